@@ -1,0 +1,90 @@
+"""What an explanation says: values of one row, as plain numbers. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from processors.catalog import Draw
+
+__all__ = ["Changed", "Forgone", "Place", "Race", "RowView", "StageView", "Weighed"]
+
+Weighed = tuple[int, float]  # an id and its probability
+Changed = tuple[int, float, float]  # an id, its logit before and after
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a token stands in a distribution, and what the distribution is like.
+
+    `p`, `rank`: probability and rank of the token; 1 is the most likely, the lower id of a tie first. A
+    masked token has p 0 and no rank. `entropy` is in nats, `alive` the number of unmasked ids. `top`: the
+    most likely ids with their probabilities, `others`: the sum of all other probabilities.
+    """
+
+    p: float
+    rank: int | None
+    logit: float
+    entropy: float
+    alive: int
+    top: tuple[Weighed, ...]
+    others: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """One stage: its distribution before and after, seen from the token that was chosen.
+
+    `mass_kept`: probability, before the stage, of the ids that it left. `removed`: the most likely ids that
+    it masked, with their probabilities before it. `changed`: the logits that it changed most, of a stage of
+    the phase `adjust`. `acted` is false if no logit is different.
+    """
+
+    name: str
+    params: str
+    acted: bool
+    alive: tuple[int, int]
+    mass_kept: float
+    after: Place
+    removed: tuple[Weighed, ...] = ()
+    changed: tuple[Changed, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """The draw: its method, the id that came next, and by how much it was behind.
+
+    `margin`: difference of logits with their noise (gumbel), of logits (greedy), or the distance of the
+    uniform number from the nearer end of the token's interval (multinomial). None with one id.
+    """
+
+    kind: Draw
+    margin: float | None
+    runner_up: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forgone:
+    """The token that the same draw would have chosen without truncation, and the stage that removed it."""
+
+    id: int
+    p_raw: float
+    removed_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """One token: its place under the model and at the draw, the stages between, and who decided it.
+
+    `decided_by`: stages without which the same draw would have chosen another token. `surprise` is -log2 of
+    the probability under the model, in bits.
+    """
+
+    token: int
+    raw: Place
+    stages: tuple[StageView, ...]
+    final: Place
+    surprise: float
+    race: Race
+    decided_by: tuple[str, ...]
+    forgone: Forgone | None

@@ -1,0 +1,122 @@
+"""An explanation says what the stages did; who decided is who, left out of a fresh run, changes the token."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from processors.catalog import BUILTIN, Phase
+from processors.chain import Chain
+from processors.explain import explain_rows
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.testing.bench import TEXTS, random_logits, toy_env
+from processors.testing.examples import EXAMPLES
+
+ENV = toy_env()
+
+
+def random_chain(rng):
+    chosen = [spec for spec in BUILTIN if rng.random() < 0.3]
+    return Chain(tuple((spec.name, rng.choice(EXAMPLES[spec.params])) for spec in chosen))
+
+
+class Run:
+    """Rows of one text each, with chains and draws of their own."""
+
+    def __init__(self, chains, draws, texts):
+        self.pipeline, self.sampler, self.history = Pipeline(ENV), Sampler(), History()
+        self.chains, self.draws = chains, draws
+        for slot, (chain, draw, text) in enumerate(zip(chains, draws, texts, strict=True)):
+            self.history.admit(slot, text.prompt, seed=17 * slot)
+            self.pipeline.admit(slot, chain, text.admission)
+            self.sampler.admit(slot, draw)
+            self.history.append([slot], [text.output])
+            self.pipeline.commit(slot, text.output)
+        self.rows = self.pipeline.prepare(Rows.build(self.history, range(len(chains))))
+
+    def tokens(self, logits):
+        return self.sampler(self.pipeline(logits, self.rows), self.rows)
+
+    def explained(self, logits, tokens):
+        return explain_rows(self.pipeline, self.sampler, logits, self.rows, tokens, self.chains, self.draws)
+
+
+def without(chain, *names):
+    return Chain(tuple(stage for stage in chain if stage[0] not in names))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_who_decided_and_who_was_forgone_are_those_of_a_fresh_run(seed):
+    rng, count = random.Random(seed), 40
+    chains = [random_chain(rng) for _ in range(count)]
+    draws = [rng.choice(("gumbel", "multinomial", "greedy")) for _ in range(count)]
+    texts = [rng.choice(TEXTS) for _ in range(count)]
+    logits = random_logits(count, ENV, seed=seed)
+    run = Run(chains, draws, texts)
+    tokens = run.tokens(logits)
+    alive = [place for place, token in enumerate(tokens.tolist()) if token >= 0]
+    chosen = ([chains[i] for i in alive], [draws[i] for i in alive], [texts[i] for i in alive])
+    run, logits = Run(*chosen), logits[alive]
+    run.history.seeds[: len(alive)] = torch.tensor([17 * i for i in alive])
+    run.rows = run.pipeline.prepare(Rows.build(run.history, range(len(alive))))
+    views = run.explained(logits, tokens[alive])
+    names = sorted({name for chain in run.chains for name, _ in chain})
+    for name in names:
+        fresh = Run([without(chain, name) for chain in run.chains], *chosen[1:])
+        fresh.rows = Rows.build(run.history, range(len(alive)))
+        fresh.rows = fresh.pipeline.prepare(fresh.rows)
+        others = fresh.tokens(logits).tolist()
+        for view, chain, other in zip(views, run.chains, others, strict=True):
+            assert (name in view.decided_by) == (chain.get(name) is not None and other != view.token)
+    cuts = [spec.name for spec in BUILTIN if spec.phase >= Phase.TRUNCATE]
+    fresh = Run([without(chain, *cuts) for chain in run.chains], *chosen[1:])
+    fresh.rows = fresh.pipeline.prepare(Rows.build(run.history, range(len(alive))))
+    for view, other in zip(views, fresh.tokens(logits).tolist(), strict=True):
+        if view.forgone is not None:
+            assert view.forgone.id == other != view.token
+
+
+def explained(text, row, *, draw="gumbel", output=()):
+    """The explanation of one row and a chain in text form."""
+    run = Run([Chain.parse(text)], [draw], [TEXTS[0]])
+    logits = torch.full((1, ENV.vocab_size), -math.inf)
+    logits[0, : len(row)] = torch.tensor(row)
+    return run.explained(logits, run.tokens(logits))[0]
+
+
+def test_sums_of_what_is_listed_and_of_the_others_are_one():
+    rng = random.Random(1)
+    chains = [random_chain(rng) for _ in range(30)]
+    run = Run(chains, ["greedy"] * 30, [TEXTS[1]] * 30)
+    logits = random_logits(30, ENV)
+    tokens = run.tokens(logits)
+    views = run.explained(logits, tokens.clamp(min=0))
+    for view in [view for view, token in zip(views, tokens.tolist(), strict=True) if token >= 0]:
+        for place in (view.raw, *(stage.after for stage in view.stages)):
+            assert math.fsum([p for _, p in place.top]) + place.others == pytest.approx(1, abs=1e-6)
+
+
+def test_a_stage_says_what_it_kept_and_what_it_removed():
+    view = explained("temperature=0.5 | top_k=2", [math.log(p) for p in (0.4, 0.3, 0.2, 0.1)], draw="greedy")
+    cut = view.stages[1]
+    assert (cut.name, cut.alive, cut.acted) == ("top_k", (4, 2), True)
+    assert [token for token, _ in cut.removed] == [2, 3]
+    assert cut.mass_kept == pytest.approx((0.16 + 0.09) / 0.3)
+    assert (view.raw.rank, view.token) == (1, 0)
+    assert view.surprise == pytest.approx(-math.log2(0.4))
+
+
+def test_the_runner_up_is_next_and_the_margin_is_how_far_behind():
+    view = explained("", [3.0, 2.5, 1.0], draw="greedy")
+    assert (view.race.runner_up, view.race.margin) == (1, 0.5)
+    assert explained("top_k=1", [3.0, 2.5, 1.0]).race.runner_up is None
+
+
+def test_a_penalty_says_which_logits_it_moved():
+    view = explained('bias={"5": 2.5}', [0.0] * 8, draw="greedy")
+    assert view.stages[0].changed == ((5, 0.0, 2.5),)
+    assert view.decided_by == ("bias",)
