@@ -15,8 +15,7 @@ __all__ = ["changed", "kept_mass", "num_alive", "places", "removed"]
 def places(logits: Tensor, tokens: Tensor, count: int) -> list[Place]:
     """Return the place of each row's token [A], with the `count` most likely ids."""
     count = min(count, logits.shape[1])
-    total = logits.logsumexp(-1, keepdim=True).double()
-    p = (logits.double() - total).exp_()
+    p = logits.double().softmax(-1)
     own = logits.gather(1, tokens[:, None])
     ids = torch.arange(logits.shape[1], device=logits.device)
     better = (logits > own) | ((logits == own) & (ids < tokens[:, None]))
@@ -55,15 +54,15 @@ def num_alive(logits: Tensor) -> Tensor:
 
 def kept_mass(before: Tensor, after: Tensor) -> list[float]:
     """Return the probability under `before` of the ids that `after` has [A]."""
-    mass = torch.where(after > -math.inf, before, -math.inf).logsumexp(-1) - before.logsumexp(-1)
-    return mass.double().exp().clamp(max=1).tolist()
+    mass = torch.where(after > -math.inf, before.double().softmax(-1), 0.0).sum(-1)
+    return [min(1.0, kept) for kept in mass.tolist()]
 
 
 def removed(before: Tensor, after: Tensor, count: int) -> list[tuple[Weighed, ...]]:
     """Return the most likely ids that are masked in `after` only, with their probabilities under `before`."""
-    gone = torch.where(after > -math.inf, -math.inf, before)
+    gone = torch.where(after > -math.inf, 0.0, before.double().softmax(-1))
     top = gone.topk(min(count, gone.shape[1]), -1)
-    weights = (top.values - before.logsumexp(-1, keepdim=True)).double().exp().tolist()
+    weights = top.values.tolist()
     found = _ordered(top.values, top.indices).tolist()
     return [
         tuple((token, weight) for token, weight in zip(ids, some, strict=True) if weight > 0)
