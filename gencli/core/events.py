@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from processors.base import Document
+    from processors.explain.view import RowView
 
 __all__ = [
     "Alternative",
@@ -61,7 +62,8 @@ class TokenLogprobs:
 class Token:
     """New final text of one sample, and its token ids; the text may be empty.
 
-    `logprobs` has an entry for each id if the request asks for them, and is empty otherwise.
+    `logprobs` has an entry for each id if the request asks for them, and is empty otherwise; so have `views`,
+    the explanations.
     """
 
     request: str
@@ -69,6 +71,7 @@ class Token:
     text: str
     ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
+    views: tuple[RowView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gencli.core.events import Event
 from gencli.engine.beams.searches import BeamSearches
 from gencli.engine.endings import Endings
+from gencli.engine.explaining import explained
 from gencli.engine.given import take_given
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -54,6 +55,8 @@ class Outputs:
                 taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
+                if sequence.request.trace is not None and taken.ids:
+                    sequence.explain(explained(result, index, taken.ids, self._state))
                 if sequence.cut:
                     sequence.end_cut(self._endings.completion(sequence, taken.ids))
                 if error is None and sequence.finish is None and valid is not tokens:

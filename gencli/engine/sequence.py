@@ -16,6 +16,7 @@ from gencli.errors import GencliError, GenerationError
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
 from processors.base import Document, GrammarStatus
+from processors.explain.view import RowView
 
 __all__ = ["Group", "Sequence", "Taken", "heads"]
 
@@ -64,6 +65,7 @@ class Sequence:
     decode_cost: int = field(init=False)
     _longest: int = field(init=False)  # tokens of prompt and output at which the text has reached a limit
     _logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `output`, if the request asks for them
+    _views: list[RowView] = field(default_factory=list)  # of `output`, if the request asks for them
     _texts: list[str] = field(default_factory=list)
     _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` in events so far
 
@@ -172,12 +174,17 @@ class Sequence:
             stream=self.stream.fork(),
             output=self.output.copy(),
             _logprobs=self._logprobs.copy(),
+            _views=self._views.copy(),
             _texts=self._texts.copy(),
         )
 
     def note(self, entries: Iterable[TokenLogprobs]) -> None:
         """Add the log-probabilities of the last tokens."""
         self._logprobs += entries
+
+    def explain(self, views: Iterable[RowView]) -> None:
+        """Add the explanations of the last tokens."""
+        self._views += views
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
@@ -260,7 +267,7 @@ class Sequence:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
         self.stream = stream
         self.place(-1)
-        self.output, self._logprobs, self._texts, self.logprob = [], [], [], 0.0
+        self.output, self._logprobs, self._views, self._texts, self.logprob = [], [], [], [], 0.0
         self.finish, self.cut, self.document, self.drafted = None, "", None, None
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
@@ -269,7 +276,10 @@ class Sequence:
         ids, text = tuple(self.output[num_ids:]), "".join(self._texts[num_texts:])
         self._emitted = max(num_ids, len(self.output)), max(num_texts, len(self._texts))
         entries = tuple(self._logprobs[num_ids:]) if self._logprobs else ()
-        events: list[Event] = [Token(self.request.id, self.sample, text, ids, entries)] if ids or text else []
+        views = tuple(self._views[num_ids:]) if self._views else ()
+        events: list[Event] = []
+        if ids or text:
+            events.append(Token(self.request.id, self.sample, text, ids, entries, views))
         if error is not None:
             events.append(self._failed(error))
         elif self.finish is not None:

@@ -8,7 +8,7 @@ import torch
 
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
-from processors.explain import explain_rows
+from processors.explain.rows import explain_rows
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows

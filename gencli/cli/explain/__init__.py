@@ -1,0 +1,1 @@
+"""Records of tokens as text for a terminal."""

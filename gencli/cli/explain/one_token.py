@@ -1,0 +1,98 @@
+"""One token's way through the chain, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gencli.cli.explain.shown import probability, quoted, rank
+from gencli.cli.terminal.tables import table
+from gencli.explain.record import Record
+
+__all__ = ["one_token"]
+
+
+def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
+    """Return the page of a token: its facts, a line for each stage, who decided.
+
+    `before` is the text so far, `of` the number of tokens.
+    """
+    place = f"token {record['pos']}" + (f" of {of}" if of is not None else "")
+    raw, final = record["raw"], record["final"]
+    facts = [
+        place,
+        quoted(record["text"]),
+        f"id {record['id']}",
+        f"raw {rank(raw['rank'])} p {probability(raw['p'])}",
+        f"final {rank(final['rank'])} p {probability(final['p'])}",
+        f"surprise {record['surprise']:.2f} bits" if record["surprise"] is not None else "surprise infinite",
+    ]
+    lines = ["   ".join(facts)]
+    if before:
+        lines.append("..." + quoted(before[-60:]).strip('"'))
+    return "\n".join(lines) + "\n" + table(_rows(record)) + _decided(record)
+
+
+def _rows(record: Record) -> Iterator[tuple[str, ...]]:
+    token = quoted(record["text"])
+    yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
+    raw = record["raw"]
+    yield "raw", "-", str(raw["alive"]), "", _top(raw), _own(raw), ""
+    for stage in record["stages"]:
+        yield (
+            stage["name"],
+            _values(stage),
+            str(stage["alive"][1]),
+            f"{stage['mass_kept']:.3f}",
+            _top(stage),
+            _own(stage),
+            _done(stage),
+        )
+    draw = record["draw"]
+    behind = "" if draw["margin"] is None else f" behind by {draw['margin']:.2f}"
+    runner = "" if draw["runner_up"] is None else f"runner-up {quoted(draw['runner_up'][1])}{behind}"
+    yield "draw", draw["kind"], "", "", "", "drawn", runner
+
+
+def _values(stage: dict[str, Any]) -> str:
+    """Return the values of a stage without its name."""
+    text = str(stage["params"]).removeprefix(stage["name"]).lstrip("=:")
+    return text if len(text) <= 24 else text[:21] + "..."
+
+
+def _top(place: dict[str, Any]) -> str:
+    if not place["top"]:
+        return "-"
+    _, text, p = place["top"][0]
+    return f"{quoted(text)} {probability(p)}"
+
+
+def _own(place: dict[str, Any]) -> str:
+    return f"{probability(place['p'])} {rank(place['rank'])}"
+
+
+def _done(stage: dict[str, Any]) -> str:
+    """Return what a stage did, in a few words."""
+    if not stage["acted"]:
+        return stage["note"] or "changed nothing"
+    if stage["note"]:
+        return str(stage["note"])
+    if stage["removed"]:
+        count = stage["alive"][0] - stage["alive"][1]
+        shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
+        return shown if count <= 3 else f"{count} tokens, largest {shown}"
+    if stage["changed"]:
+        _, text, before, after = stage["changed"][0]
+        return f"{quoted(text)} {before:.2f} -> {after:.2f}"
+    return ""
+
+
+def _decided(record: Record) -> str:
+    """Return the last line: which stages decided, and what came next without truncation."""
+    decided = ", ".join(record["decided_by"]) or "the noise of the draw, or the model: no stage alone"
+    forgone = record["forgone"]
+    lost = "" if forgone is None else (
+        f"   forgone {quoted(forgone['text'])} (raw p {probability(forgone['p'])}), removed by "
+        f"{forgone['removed_by']}"
+    )  # fmt: skip
+    return f"decided by {decided}{lost}\n"

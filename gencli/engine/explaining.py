@@ -1,0 +1,34 @@
+"""Explanations of the tokens that a step chose, for requests that ask for them."""
+
+from __future__ import annotations
+
+from gencli.engine.slot_state import ProcessorState
+from gencli.engine.step_result import StepResult
+from processors.explain.rows import explain_rows
+from processors.explain.view import RowView
+from processors.upload import upload_ints
+
+__all__ = ["explained"]
+
+
+def explained(
+    result: StepResult, index: int, tokens: tuple[int, ...], state: ProcessorState
+) -> list[RowView]:
+    """Explain the tokens of one sequence; they are not committed yet.
+
+    Token j was chosen in the sequence's row j, which saw the j drafts before it.
+    """
+    sequence, _ = result.sampled[index]
+    request, first = sequence.request, result.first_rows[index]
+    places = range(first, first + len(tokens))
+    at = upload_ints(places, result.logits.device)
+    return explain_rows(
+        state.pipeline,
+        state.sampler,
+        result.logits.index_select(0, at),
+        result.rows.select(places),
+        upload_ints(tokens, result.logits.device),
+        [request.chain] * len(tokens),
+        [request.draw] * len(tokens),
+        count=request.trace or 0,
+    )

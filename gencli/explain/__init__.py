@@ -1,0 +1,1 @@
+"""Explanations of tokens: their records as JSON, and records as text."""

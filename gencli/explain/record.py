@@ -1,0 +1,111 @@
+"""The record of a token as JSON (docs/trace.schema.json), one line of a trace file."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gencli.text.tokenizer import Tokenizer
+from processors.explain.view import Place, RowView, StageView, Weighed
+
+__all__ = ["VERSION", "Record", "token_record"]
+
+VERSION = 1
+Record = Mapping[str, Any]
+_DIGITS = 6  # significant ones of a number
+
+
+def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
+    """Return the record of a token at an output position, counted from 0.
+
+    Ids are written with their texts, [id, text, p]; bytes that are no characters show as U+FFFD there, and
+    `bytes` has those of the token in base64.
+    """
+    names = _Names(tokenizer)
+    return {
+        "v": VERSION,
+        "run": run,
+        "sample": sample,
+        "pos": position,
+        "id": view.token,
+        "text": names.text(view.token),
+        "bytes": base64.b64encode(names.bytes(view.token)).decode("ascii"),
+        "raw": _place(view.raw, names),
+        "final": _place(view.final, names),
+        "surprise": number(view.surprise),
+        "stages": [_stage(stage, names) for stage in view.stages],
+        "draw": {
+            "kind": view.race.kind,
+            "margin": None if view.race.margin is None else number(view.race.margin),
+            "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
+        },
+        "decided_by": list(view.decided_by),
+        "forgone": None
+        if view.forgone is None
+        else {
+            "id": view.forgone.id,
+            "text": names.text(view.forgone.id),
+            "p": number(view.forgone.p_raw),
+            "removed_by": view.forgone.removed_by,
+        },
+    }
+
+
+class _Names:
+    """Ids with their texts."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def bytes(self, token: int) -> bytes:
+        """Return what the token adds to the text."""
+        known = self._tokenizer.token_bytes
+        return known[token] if token < len(known) else b""
+
+    def text(self, token: int) -> str:
+        """Return the same as characters."""
+        return self.bytes(token).decode("utf-8", "replace")
+
+    def pair(self, token: int) -> list[Any]:
+        """Return [id, text]."""
+        return [token, self.text(token)]
+
+    def weighed(self, found: Iterable[Weighed]) -> list[list[Any]]:
+        """Return [id, text, p] of each."""
+        return [[token, self.text(token), number(p)] for token, p in found]
+
+
+def number(value: float) -> float | None:
+    """Return the number with six significant digits; null for one that is not finite."""
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return rounded if abs(rounded) != float("inf") and rounded == rounded else None
+
+
+def _place(place: Place, names: _Names) -> dict[str, Any]:
+    return {
+        "p": number(place.p),
+        "rank": place.rank,
+        "logit": number(place.logit),
+        "entropy": number(place.entropy),
+        "alive": place.alive,
+        "top": names.weighed(place.top),
+        "others": number(place.others),
+    }
+
+
+def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "params": stage.params,
+        "acted": stage.acted,
+        "alive": list(stage.alive),
+        "mass_kept": number(stage.mass_kept),
+        **{key: value for key, value in _place(stage.after, names).items() if key != "alive"},
+        "removed": names.weighed(stage.removed),
+        "changed": [
+            [token, names.text(token), number(before), number(after)]
+            for token, before, after in stage.changed
+        ],
+        "note": stage.note,
+    }

@@ -1,0 +1,59 @@
+"""An explained request has the same text, and the same explanations in any company and with drafts."""
+
+from dataclasses import replace
+
+import pytest
+
+from gencli.core.request import Guidance
+from gencli.models.fake import FakeRunner
+from tests.engine.harness import Scripted, Token, engine, request
+
+CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
+
+
+def views(requests, **options):
+    """Explanations and ids of each request."""
+    on, found = engine(runner=FakeRunner(), **options), {one.id: ([], []) for one in requests}
+    for one in requests:
+        on.submit(one)
+    for event in on.run():
+        if isinstance(event, Token):
+            found[event.request][0].extend(event.views)
+            found[event.request][1].extend(event.ids)
+    return found
+
+
+def asked(text="the cat sat", **options):
+    return request(text, chain=CHAIN, trace=3, max_tokens=20, **options)
+
+
+def test_each_token_has_its_explanation_and_the_text_is_that_without():
+    one = asked()
+    explained, ids = views([one])[one.id]
+    assert [view.token for view in explained] == ids
+    assert views([replace(one, trace=None)])[one.id] == ([], ids)
+    assert [stage.name for stage in explained[0].stages] == ["repetition", "temperature", "top_k", "top_p"]
+
+
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_drafts_change_no_explanation(count):
+    one = asked(jump="off")
+    plain = views([one])[one.id]
+    drafter = Scripted({one.prompt_ids: tuple(plain[1])}, most=count)
+    assert views([one], drafter=drafter)[one.id] == plain
+    assert drafter.proposed
+
+
+def test_neighbours_change_no_explanation():
+    requests = [asked(key=i, seed=i) for i in range(4)]
+    requests += [replace(asked(key="guided"), guidance=Guidance(1.5)), asked(key="greedy", draw="greedy")]
+    together = views(requests, max_batch=8)
+    assert all(together[one.id] == views([one])[one.id] for one in requests)
+
+
+def test_a_choice_under_a_grammar_names_the_mask():
+    grammar = 'grammar:kind=choice,text="[\\"yes\\",\\"no\\"]",backend=trie'
+    one = request("abc", chain=grammar, trace=2, max_tokens=8, jump="off")
+    first = views([one])[one.id][0][0]
+    assert (first.stages[0].name, first.stages[0].alive[1]) == ("grammar", 2)
+    assert first.decided_by == ("grammar",)
