@@ -27,6 +27,7 @@ COMMANDS = {
     "chat": "Talk with a model in turns.",
     "serve": "Answer OpenAI's API over HTTP.",
     "score": "Score texts: log-probabilities and perplexities.",
+    "explain": "Show what each stage did to the tokens of a trace.",
     "log": "List, show and rerun the runs that --log stored.",
     "man": "Show the manual pages, or write them.",
     "models": "List, show, fetch, remove and name models.",

@@ -58,6 +58,7 @@ class Job:
     dola: LayerContrast | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    trace: int | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -151,6 +152,7 @@ def make_job(settings: Settings) -> Job:
         negative=settings["negative"],
         logprobs=settings["logprobs"],
         prompt_logprobs=settings["prompt_logprobs"],
+        trace=None if settings["trace"] is None else settings["trace_top"],
         registry=registry,
     )
 
@@ -219,6 +221,7 @@ def make_request(
         dola=job.dola,
         logprobs=job.logprobs,
         prompt_logprobs=job.prompt_logprobs,
+        trace=job.trace,
     )
 
 

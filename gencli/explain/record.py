@@ -11,7 +11,7 @@ from processors.explain.view import Place, RowView, StageView, Weighed
 
 __all__ = ["VERSION", "Record", "token_record"]
 
-VERSION = 1
+VERSION = 1  # of the lines of a trace
 Record = Mapping[str, Any]
 _DIGITS = 6  # significant ones of a number
 
@@ -24,7 +24,6 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
     """
     names = _Names(tokenizer)
     return {
-        "v": VERSION,
         "run": run,
         "sample": sample,
         "pos": position,
@@ -33,11 +32,11 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "bytes": base64.b64encode(names.bytes(view.token)).decode("ascii"),
         "raw": _place(view.raw, names),
         "final": _place(view.final, names),
-        "surprise": number(view.surprise),
+        "surprise": _number(view.surprise),
         "stages": [_stage(stage, names) for stage in view.stages],
         "draw": {
             "kind": view.race.kind,
-            "margin": None if view.race.margin is None else number(view.race.margin),
+            "margin": None if view.race.margin is None else _number(view.race.margin),
             "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
         },
         "decided_by": list(view.decided_by),
@@ -46,7 +45,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         else {
             "id": view.forgone.id,
             "text": names.text(view.forgone.id),
-            "p": number(view.forgone.p_raw),
+            "p": _number(view.forgone.p_raw),
             "removed_by": view.forgone.removed_by,
         },
     }
@@ -73,10 +72,10 @@ class _Names:
 
     def weighed(self, found: Iterable[Weighed]) -> list[list[Any]]:
         """Return [id, text, p] of each."""
-        return [[token, self.text(token), number(p)] for token, p in found]
+        return [[token, self.text(token), _number(p)] for token, p in found]
 
 
-def number(value: float) -> float | None:
+def _number(value: float) -> float | None:
     """Return the number with six significant digits; null for one that is not finite."""
     rounded = float(f"{value:.{_DIGITS}g}")
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
@@ -84,13 +83,13 @@ def number(value: float) -> float | None:
 
 def _place(place: Place, names: _Names) -> dict[str, Any]:
     return {
-        "p": number(place.p),
+        "p": _number(place.p),
         "rank": place.rank,
-        "logit": number(place.logit),
-        "entropy": number(place.entropy),
+        "logit": _number(place.logit),
+        "entropy": _number(place.entropy),
         "alive": place.alive,
         "top": names.weighed(place.top),
-        "others": number(place.others),
+        "others": _number(place.others),
     }
 
 
@@ -100,11 +99,11 @@ def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
         "params": stage.params,
         "acted": stage.acted,
         "alive": list(stage.alive),
-        "mass_kept": number(stage.mass_kept),
+        "mass_kept": _number(stage.mass_kept),
         **{key: value for key, value in _place(stage.after, names).items() if key != "alive"},
         "removed": names.weighed(stage.removed),
         "changed": [
-            [token, names.text(token), number(before), number(after)]
+            [token, names.text(token), _number(before), _number(after)]
             for token, before, after in stage.changed
         ],
         "note": stage.note,

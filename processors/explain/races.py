@@ -44,7 +44,7 @@ def _of_blocks(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Ra
 
     The runner-up is the best of the other block, or of the same one.
     """
-    parts = logits.double().split(BLOCK)
+    parts = torch.split(logits.double(), BLOCK)
     sums = torch.stack([part.logsumexp(0) for part in parts])
     numbers = torch.arange(len(parts), device=logits.device)
     blocks = _beaten("gumbel", _noisy(sums, numbers, seed, position, Stream.BLOCK), numbers, token // BLOCK)

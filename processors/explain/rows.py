@@ -13,7 +13,7 @@ from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.explain.measures import changed, kept_mass, places, removed
 from processors.explain.races import race
-from processors.explain.view import Forgone, RowView, StageView
+from processors.explain.view import Changed, Forgone, RowView, StageView
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -96,7 +96,7 @@ def _stages(
         new = places(after, tokens[at], count)
         acted = (before != after).any(-1).tolist()
         gone, mass = removed(before, after, count), kept_mass(before, after)
-        moved = [()] * len(at)
+        moved: list[tuple[Changed, ...]] = [()] * len(at)
         if pipeline.registry.phase(call.stage) == Phase.ADJUST:
             moved = changed(before, after, count)
         for i, place in enumerate(at):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.commands.chain_view import chain_rows, chain_table
@@ -55,12 +56,17 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
     for text in (*texts, *search_notices(settings)):
         voice.notice(text)
-    beside = []
+    beside: list[Beside] = []
     if settings["log"]:
         from gencli.cli.logged import keep  # imports the database, which other runs do not need
 
         beside.append(keep(settings, voice))
-    return carry_out(job, prompts, settings, voice, beside)
+    with ExitStack() as stack:
+        if settings["trace"] is not None:
+            from gencli.cli.explain.traced import trace_to
+
+            beside.append(trace_to(stack.enter_context(Sink(settings["trace"]))))
+        return carry_out(job, prompts, settings, voice, beside)
 
 
 def carry_out(

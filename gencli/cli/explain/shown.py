@@ -12,7 +12,7 @@ _MOST = 24  # characters of a token
 
 
 def probability(p: float | None) -> str:
-    """Return .372, .0004 or 1.000; two significant digits below a thousandth; - for none."""
+    """Return 1.000, .372, .0004 or 2e-05; - for none."""
     if p is None:
         return "-"
     if p == 0:

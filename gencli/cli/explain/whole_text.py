@@ -34,11 +34,11 @@ def whole_text(records: Sequence[Record]) -> str:
     bits = [record["surprise"] for record in records if record["surprise"] is not None]
     head = f"{len(records)} tokens   {fsum(bits):.1f} bits, {fsum(bits) / len(records):.2f} a token\n"
     return "\n".join(
-        [head + marked(records), _LEGEND, table(_stages(records)) + _causes(records), _next(records)]
+        [head + _marked(records), _LEGEND, table(_stages(records)) + _causes(records), _next(records)]
     )
 
 
-def marked(records: Sequence[Record]) -> str:
+def _marked(records: Sequence[Record]) -> str:
     """Return the text with the marks of LEVELS."""
     parts = []
     for record in records:

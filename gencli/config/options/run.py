@@ -159,6 +159,11 @@ _OUTPUT: tuple[Option, ...] = (
            "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
+    Option(("--trace",), str, "Write what each stage did to each token to this file, a line of JSON a token; "
+           "gencli explain reads it.", "Output", metavar="FILE",
+           flag_only="a preset must not be able to write over a file"),
+    Option(("--trace-top",), int, "With `trace`, ids in each of its lists.", "Output", 5,
+           Bounds(ge=1, le=100)),
     Option(("--stream/--no-stream",), bool, "Show text while it is generated, or when it is complete; text "
            "streams by default.", "Output"),
     Option(("--quiet", "-q"), bool, "Print only errors on stderr.", "Output", False),

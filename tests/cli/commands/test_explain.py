@@ -1,0 +1,81 @@
+"""gencli run --trace FILE, and gencli explain FILE."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def trace(gencli, tmp_path):
+    """The trace of a run, and what the run printed."""
+    file = tmp_path / "trace.jsonl"
+    words = ("run", "-m", "fake", "--seed", "3", "--max-tokens", "20", "--temperature", "2", "--top-k", "4")
+    plain = gencli(*words, "the cat")
+    traced = gencli(*words, "the cat", "--trace", file)
+    assert (traced.code, traced.out) == (0, plain.out)
+    return file
+
+
+def test_a_whole_text_shows_what_each_stage_did(gencli, trace):
+    page = gencli("explain", trace).out
+    assert page.startswith("20 tokens   ")
+    assert [line.split()[0] for line in page.splitlines() if line[:5] in ("tempe", "top_k")] == [
+        "temperature",
+        "top_k",
+    ]
+    assert "most surprising: " in page
+
+
+def test_one_token_shows_its_way_through_the_chain(gencli, trace):
+    lines = gencli("explain", trace, "--at", "3").out.splitlines()
+    assert lines[0].startswith("token 3 of 20   ")
+    assert [line.split()[0] for line in lines[3:7]] == ["raw", "temperature", "top_k", "draw"]
+    assert lines[7].startswith("decided by ")
+
+
+def test_a_stage_shows_the_tokens_that_it_decided(gencli, trace):
+    records = [
+        json.loads(line)
+        for line in gencli("explain", trace, "--stage", "top_k", "--format", "jsonl").out.splitlines()
+    ]
+    assert records
+    assert all("top_k" in record["decided_by"] for record in records)
+    assert gencli("explain", trace, "--stage", "top_k").out.count("token ") >= len(records)
+
+
+def test_several_texts_have_names(gencli, tmp_path):
+    file = tmp_path / "t.jsonl"
+    gencli("run", "-m", "fake", "-n", "2", "--max-tokens", "5", "--trace", file, "a")
+    assert "== 1, sample 0\n" in gencli("explain", file).out
+    assert "== 1" not in gencli("explain", file, "--sample", "1").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--at", "99"), "--at is 99, but the text has 20 tokens"),
+        (("--stage", "top_p"), "has no stage 'top_p'"),
+        (("--at", "1", "--stage", "top_k"), "--at and --stage both choose tokens"),
+        (("--run", "7"), "no such text"),
+        (("--format", "xml"), "--format is 'xml'"),
+    ],
+)
+def test_what_the_trace_does_not_have_is_refused(gencli, trace, words, said):
+    found = gencli("explain", trace, *words)
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+
+
+def test_another_file_is_refused(gencli, tmp_path):
+    (tmp_path / "x").write_bytes(b"\xff\xfe")
+    assert "is not UTF-8" in gencli("explain", tmp_path / "x").err
+    assert "cannot be read" in gencli("explain", tmp_path / "nothing").err
+
+
+def test_control_characters_of_a_token_do_nothing_on_a_terminal(gencli, trace):
+    text = trace.read_text().replace('"text": "', '"text": "\\u001b[2J\\u202e')
+    trace.write_text(text)
+    for words in ((), ("--at", "2")):
+        shown = gencli("explain", trace, *words).out
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
