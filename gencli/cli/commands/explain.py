@@ -41,6 +41,8 @@ have come without it. No model is needed.
                bounds=Bounds(ge=0, le=MOST)),
         Option(("--format",), str, "text, or jsonl: the records that would be shown.", "Output", "text",
                metavar="text|jsonl"),
+        Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
+               metavar="FILE"),
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "TRACE",
@@ -62,6 +64,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if values["at"] is not None and values["stage"] is not None:
         raise UsageError("--at and --stage both choose tokens.", hint="Leave one of them out.")
     texts = [*_chosen(_read(arguments[0]), values)]
+    if values["html"] is not None:
+        return _write_page(texts, values)
     for index, text in enumerate(texts):
         records = _records(text, values)
         if values["format"] == "jsonl":
@@ -70,6 +74,19 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             if len(texts) > 1:
                 Sink().write(("\n" if index else "") + f"{_name(text)}\n")
             Sink().write(_page(text, records, values))
+    return 0
+
+
+def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
+    from gencli.explain.page import page
+
+    for key in ("at", "stage"):
+        if values[key] is not None:
+            raise UsageError(
+                f"--html has all tokens, so --{key} has no effect.", hint="Leave one of them out."
+            )
+    with Sink(values["html"]) as sink:
+        sink.write(page(texts))
     return 0
 
 
