@@ -15,7 +15,7 @@ from gencli.explain.trace_file import TracedText
 
 __all__ = ["page"]
 
-_DIGITS = 4  # significant ones of a number
+_DIGITS = 3  # significant ones of a number
 
 
 def page(texts: Sequence[TracedText]) -> str:
@@ -28,11 +28,10 @@ def page(texts: Sequence[TracedText]) -> str:
 
 
 def _policy(template: str) -> str:
-    """Return a policy under which nothing but the page's own script and style runs, and nothing is fetched."""
+    """Return a policy: nothing but the page's own script and style runs, and nothing is fetched."""
     script, style = (_hash(template, tag) for tag in ("script", "style"))
-    return (
-        f"default-src 'none'; script-src '{script}'; style-src '{style}'; base-uri 'none'; form-action 'none'"
-    )
+    own = f"script-src '{script}'; style-src '{style}'"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str, tag: str) -> str:
