@@ -18,13 +18,14 @@ LOWEST = -HIGHEST
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary."""
+    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed."""
 
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
     eos_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
+    seed: int = 0
 
     def token_id(self, key: int | str) -> int:
         """Return the id of a key: an id, or a text of one token."""
@@ -33,6 +34,19 @@ class View:
         assert self.vocabulary is not None
         (token,) = self.vocabulary.encode(key, special=False)
         return token
+
+    def exempt(self, keys: Iterable[int | str]) -> set[int]:
+        """Return the ids that a field `exempt` names."""
+        known = self.vocabulary.token_bytes if self.vocabulary else ()
+        keywords: dict[int | str, Iterable[int]] = {
+            "special": self.vocabulary.special_ids if self.vocabulary else (),
+            "eos": self.eos_ids,
+            "stop": (*self.eos_ids, *self.stop_ids),
+            "newline": [token for token, data in enumerate(known) if b"\n" in data],
+        }
+        return {
+            token for key in keys for token in (keywords[key] if key in keywords else [self.token_id(key)])
+        }
 
     def text(self, tokens: Iterable[int]) -> bytes:
         """Return the bytes of the tokens."""

@@ -9,11 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission
+from processors.base import Admission, Env
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
 from processors.rows import Rows, Visible
+from processors.stages.exempt import Exempt
 from processors.stages.lists import IdStage
-from processors.stages.tokens import edit, token_id
+from processors.stages.tokens import edit
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
@@ -30,6 +31,10 @@ class Penalty(IdStage[PenaltyParams]):
 
     needs_counts: ClassVar[bool] = False
 
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._exempt = Exempt(env, self.name)
+
     @abstractmethod
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
         """Return new values of logits [A, N] whose tokens occurred; penalty is [A, 1].
@@ -39,18 +44,7 @@ class Penalty(IdStage[PenaltyParams]):
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids: those of the keywords and those named singly."""
-        vocabulary = self.env.vocabulary
-        keywords = {
-            "special": vocabulary.special_ids if vocabulary else frozenset(),
-            "stop": {*self.env.eos_ids, *request.stop_ids},
-        }
-        ids: set[int] = set()
-        for key in params.exempt:
-            if isinstance(key, str) and key in keywords:
-                ids |= keywords[key]
-            else:
-                ids.add(token_id(key, self.env, f"{self.name}: exempt"))
-        return ids
+        return self._exempt.ids(params.exempt, request)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""

@@ -20,9 +20,18 @@ from processors.kernels.blocks import row_parts
 from processors.params import Params
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
-from processors.stages.truncation import keep_above, mass, rounded_up
+from processors.stages.truncation import keep_above, mass, rounded_up, total_mass
 
-__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma"]
+__all__ = [
+    "Epsilon",
+    "Eta",
+    "PLess",
+    "TopA",
+    "TopNSigma",
+    "by_parts",
+    "columns_of",
+    "total_and_entropy",
+]
 
 P = TypeVar("P", bound=Params)
 _FAR = -800.0  # exp of it is 0 beside 1 in float64
@@ -53,7 +62,7 @@ class TopNSigma(_Threshold[TopNSigmaParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         is_sample = self.columns.gather("std", rows)[:, None] == 1  # population 0, sample 1
-        return -self.columns.exact("n", rows)[:, None] * _by_parts(_deviation, logits, peak, is_sample)
+        return -self.columns.exact("n", rows)[:, None] * by_parts(_deviation, logits, peak, is_sample)
 
 
 class Epsilon(_Threshold[EpsilonParams]):
@@ -63,7 +72,7 @@ class Epsilon(_Threshold[EpsilonParams]):
     Params = EpsilonParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
 
 
@@ -74,7 +83,7 @@ class Eta(_Threshold[EtaParams]):
     Params = EtaParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _columns(_by_parts(_total_and_entropy, logits, peak))
+        total, entropy = columns_of(by_parts(total_and_entropy, logits, peak))
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -86,7 +95,7 @@ class TopA(_Threshold[TopAParams]):
     Params = TopAParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
 
 
@@ -98,25 +107,22 @@ class PLess(_Threshold[PLessParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
-        total, powers, count = _columns(_by_parts(_powers, logits, peak, order))
+        total, powers, count = columns_of(by_parts(_powers, logits, peak, order))
         mean = ((powers.log() - order * total.log()) / (order - 1)).exp()
         normed = (count * mean - 1).clamp_(min=0) / (count - 1)
         is_normed = self.columns.gather("norm", rows)[:, None] == 1
         return torch.where(is_normed, normed, mean).log() + total.log()
 
 
-def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
+def by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
     """Return `sums` of logits [A, V] and columns [A, 1], for a few rows at a time that fit the cache."""
     parts = row_parts(logits)
     return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
 
-def _columns(found: Tensor) -> list[Tensor]:
+def columns_of(found: Tensor) -> list[Tensor]:
+    """Return the columns of a tensor [A, N], each [A, 1]."""
     return [found[:, place : place + 1] for place in range(found.shape[1])]
-
-
-def _total(logits: Tensor, peak: Tensor) -> Tensor:
-    return mass(logits, peak).sum(1, keepdim=True)
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
@@ -129,7 +135,7 @@ def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     return (squares / (count - is_sample.long())).sqrt_()
 
 
-def _total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
+def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
     """Return the total mass and the entropy in nats [A, 2]."""
     masses = mass(logits, peak)
     total = masses.sum(1, keepdim=True)
