@@ -51,7 +51,7 @@ GATE: tuple[StageSpec, ...] = (
         XtcParams,
         "processors.stages.gate:Xtc",
         note=Note(
-            "with the given probability x[i] = -inf where p[i] >= threshold, but for the least likely of these",
+            "with the given probability x[i] = -inf where p[i] >= threshold, but the least likely of these",
             "Weidmann 2024, Exclude Top Choices, text-generation-webui PR 6335.",
             "xtc:probability=0.5,threshold=0.1",
             "llama.cpp and koboldcpp exempt nothing; text-generation-webui skips the step; mlx-lm "

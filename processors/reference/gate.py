@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from processors.catalog.gate import XtcParams
 from processors.reference.samplers import uniform
-from processors.reference.view import View, exp_all, finite, masked, ranking
+from processors.reference.view import View, exempt, exp_all, finite, masked, ranking
 
 __all__ = ["TWINS", "xtc"]
 
@@ -16,7 +16,7 @@ _XTC = 3  # the stream of its roll
 
 def xtc(logits: list[float], params: XtcParams, view: View) -> list[float]:
     """Exclude all tokens that reach the threshold but the least likely; or average over doing so or not."""
-    weights, exempt = exp_all(logits), view.exempt(params.exempt)
+    weights, spared = exp_all(logits), exempt(params.exempt, view)
     total = math.fsum(weights)
     if not total:
         return logits
@@ -27,13 +27,13 @@ def xtc(logits: list[float], params: XtcParams, view: View) -> list[float]:
         if logits[x] > threshold or (logits[x] == threshold and params.compare == "ge")
     ]
     if params.on_exempt == "uncount":
-        top = [token for token in top if token not in exempt]
+        top = [token for token in top if token not in spared]
     last = min((logits[token] for token in top), default=math.inf)
     stays = next((token for token in top if logits[token] == last), None)  # of equal ones the lowest id
     gone = [x for x in top if logits[x] > last or (params.ties == "cut" and x != stays)]
-    if params.on_exempt == "skip" and exempt.intersection(gone):
+    if params.on_exempt == "skip" and spared.intersection(gone):
         return logits
-    gone = [token for token in gone if token not in exempt]
+    gone = [token for token in gone if token not in spared]
     if sum(logit > -math.inf for logit in logits) - len(gone) < params.keep:
         return logits
     if params.mode == "roll":

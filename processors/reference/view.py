@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from processors.base import Vocabulary
 
-__all__ = ["HIGHEST", "LOWEST", "View", "exp_all", "finite", "masked", "ranking"]
+__all__ = ["HIGHEST", "LOWEST", "View", "exempt", "exp_all", "finite", "masked", "ranking"]
 
 HIGHEST = (2 - 2**-23) * 2.0**127  # of float32
 LOWEST = -HIGHEST
@@ -35,24 +35,23 @@ class View:
         (token,) = self.vocabulary.encode(key, special=False)
         return token
 
-    def exempt(self, keys: Iterable[int | str]) -> set[int]:
-        """Return the ids that a field `exempt` names."""
-        known = self.vocabulary.token_bytes if self.vocabulary else ()
-        keywords: dict[int | str, Iterable[int]] = {
-            "special": self.vocabulary.special_ids if self.vocabulary else (),
-            "eos": self.eos_ids,
-            "stop": (*self.eos_ids, *self.stop_ids),
-            "newline": [token for token, data in enumerate(known) if b"\n" in data],
-        }
-        return {
-            token for key in keys for token in (keywords[key] if key in keywords else [self.token_id(key)])
-        }
-
     def text(self, tokens: Iterable[int]) -> bytes:
         """Return the bytes of the tokens."""
         assert self.vocabulary is not None
         known = self.vocabulary.token_bytes
         return b"".join(known[token] for token in tokens if token < len(known))
+
+
+def exempt(keys: Iterable[int | str], view: View) -> set[int]:
+    """Return the exempt ids: those of the keywords, and those named singly."""
+    known = view.vocabulary.token_bytes if view.vocabulary else ()
+    keywords: dict[int | str, Iterable[int]] = {
+        "special": view.vocabulary.special_ids if view.vocabulary else (),
+        "eos": view.eos_ids,
+        "stop": (*view.eos_ids, *view.stop_ids),
+        "newline": [token for token, data in enumerate(known) if b"\n" in data],
+    }
+    return {token for key in keys for token in (keywords[key] if key in keywords else [view.token_id(key)])}
 
 
 def masked(logits: list[float], ids: Iterable[int]) -> list[float]:

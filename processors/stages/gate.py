@@ -9,15 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env
+from processors.base import Admission
 from processors.catalog import Phase
 from processors.catalog.gate import XtcParams
 from processors.kernels.blocks import is_surplus, row_parts
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
-from processors.stages.exempt import Exempt
 from processors.stages.lists import IdStage
-from processors.stages.tokens import LOWEST
+from processors.stages.tokens import LOWEST, exempt_ids
 from processors.stages.truncation import mass, rounded_up, total_mass
 
 __all__ = ["Xtc"]
@@ -53,13 +52,13 @@ class Xtc(IdStage[XtcParams]):
     Params = XtcParams
     keeps_faults = True
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._exempt = Exempt(env, self.name)
-
     def listed(self, params: XtcParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids that the model has."""
-        return (token for token in self._exempt.ids(params.exempt, request) if token < self.env.vocab_size)
+        return (
+            token
+            for token in exempt_ids(params.exempt, self.env, request, self.name)
+            if token < self.env.vocab_size
+        )
 
     def admit(self, slot: int, params: XtcParams, request: Admission) -> None:
         """Set up the slot, with a notice if the threshold cannot act."""

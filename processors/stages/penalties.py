@@ -9,12 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env
+from processors.base import Admission
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
 from processors.rows import Rows, Visible
-from processors.stages.exempt import Exempt
 from processors.stages.lists import IdStage
-from processors.stages.tokens import edit
+from processors.stages.tokens import edit, exempt_ids
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
@@ -31,10 +30,6 @@ class Penalty(IdStage[PenaltyParams]):
 
     needs_counts: ClassVar[bool] = False
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._exempt = Exempt(env, self.name)
-
     @abstractmethod
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
         """Return new values of logits [A, N] whose tokens occurred; penalty is [A, 1].
@@ -44,7 +39,7 @@ class Penalty(IdStage[PenaltyParams]):
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids: those of the keywords and those named singly."""
-        return self._exempt.ids(params.exempt, request)
+        return exempt_ids(params.exempt, self.env, request, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""

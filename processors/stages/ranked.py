@@ -16,7 +16,7 @@ from processors.catalog.ranked import MinKParams, TfsParams, TopHParams, Typical
 from processors.kernels.blocks import drop_above, drop_below, stable_order
 from processors.rows import Rows
 from processors.stages.best import best, cut, enough_best, of_row, settled
-from processors.stages.thresholds import columns_of, total_and_entropy
+from processors.stages.thresholds import total_and_entropy
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import keep_above, mass, total_mass
 
@@ -80,7 +80,8 @@ class Typical(Processor[TypicalParams]):
         """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         ranked = enough_best(logits)
-        total, entropy = columns_of(of_row(total_and_entropy, logits, ranked, peak))
+        sums = of_row(total_and_entropy, logits, ranked, peak)
+        total, entropy = sums[:, :1], sums[:, 1:]
         names = ("boundary", "ties", "keep")
         options = (self.columns.gather(name, rows)[:, None] for name in names)
         bound = self.columns.exact("p", rows)[:, None] * total

@@ -48,7 +48,7 @@ class Text:
     def view(self, env: Env, num_drafts: int) -> View:
         """Return the twin's view of the row that sees `num_drafts` drafts."""
         output = self.output + self.drafts[:num_drafts]
-        return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary, SEED)
+        return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary, seed=SEED)
 
 
 def _text(prompt: str, output: str, drafts: str, *stop_ids: int) -> Text:
