@@ -117,8 +117,7 @@ RANKED: tuple[StageSpec, ...] = (
             "the whole sum; kobold keeps max(1, #)",
             "Phénix and Egan 2019, Tail Free Sampling.",
             "tfs=0.95",
-            "text-generation-webui, ExLlamaV2 and Aphrodite tfs; koboldcpp tfs keeps one fewer; llama.cpp "
-            "had --tfs until 2024",
+            "text-generation-webui, ExLlamaV2 and Aphrodite tfs; koboldcpp tfs keeps one fewer",
         ),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,15 +54,16 @@ def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: st
         elif key in ("eos", "stop"):
             ids.update(env.eos_ids, request.stop_ids if key == "stop" else ())
         elif key == "newline":
-            ids.update(_newlines(env.vocabulary) if env.vocabulary else ())
+            ids.update(_newlines(env))
         else:
             ids.add(token_id(key, env, f"{what}: exempt"))
     return ids
 
 
 @lru_cache(maxsize=4)
-def _newlines(vocabulary: Any) -> tuple[int, ...]:
-    return tuple(token for token, data in enumerate(vocabulary.token_bytes) if b"\n" in data)
+def _newlines(env: Env) -> tuple[int, ...]:
+    known = env.vocabulary.token_bytes if env.vocabulary else ()
+    return tuple(token for token, data in enumerate(known) if b"\n" in data)
 
 
 def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:

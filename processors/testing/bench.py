@@ -19,7 +19,7 @@ from processors.rows import Rows
 from processors.testing.examples import examples
 from processors.testing.vocabulary import ToyVocabulary
 
-__all__ = ["TEXTS", "Bench", "Subject", "Text", "random_logits", "toy_env"]
+__all__ = ["SEED", "TEXTS", "Bench", "Subject", "Text", "random_logits", "toy_env"]
 
 
 def toy_env() -> Env:
