@@ -19,7 +19,9 @@ def top_h(logits: list[float], params: TopHParams, view: View) -> list[float]:
     total = math.fsum(weights[token] for token in (first if params.renormalise else order))
     shares = [weights[token] / total if total else 0.0 for token in first]
     sums = list(accumulate(-share * math.log(share) if share else 0.0 for share in shares))
-    count = sum(entropy <= params.h * sums[-1] for entropy in sums)
+    count = sum(
+        bool(share) and entropy <= params.h * sums[-1] for share, entropy in zip(shares, sums, strict=True)
+    )
     return masked(logits, order[max(count, params.keep) :])
 
 
@@ -57,10 +59,10 @@ def typical(logits: list[float], params: TypicalParams, view: View) -> list[floa
         if not stays[params.boundary]:
             break
         count, mass = count + 1, after
-    count = min(max(count, params.keep), len(order))
     if params.ties == "keep":
-        count = sum(distance <= distances[order[count - 1]] for distance in distances)
-    return masked(logits, order[count:])
+        limit = distances[order[max(count, 1) - 1]]
+        count = sum(distance <= limit for distance in distances)
+    return masked(logits, order[max(count, params.keep) :])
 
 
 def tfs(logits: list[float], params: TfsParams, view: View) -> list[float]:

@@ -43,8 +43,8 @@ class TopH(Processor[TopHParams]):
         if False in self.columns.known("renormalise", rows):
             is_renormalised = self.columns.gather("renormalise", rows)[:, None]
             total = torch.where(is_renormalised, total, of_row(total_mass, logits, ranked, peak))
-        terms = masses.div_(total).xlogy(masses).neg_().cumsum(1)
-        is_within = (terms <= terms[:, -1:] * self.columns.exact("h", rows)[:, None]) & is_candidate
+        sums = masses.div_(total).xlogy(masses).neg_().cumsum(1)
+        is_within = (sums <= sums[:, -1:] * self.columns.exact("h", rows)[:, None]) & (masses > 0)
         count = is_within.sum(1, keepdim=True).maximum(self.columns.gather("keep", rows)[:, None])
         return drop_below(logits, *cut(ranked, count))
 
@@ -157,19 +157,22 @@ def _closest(
     sums = mass(values, peak).cumsum(1)
     under = (sums < bound).sum(1, keepdim=True)
     count = torch.where(boundary == 1, (sums <= bound).sum(1, keepdim=True), under) + (boundary != 2)
-    count = count.maximum(keep)
+    limit = distance.gather(1, count.clamp(min=1, max=size) - 1)
+    keeps_ties = ties == 1
+    count = torch.where(keeps_ties, (distance <= limit).sum(1, keepdim=True), count).maximum(keep)
     last = count.clamp(max=size) - 1
     limit, value = distance.gather(1, last), values.gather(1, last)
-    is_in = (_places(ranked) <= last) | ((ties == 1) & (distance <= limit))
+    is_in = _places(ranked) <= last
     low = torch.where(is_in, values, math.inf).amin(1, keepdim=True)
     high = torch.where(is_in, values, -math.inf).amax(1, keepdim=True)
     taken = (is_in & (values == value)).sum(1, keepdim=True)
     everything = torch.iinfo(taken.dtype).max
-    is_cut = ties == 0
-    room = [torch.where(is_cut & (value == end), taken, everything) for end in (low, high)]
+    low_room, high_room = (torch.where(value == end, taken, everything) for end in (low, high))
     # Logits behind `ranked` are farther from the mean than its last one, where that is below the mean.
-    is_certain = ~(below[:, -1:] > mean) & ~(limit > (below[:, -1:] - mean).abs()) & (count <= size)
-    return is_certain, low, room[0], high, room[1]
+    farthest = below[:, -1:]
+    reach = (farthest - mean).abs()
+    is_certain = (count <= size) & ~(farthest > mean) & ~((limit > reach) | (keeps_ties & (limit == reach)))
+    return is_certain | (farthest == -math.inf), low, low_room, high, high_room
 
 
 def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
