@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from processors.base import Vocabulary
 
-__all__ = ["HIGHEST", "LOWEST", "View", "exp_all", "finite", "masked", "ranking"]
+__all__ = ["HIGHEST", "LOWEST", "View", "exempt", "exp_all", "finite", "masked", "ranking"]
 
 HIGHEST = (2 - 2**-23) * 2.0**127  # of float32
 LOWEST = -HIGHEST
@@ -39,6 +39,19 @@ class View:
         assert self.vocabulary is not None
         known = self.vocabulary.token_bytes
         return b"".join(known[token] for token in tokens if token < len(known))
+
+
+def exempt(keys: Iterable[int | str], view: View) -> set[int]:
+    """Return the exempt ids: those of the keywords special and stop, and those named singly."""
+    found: set[int] = set()
+    for key in keys:
+        if key == "special":
+            found |= view.vocabulary.special_ids if view.vocabulary else frozenset()
+        elif key == "stop":
+            found |= {*view.eos_ids, *view.stop_ids}
+        else:
+            found.add(view.token_id(key))
+    return found
 
 
 def masked(logits: list[float], ids: Iterable[int]) -> list[float]:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from processors.base import Env
+from processors.base import Admission, Env
 from processors.errors import TokenError
 
-__all__ = ["HIGHEST", "LOWEST", "checked", "edit", "token_id"]
+__all__ = ["HIGHEST", "LOWEST", "checked", "edit", "exempt_ids", "token_id"]
 
 HIGHEST = torch.finfo(torch.float32).max
 LOWEST = torch.finfo(torch.float32).min
@@ -37,6 +37,24 @@ def token_id(key: int | str, env: Env, what: str) -> int:
         shown = " + ".join(f"{env.vocabulary.token_bytes[i].decode(errors='replace')!r} ({i})" for i in ids)
         raise TokenError(f"{what} names the text {key!r}, which is {len(ids)} tokens: {shown or 'none'}.")
     return checked(ids, env, what)[0]
+
+
+def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: str) -> set[int]:
+    """Return the ids of a list of exempt tokens: those of `special` and `stop`, and those named singly.
+
+    TokenError for a text that is not one token, and for an id outside the vocabulary.
+    """
+    keywords = {
+        "special": env.vocabulary.special_ids if env.vocabulary else frozenset(),
+        "stop": {*env.eos_ids, *request.stop_ids},
+    }
+    ids: set[int] = set()
+    for key in keys:
+        if isinstance(key, str) and key in keywords:
+            ids |= keywords[key]
+        else:
+            ids.add(token_id(key, env, f"{what}: exempt"))
+    return ids
 
 
 def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:
