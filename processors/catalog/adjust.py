@@ -140,9 +140,9 @@ ADJUST: tuple[StageSpec, ...] = (
             "Keskar et al. 2019, CTRL: A Conditional Transformer Language Model, arXiv 1909.05858.",
             "repetition:penalty=1.1,window=64",
             "transformers, vLLM, SGLang, mlx-lm repetition_penalty, llama.cpp --repeat-penalty; "
-            "transformers encoder_repetition_penalty r is penalty=1/r,scope=prompt; koboldcpp rep_pen_slope is "
-            "slope; ExLlamaV2 token_repetition_range r and token_repetition_decay are sustain=r+1 and decay, "
-            "those of ExLlamaV3 sustain=r and decay_space=logit",
+            "transformers encoder_repetition_penalty r is penalty=1/r,scope=prompt; slope is koboldcpp's "
+            "rep_pen_slope; token_repetition_range r and token_repetition_decay of ExLlamaV2 are sustain=r+1 "
+            "and decay, those of ExLlamaV3 sustain=r and decay_space=logit",
         ),
     ),
     StageSpec(

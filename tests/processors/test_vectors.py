@@ -8,9 +8,15 @@ from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.processors.vectors import llama_cpp
+from tests.processors.vectors import exllama, llama_cpp, mlx_lm, transformers
 
-CASES = (*llama_cpp.CASES,)
+CASES = (
+    *llama_cpp.CASES,
+    *llama_cpp.HISTORY,
+    *transformers.HISTORY,
+    *mlx_lm.HISTORY,
+    *exllama.HISTORY,
+)
 
 
 class Words:

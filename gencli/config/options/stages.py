@@ -47,7 +47,7 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
     return tuple(pairs)
 
 
-def _read_breakers(given: Sequence[str]) -> tuple[str, ...]:
+def _dry_breakers(given: Sequence[str]) -> tuple[str, ...]:
     """Return the texts; "none" alone is no breaker at all, as in llama.cpp."""
     return () if list(given) == ["none"] else read_texts(given)
 
@@ -107,7 +107,7 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--dry-base", stage="dry", field="base"),
     _for_stage("--dry-allowed-length", stage="dry", field="allowed"),
     _for_stage("--dry-window", stage="dry", field="window", type=int),
-    _for_stage("--dry-breaker", stage="dry", field="breakers", many=True, read=_read_breakers, metavar="TEXT"),
+    _for_stage("--dry-breaker", stage="dry", field="breakers", many=True, read=_dry_breakers, metavar="TEXT"),
     _for_stage("--length-decay", stage="length_decay", read=_read_decay, metavar="START:FACTOR"),
     _for_stage("--sequence-bias", stage="sequence_bias", many=True, read=_read_bias, metavar="TEXT=NUMBER"),
     _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
