@@ -27,8 +27,8 @@ def _since(text: tuple[int, ...], breakers: tuple[str, ...], cutting: set[int], 
     return len(text)
 
 
-def _copies(params: _Params, view: View, limit: int) -> Iterator[tuple[int, int, int]]:
-    """Yield for the scope (token, number of tokens before it that equal the last ones, tokens back)."""
+def _copies(params: _Params, view: View, limit: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield for the scope token, tokens before it that equal the last ones, tokens before it, tokens back."""
     text = view.prompt + view.output
     start = len(view.prompt) if params.scope == "output" else 0
     end = len(view.prompt) if params.scope == "prompt" else len(text)
@@ -38,14 +38,14 @@ def _copies(params: _Params, view: View, limit: int) -> Iterator[tuple[int, int,
         same = 0
         while same < min(limit, place - start) and text[place - 1 - same] == text[-1 - same]:
             same += 1
-        yield text[place], same, len(text) - place
+        yield text[place], same, place - start, len(text) - place
 
 
 def no_repeat_ngram(logits: list[float], params: NoRepeatNgramParams, view: View) -> list[float]:
     """Mask each token that would repeat n tokens in a row."""
     spared = exempt(params.exempt, view)
     limit = _since(view.prompt + view.output, (), spared, view)
-    gone = {token for token, same, _ in _copies(params, view, limit) if same >= params.n - 1}
+    gone = {token for token, same, _, _ in _copies(params, view, limit) if same >= params.n - 1}
     return masked(logits, gone - spared)
 
 
@@ -60,9 +60,9 @@ def dry(logits: list[float], params: DryParams, view: View) -> list[float]:
     elif limit <= params.allowed:
         return logits
     lengths: dict[int, list[int]] = {}
-    for token, same, _ in _copies(params, view, limit):
+    for token, same, before, _ in _copies(params, view, limit):
         same = same if params.max_ngram is None else min(same, params.max_ngram)
-        if same >= params.allowed and token not in spared:
+        if same >= params.allowed and before and token not in spared:
             lengths.setdefault(token, []).append(same)
     longest = max(map(max, lengths.values()), default=0)
     most = math.floor(88.7228391 / math.log(params.base)) if params.base > 1 else math.inf
@@ -80,7 +80,7 @@ def lz(logits: list[float], params: LzParams, view: View) -> list[float]:
     limit = _since(view.prompt + view.output, (), spared, view)
     most = math.log2(len(logits))
     bits: dict[int, float] = {}
-    for token, same, distance in _copies(params, view, limit):
+    for token, same, _, distance in _copies(params, view, limit):
         size = min(same, params.length) + 1
         bits[token] = min(bits.get(token, most), (math.log2(distance + 1) + math.log2(size)) / size)
     new = list(logits)

@@ -33,13 +33,15 @@ _LOG_OF_MOST = 88.7228391  # ln of the largest float32; the exponent of dry keep
 class _Copies:
     """Earlier tokens of each row: ids [A, W], each below V; `is_open` [A, W] where they may be penalised.
 
-    lengths [A, W]: tokens before the copy that equal the last tokens. limit [A, 1]: tokens since the latest
-    cut. distance [A, W]: tokens back, 1 for the last one.
+    lengths [A, W]: tokens before the copy that equal the last tokens, none beyond a cut. before [A, W]:
+    tokens of the scope before it. distance [A, W]: tokens back, 1 for the last one. limit [A, 1]: tokens
+    since the latest cut.
     """
 
     ids: Tensor
     lengths: Tensor
     is_open: Tensor
+    before: Tensor
     limit: Tensor
     distance: Tensor
 
@@ -101,9 +103,9 @@ class _Repeats(Processor[P]):
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
         start, end = rows.bounds(scope != 1, scope != 0, self.columns.gather("window", rows))
         column = torch.arange(ids.shape[1], device=ids.device)
-        inside, limit = column - start[:, None], self._cuts.num_since(rows)[:, None]
-        is_open = (inside >= 0) & (column < end[:, None]) & (ids < width)
-        lengths = torch.minimum(self._suffixes.gather(rows, ids), torch.minimum(inside, limit))
+        before, limit = column - start[:, None], self._cuts.num_since(rows)[:, None]
+        is_open = (before >= 0) & (column < end[:, None]) & (ids < width)
+        lengths = torch.minimum(self._suffixes.gather(rows, ids), torch.minimum(before, limit))
         total = (rows.history.lengths[rows.slots] + rows.offsets)[:, None]
         if rows.has_forced:
             chosen = rows.unforced(ids.shape[1])
@@ -112,7 +114,7 @@ class _Repeats(Processor[P]):
             lengths, is_open = torch.minimum(lengths, torch.minimum(runs[:, :-1], limit)), is_open & chosen
         ids = ids.clamp(0, width - 1)
         is_open &= ~self._cuts.is_spared(ids, rows)
-        return _Copies(ids, lengths, is_open, limit, total - column)
+        return _Copies(ids, lengths, is_open, before, limit, total - column)
 
 
 def _runs(chosen: Tensor) -> Tensor:
@@ -152,7 +154,7 @@ class Dry(_Repeats[DryParams]):
         allowed = self.columns.gather("allowed", rows)[:, None]
         base = self.columns.exact("base", rows)[:, None]
         lengths = torch.minimum(copies.lengths, self.columns.gather("max_ngram", rows)[:, None])
-        has_penalty = lengths >= allowed
+        has_penalty = (lengths >= allowed) & (copies.before > 0)  # the first one continues nothing
         if True in self.columns.known("strict", rows):
             is_strict = self.columns.gather("strict", rows)[:, None]
             has_penalty &= ~is_strict | (copies.limit > allowed)
