@@ -119,7 +119,7 @@ class Cuts:
 
     def _built(self, breakers: tuple[str, ...], exempt: frozenset[int], spares_breakers: bool) -> _Rule:
         texts = tuple(text.encode(errors="surrogatepass") for text in breakers)
-        whole = {token for token, data in enumerate(self._bytes) if any(text in data for text in texts)}
+        whole = {token for text in texts for token, data in enumerate(self._bytes) if text in data}
         spared = torch.zeros(self._env.vocab_size, dtype=torch.bool)
         ids = [token for token in (exempt | whole if spares_breakers else exempt) if token < len(spared)]
         spared[ids] = True

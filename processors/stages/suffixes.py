@@ -39,7 +39,7 @@ class Suffixes:
         """Copy the lengths of one slot to another."""
         self.forget(target)
         if source in self._known:
-            self._lengths = in_slot(self._lengths, target)
+            self._reserve(target + 1, 0)
             self._lengths[target] = self._lengths[source]
             self._known[target] = self._known[source]
 
@@ -77,10 +77,11 @@ class Suffixes:
 
     def _reserve(self, slots: int, width: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
-        self._lengths = in_slot(self._lengths, slots - 1)
         have = self._lengths.shape[1]
-        if width > have:
-            self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
+        with torch.inference_mode(False):  # else it could not be changed outside of that mode any more
+            self._lengths = in_slot(self._lengths, slots - 1)
+            if width > have:
+                self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
 
 
 def _extended(lengths: Tensor, ids: Tensor, last: Tensor) -> Tensor:

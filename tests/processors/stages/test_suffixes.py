@@ -34,6 +34,17 @@ def test_the_time_of_a_repetitive_text_grows_with_its_length_only():
     assert suffix_lengths([7] * 8000)[-3:] == [7997, 7998, 7999]
 
 
+def test_lengths_that_grew_in_inference_mode_may_be_forked_outside_of_it():
+    history, suffixes = History(), Suffixes(torch.device("cpu"))
+    history.admit(0, [5] * 300)
+    rows = Rows.build(history, [0])
+    with torch.inference_mode():
+        before = suffixes.gather(rows, rows.visible().ids)
+    history.fork(0, 1, seed=0)
+    suffixes.copy(0, 1)
+    assert torch.equal(suffixes.gather(Rows.build(history, [1]), rows.visible().ids), before)
+
+
 @pytest.mark.parametrize("letters", [1, 2, 4])
 def test_lengths_follow_commits_drafts_forks_and_new_requests(letters):
     rng = random.Random(letters)
