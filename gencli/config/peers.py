@@ -42,6 +42,7 @@ OPTION_NAMES: _Names = {
     "dry_multiplier": "dry",
     "dry_window": "dry_penalty_last_n dry_range",
     "dry_breaker": "dry_sequence_breaker dry_sequence_breakers",
+    "lz": "lz_penalty ngram_penalty",
     "length_decay": "exponential_decay_length_penalty",
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",

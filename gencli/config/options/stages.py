@@ -108,6 +108,8 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--dry-allowed-length", stage="dry", field="allowed"),
     _for_stage("--dry-window", stage="dry", field="window", type=int),
     _for_stage("--dry-breaker", stage="dry", field="breakers", many=True, read=_dry_breakers, metavar="TEXT"),
+    _for_stage("--lz", stage="lz"),
+    _for_stage("--length-boost", stage="length_boost"),
     _for_stage("--length-decay", stage="length_decay", read=_read_decay, metavar="START:FACTOR"),
     _for_stage("--sequence-bias", stage="sequence_bias", many=True, read=_read_bias, metavar="TEXT=NUMBER"),
     _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
