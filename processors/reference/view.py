@@ -18,13 +18,14 @@ LOWEST = -HIGHEST
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary."""
+    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed."""
 
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
     eos_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
+    seed: int = 0
 
     def token_id(self, key: int | str) -> int:
         """Return the id of a key: an id, or a text of one token."""
@@ -42,16 +43,15 @@ class View:
 
 
 def exempt(keys: Iterable[int | str], view: View) -> set[int]:
-    """Return the exempt ids: those of the keywords special and stop, and those named singly."""
-    found: set[int] = set()
-    for key in keys:
-        if key == "special":
-            found |= view.vocabulary.special_ids if view.vocabulary else frozenset()
-        elif key == "stop":
-            found |= {*view.eos_ids, *view.stop_ids}
-        else:
-            found.add(view.token_id(key))
-    return found
+    """Return the exempt ids: those of the keywords, and those named singly."""
+    known = view.vocabulary.token_bytes if view.vocabulary else ()
+    keywords: dict[int | str, Iterable[int]] = {
+        "special": view.vocabulary.special_ids if view.vocabulary else (),
+        "eos": view.eos_ids,
+        "stop": (*view.eos_ids, *view.stop_ids),
+        "newline": [token for token, data in enumerate(known) if b"\n" in data],
+    }
+    return {token for key in keys for token in (keywords[key] if key in keywords else [view.token_id(key)])}
 
 
 def masked(logits: list[float], ids: Iterable[int]) -> list[float]:

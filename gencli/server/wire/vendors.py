@@ -19,8 +19,7 @@ __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
     "client_metadata request_id rid cache_prompt "
-    "mirostat_tau mirostat_eta dynatemp_exponent xtc_threshold "
-    "smoothing_curve adaptive_decay".split()
+    "mirostat_tau mirostat_eta dynatemp_exponent smoothing_curve adaptive_decay".split()
 )
 
 _NAMES = {
@@ -28,6 +27,8 @@ _NAMES = {
     "min_tokens": "min_new_tokens",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
+    "typical": "typical_p typ_p",
+    "tfs": "tfs_z",
     "no_repeat_ngram": "no_repeat_ngram_size",
     "length_decay": "exponential_decay_length_penalty",
     "stop": "stop_sequences stop_sequence",
@@ -49,9 +50,9 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 
 # Values with which a field of another server changes nothing. With another value the field is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
+    "top_nsigma_p": (1,),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
+        "epsilon_cutoff eta_cutoff mirostat mirostat_mode dynatemp_range skew "
         "smoothing_factor repetition_decay token_repetition_decay "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
@@ -96,7 +97,6 @@ INSTEAD: Mapping[str, str] = {
     "thinking_token_budget": "chat_template_kwargs",
     "reasoning_budget": "chat_template_kwargs",
     "dynatemp_range": "temperature",
-    "typical_p": "min_p",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
     "repetition_decay": "stages",

@@ -51,7 +51,7 @@ def options(**body):
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
         ({"t_max_predict_ms": 1500}, {"max_time": 1.5}),
-        ({"typical_p": 1.0, "mirostat": 0, "skip_special_tokens": True}, {}),
+        ({"typical_p": 0.9, "mirostat": 0, "skip_special_tokens": True}, {"typical": 0.9}),
         ({"best_of": 2, "n": 2}, {"n": 2}),
         ({"best_of": 3, "n": 2}, {"n": 2, "best_of": 3}),
         ({"use_beam_search": True, "n": 2, "best_of": 4}, {"n": 2, "beams": 4}),
@@ -114,7 +114,8 @@ def refused(client, path, body):
 OTHERS = {
     "applied": r"""
         max_tokens=3 max_completion_tokens=3 n_predict=3 min_tokens=1 top_k=5 min_p=0.1 rep_pen=1.1
-        top_n_sigma=1 top_a=0.5 repetition_penalty=1.1 repeat_penalty=1.1
+        top_n_sigma=1 top_a=0.5 typical_p=0.5 tfs=0.5 top_h=0.5 min_k=3
+        xtc_probability=0.5 repetition_penalty=1.1 repeat_penalty=1.1
         dry_multiplier=0.8 dry_base=1.5 dry_allowed_length=3 dry_sequence_breakers=["x"] dry_penalty_last_n=64
         dry_range=64 no_repeat_ngram_size=2 encoder_no_repeat_ngram_size=2 encoder_repetition_penalty=1.2
         exponential_decay_length_penalty=[2,1.5] sequence_bias={"ab":1} rep_pen_slope=0.5
@@ -128,8 +129,8 @@ OTHERS = {
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
         add_special_tokens=false n=2""",
     "refused": """
-        typical_p=0.5 xtc_probability=0.5 dynatemp_range=1 mirostat=2 repetition_decay=5
-        tfs=0.5 epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
+        dynatemp_range=1 mirostat=2 repetition_decay=5
+        epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
         sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
         logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
         return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
