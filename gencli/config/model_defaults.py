@@ -32,6 +32,8 @@ _REST = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "suppress_tokens": "suppress_ids",
+    "begin_suppress_tokens": "begin_suppress_ids",
+    "min_eos_p": "eos_above",
     "stop_strings": "stop",
 }
 # Settings of transformers that gencli lacks or does not take over, with the value that disables them.
@@ -46,7 +48,6 @@ _LACKING: dict[str, Any] = {
     "bad_words_ids": None,
     "sequence_bias": None,
     "exponential_decay_length_penalty": None,
-    "begin_suppress_tokens": None,
     "forced_bos_token_id": None,
     "forced_eos_token_id": None,
     "guidance_scale": None,

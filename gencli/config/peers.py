@@ -41,6 +41,8 @@ OPTION_NAMES: _Names = {
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",
     "suppress_ids": "suppress_tokens disallow_tokens banned_ids bad_words_ids",
+    "begin_suppress_ids": "begin_suppress_tokens",
+    "eos_above": "min_eos_p",
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
     "ignore_eos": "ban_eos_token ban_eos",

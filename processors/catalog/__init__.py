@@ -66,7 +66,7 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 
 # The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
 _ORDER = """
-    tail allowed suppress ban min_tokens ignore_eos grammar
+    tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above grammar
     bias repetition frequency presence
     temperature
     top_n_sigma min_p top_k top_p epsilon eta top_a p_less

@@ -1,4 +1,4 @@
-"""Stages that mask tokens: tail, allowed, suppress, ban, min_tokens, ignore_eos, grammar."""
+"""Stages that mask tokens: by id, by text, for the end of a text, by a grammar."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ __all__ = [
     "WHITESPACE_LIMIT",
     "AllowedParams",
     "BanParams",
+    "BeginSuppressParams",
+    "EosAboveParams",
     "GrammarParams",
     "IgnoreEosParams",
     "MinTokensParams",
@@ -56,6 +58,13 @@ class SuppressParams(Params):
 
 
 @dataclass(frozen=True, slots=True)
+class BeginSuppressParams(Params):
+    """Mask the listed ids at the beginning of the output."""
+
+    ids: tuple[int, ...] = param((), "These token ids are never the first one of the output.", ge=0, le=MOST)
+
+
+@dataclass(frozen=True, slots=True)
 class BanParams(Params):
     """Keep texts out of the output, however they are cut into tokens."""
 
@@ -85,6 +94,15 @@ class IgnoreEosParams(Params):
     """Mask the end-of-text ids, so that no end marker appears."""
 
     enabled: bool = param(False, "Never choose an end-of-text id.")
+
+
+@dataclass(frozen=True, slots=True)
+class EosAboveParams(Params):
+    """End the text as soon as its end is likely."""
+
+    p: float = param(
+        0.0, "Allow only end-of-text ids where one is more probable than this; 0 is off.", ge=0, lt=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +162,18 @@ CONSTRAIN: tuple[StageSpec, ...] = (
         ),
     ),
     StageSpec(
+        "begin_suppress",
+        Phase.CONSTRAIN,
+        BeginSuppressParams,
+        "processors.stages.masks:BeginSuppress",
+        note=Note(
+            "x[i] = -inf for i in ids, at the first output position",
+            "transformers' SuppressTokensAtBeginLogitsProcessor.",
+            "begin_suppress=[220,50257]",
+            "transformers begin_suppress_tokens",
+        ),
+    ),
+    StageSpec(
         "ban",
         Phase.CONSTRAIN,
         BanParams,
@@ -178,6 +208,18 @@ CONSTRAIN: tuple[StageSpec, ...] = (
             "vLLM's and llama.cpp's ignore_eos; here the id is masked, so none appears in the text.",
             "ignore_eos=true",
             "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
+        ),
+    ),
+    StageSpec(
+        "eos_above",
+        Phase.CONSTRAIN,
+        EosAboveParams,
+        "processors.stages.length:EosAbove",
+        note=Note(
+            "x[i] = -inf for every i that ends no text, where p[e] > p for an end-of-text id e",
+            "transformers' BarkEosPrioritizerLogitsProcessor.",
+            "eos_above=0.2",
+            "transformers min_eos_p",
         ),
     ),
     StageSpec(

@@ -29,7 +29,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--tensor-parallel-size", "Did you mean --tp?"),
         ("--topk", "Did you mean --top-k?"),
         ("--top", "Did you mean --top-a, --top-k, --top-n-sigma or --top-p?"),
-        ("--eos", "Did you mean --ignore-eos?"),
+        ("--eos", "Did you mean --eos-above or --ignore-eos?"),
         ("--max_tokns", "Did you mean --max-tokens?"),
         ("--top-logprobs", "--logprobs"),
         ("--ctx-size", "the model's whole context; --max-tokens limits"),

@@ -90,4 +90,6 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--ban", stage="ban", many=True, read=read_texts, metavar="TEXT"),
     _for_stage("--min-tokens", stage="min_tokens"),
     _for_stage("--ignore-eos", stage="ignore_eos"),
+    _for_stage("--begin-suppress-ids", stage="begin_suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--eos-above", stage="eos_above"),
 )  # fmt: skip
