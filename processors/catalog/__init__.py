@@ -31,6 +31,7 @@ from processors.catalog.constrain import (
     SuppressParams,
     TailParams,
 )
+from processors.catalog.forcing import FORCING
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
@@ -66,11 +67,11 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 
 # The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
 _ORDER = """
-    tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above grammar
+    tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above force reasoning_budget grammar
     bias repetition frequency presence
     temperature
     top_n_sigma min_p top_k top_p epsilon eta top_a p_less
 """.split()
-_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *FORCING, *ADJUST, *TRUNCATE, *THRESHOLDS)}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

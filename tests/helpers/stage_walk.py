@@ -23,7 +23,7 @@ PARAMS = {spec.name: spec.params for spec in BUILTIN}
 SEEDS = range(4)
 
 STAGE_PAIRS = list(combinations(PARAMS, 2))
-_ONE_LEFT = ("eos_above",)  # stages that leave one id where they act
+_ONE_LEFT = ("eos_above", "force", "reasoning_budget")  # stages that leave one id where they act
 # Pairs of which only one acts in a step: why.
 IN_TURN = {
     ("min_tokens", "ignore_eos"): "While min_tokens holds, the ids of ignore_eos are masked already.",
