@@ -13,6 +13,7 @@ from processors.params import MOST, Params, param
 __all__ = [
     "BAN_LIMIT",
     "CONSTRAIN",
+    "REWIND_LIMIT",
     "WHITESPACE_LIMIT",
     "AllowedParams",
     "BanParams",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 BAN_LIMIT = 16384  # bytes of all banned texts; the tables of the stage grow with them
+REWIND_LIMIT = 256  # bytes of a text that is banned with rewind: so much output may be held back
 WHITESPACE_LIMIT = 1024
 
 
@@ -69,9 +71,23 @@ class BanParams(Params):
     """Keep texts out of the output, however they are cut into tokens."""
 
     texts: tuple[str, ...] = param((), "These texts never appear in the output, not even inside a word.")
+    rewind: bool = param(
+        False,
+        "Where such a text appears, go back to the token where it began, ban that one there and draw again.",
+    )
+    ignore_case: bool = param(
+        False,
+        "A to Z are as a to z; other letters are found as written, in lower or upper case, or capitals first.",
+    )
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
+        longest = max((len(text.encode(errors="surrogatepass")) for text in self.texts), default=0)
+        if self.rewind and longest > REWIND_LIMIT:
+            raise ParamError(
+                f"texts has one of {longest} bytes, but with rewind the limit is {REWIND_LIMIT}. "
+                "Shorten it, or leave rewind out."
+            )
         if "" in self.texts:
             path = (self.texts.index(""),)
             raise ParamError("texts has an empty text, which would ban everything. Remove it.", path)
@@ -179,11 +195,12 @@ CONSTRAIN: tuple[StageSpec, ...] = (
         BanParams,
         "processors.stages.ban:Ban",
         note=Note(
-            "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens",
+            "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens; "
+            "with rewind for the ids with which one began at this place",
             "Aho and Corasick 1975, on the bytes of the tokens.",
             'ban=["fox","once upon"]',
-            "bad_words of transformers and vLLM see whole tokenizations only; "
-            "ExLlamaV2 banned_strings rewinds",
+            "bad_words of transformers and vLLM see whole tokenizations only; rewind is what ExLlamaV2's and "
+            "koboldcpp's banned_strings do",
         ),
     ),
     StageSpec(

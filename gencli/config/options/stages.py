@@ -94,6 +94,7 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--ignore-eos", stage="ignore_eos"),
     _for_stage("--begin-suppress-ids", stage="begin_suppress", many=True, read=read_ids, metavar="IDS"),
     _for_stage("--eos-above", stage="eos_above"),
+    _for_stage("--ban-rewind", stage="ban", field="rewind"),
     _for_stage("--force-text", stage="force", read=unescape, metavar="TEXT"),
     _for_stage("--reasoning-budget", stage="reasoning_budget", kind=int),
     _for_stage("--reasoning-message", stage="reasoning_budget", field="message", read=unescape,

@@ -35,6 +35,8 @@ EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         BanParams(("aba", "bab", "ab")),
         BanParams(("\n", "é")),
         BanParams(("😀", "the cat sat", "he")),
+        BanParams(("ABA", "É"), ignore_case=True),
+        BanParams(("ab", " the"), rewind=True),
     ),
     MinTokensParams: (MinTokensParams(1), MinTokensParams(4), MinTokensParams(100)),
     IgnoreEosParams: (IgnoreEosParams(True),),
