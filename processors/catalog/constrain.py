@@ -77,7 +77,7 @@ class BanParams(Params):
     )
     ignore_case: bool = param(
         False,
-        "A to Z are as a to z; other letters are found as written, in lower or upper case, or capitals first.",
+        "A to Z are as a to z; other letters are found as written, in lower or upper case, capitals first.",
     )
 
     def __post_init__(self) -> None:
