@@ -11,9 +11,9 @@ from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.processors.vectors import llama_cpp
+from tests.processors.vectors import llama_cpp, transformers
 
-CASES = (*llama_cpp.CASES,)
+CASES = (*llama_cpp.CASES, *transformers.FORCING)
 
 
 class Words:
