@@ -102,7 +102,7 @@ def test_the_text_is_that_of_a_plain_loop(texts, seed):
 
 @pytest.mark.parametrize("texts", BANNED, ids=str)
 def test_drafts_and_company_change_nothing(texts):
-    many = [asked(texts, seed=seed, n=2) for seed in SEEDS]
+    many = [asked(texts, seed=seed, n=2) for seed in range(2)]
     ends = {}
     for one in many:
         ends |= run([one])
