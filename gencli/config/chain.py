@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
+from gencli.config.reasoning import thinking_tags
 from gencli.config.settings import Assigned, Layer, Settings, with_value
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
@@ -56,6 +57,8 @@ def assemble(
         for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
             _choose(chosen, replace(entry, rank=rank), registry)
     for entry in list(_from_penalty_options(settings, chosen)):
+        _choose(chosen, entry, registry)
+    for entry in thinking_tags(settings, tuple(chosen.values())):
         _choose(chosen, entry, registry)
     values = tuple(chosen.values())
     # A bare name, as in `stage` = top_k, puts a stage in with its defaults.

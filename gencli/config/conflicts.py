@@ -22,6 +22,9 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     if not settings["beams"]:
         _refuse_greedy(settings, assembly)
     _refuse_lengths(settings, assembly)
+    ban = assembly.chain.get("ban")
+    if settings["ban_rewind"] and (ban is None or ban.is_off()):
+        raise UsageError(f"{settings.name('ban_rewind')} is given, but no text is banned.", hint="Add `ban`.")
     _refuse_drafts(settings)
     refuse_guidance(settings)
     _refuse_output(settings)

@@ -51,6 +51,11 @@ OPTION_NAMES: _Names = {
     "xtc_probability": "xtc xtc_prob",
     "xtc_threshold": "xtc_thresh",
     "suppress_ids": "suppress_tokens disallow_tokens banned_ids bad_words_ids",
+    "begin_suppress_ids": "begin_suppress_tokens",
+    "eos_above": "min_eos_p",
+    "reasoning_budget": "thinking_budget thinking_token_budget reasoning_budget_tokens",
+    "reasoning_message": "reasoning_budget_message",
+    "force_text": "force_prefix trigger_phrase",
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
     "ignore_eos": "ban_eos_token ban_eos",
@@ -130,7 +135,7 @@ SENTENCES: _Names = {
     "return_full_text simple_io nowordwrap",
     "gencli chat talks turn by turn.": "interactive -i interactive_first multiline_input conversation cnv",
     "{constrain_after} says where thinking ends and the answer begins.": "think thinking reasoning "
-    "reasoning_format reasoning_budget enable_thinking reasoning_effort hidethinking",
+    "reasoning_format enable_thinking reasoning_effort hidethinking",
     "gencli serve answers over HTTP; other commands need neither address nor key.": "host port api_key "
     "base_url api_base",
     "Models read text alone.": "image images attachment mmproj audio video",

@@ -8,6 +8,7 @@ from typing import cast
 
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.request import Drafting, Request
+from gencli.engine.rewind import can_rewind
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.text.stream import StopRules, TextStream
@@ -38,7 +39,7 @@ def admission(request: Request, context: int) -> Admission:
     """The request's data for the stages. `context`: maximum number of prompt and output tokens."""
     size = len(request.prompt_ids)
     most = max(0, min(request.limits.max_tokens, context - size))
-    return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
+    return Admission(request.prompt_ids, request.stops.ids, most, can_rewind(request))
 
 
 def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:

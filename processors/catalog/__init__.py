@@ -32,6 +32,7 @@ from processors.catalog.constrain import (
     TailParams,
 )
 from processors.catalog.endings import ENDINGS
+from processors.catalog.forcing import FORCING
 from processors.catalog.gate import GATE
 from processors.catalog.ranked import RANKED
 from processors.catalog.repeats import REPEATS
@@ -70,13 +71,14 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 
 # The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
 _ORDER = """
-    tail allowed suppress ban min_tokens ignore_eos no_repeat_ngram grammar
+    tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above no_repeat_ngram force
+    reasoning_budget grammar
     bias sequence_bias length_decay length_boost repetition frequency presence dry lz
     temperature
     top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
     xtc
 """.split()
-_FAMILIES = (CONSTRAIN, ADJUST, ENDINGS, REPEATS, TRUNCATE, THRESHOLDS, RANKED, GATE)
+_FAMILIES = (CONSTRAIN, FORCING, ADJUST, ENDINGS, REPEATS, TRUNCATE, THRESHOLDS, RANKED, GATE)
 _SPECS = {spec.name: spec for family in _FAMILIES for spec in family}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

@@ -33,7 +33,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--no-repeat-ngram-size", "Did you mean --no-repeat-ngram?"),
         ("--encoder-repetition-penalty", "--stage 'repetition:penalty=0.8,scope=prompt'"),
         ("--rep-pen-slope", "slope=0.7"),
-        ("--eos", "Did you mean --ignore-eos?"),
+        ("--eos", "Did you mean --eos-above or --ignore-eos?"),
         ("--max_tokns", "Did you mean --max-tokens?"),
         ("--top-logprobs", "--logprobs"),
         ("--ctx-size", "the model's whole context; --max-tokens limits"),

@@ -25,6 +25,7 @@ CASES = (
     *transformers.HISTORY,
     *mlx_lm.HISTORY,
     *exllama.HISTORY,
+    *transformers.FORCING,
 )
 
 

@@ -68,16 +68,18 @@ def _read_decay(given: str) -> tuple[int, float]:
 
 
 def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
-    """Return the option of a stage's field, with the declaration of the field."""
+    """Return the option of a stage's field, with the declaration of the field. `kind` replaces its type."""
     params = builtin_registry().spec(stage).params
     field = field or params.main()
     about = describe(params)[field]
+    about["doc"] = about["doc"].replace("; null is no limit", "")  # an option without a value is not given
     kind = about["type"] if about["type"] in (int, float, bool) else str
     hint = params.__dataclass_fields__[field].metadata["hint"]
     declared = Option(
         names, kind, about["doc"], "Chain", about["default"], about["bounds"],
         stage=stage, field=field, hint=hint,
     )  # fmt: skip
+    changes |= {"type": changes.pop("kind")} if "kind" in changes else {}
     return dataclasses.replace(declared, **changes)
 
 
@@ -126,4 +128,11 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--ban", stage="ban", many=True, read=read_texts, metavar="TEXT"),
     _for_stage("--min-tokens", stage="min_tokens"),
     _for_stage("--ignore-eos", stage="ignore_eos"),
+    _for_stage("--begin-suppress-ids", stage="begin_suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--eos-above", stage="eos_above"),
+    _for_stage("--ban-rewind", stage="ban", field="rewind"),
+    _for_stage("--force-text", stage="force", read=unescape, metavar="TEXT"),
+    _for_stage("--reasoning-budget", stage="reasoning_budget", kind=int),
+    _for_stage("--reasoning-message", stage="reasoning_budget", field="message", read=unescape,
+               metavar="TEXT"),
 )  # fmt: skip

@@ -37,6 +37,7 @@ _NAMES = {
     "ignore_eos": "ban_eos_token",
     "allow_ids": "allowed_token_ids",
     "ban": "bad_words",
+    "reasoning_message": "reasoning_budget_message",
     "json": "guided_json_object json_object",
     "json_schema": "guided_json",
     "regex": "guided_regex regex_pattern",
@@ -59,8 +60,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
         (0,),
     ),
     **dict.fromkeys(
-        "logprob_start_len id_slot adaptive_target thinking_token_budget reasoning_budget "
-        "truncate_prompt_tokens".split(),
+        "logprob_start_len id_slot adaptive_target truncate_prompt_tokens".split(),
         (-1,),
     ),
     **dict.fromkeys(
@@ -94,8 +94,6 @@ INSTEAD: Mapping[str, str] = {
     "post_sampling_probs": "logprobs_mode",
     "return_tokens": "return_token_ids",
     "response_prefix": "continue_final_message",
-    "thinking_token_budget": "chat_template_kwargs",
-    "reasoning_budget": "chat_template_kwargs",
     "dynatemp_range": "temperature",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
@@ -236,6 +234,11 @@ def _unlimited(field: str, value: Any) -> _Found:
     return {} if value == -1 else {"max_tokens": value}
 
 
+def _budget(field: str, value: Any) -> _Found:
+    """Tokens of thinking; -1 is no limit, as without the field."""
+    return {} if value == -1 else {"reasoning_budget": value}
+
+
 def _drawn_seed(field: str, value: Any) -> _Found:
     """A seed of -1 is a new one for each request, as without the field."""
     return {} if value == -1 else {"seed": value}
@@ -272,6 +275,11 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "grammar_string": _unless_empty("grammar"),
     "negative_prompt": _unless_empty("negative"),
     "banned_strings": _unless_empty("ban"),
+    **dict.fromkeys(
+        "reasoning_budget thinking_token_budget thinking_budget thinking_budget_tokens "
+        "reasoning_budget_tokens".split(),
+        _budget,
+    ),
     "seed": _drawn_seed,
     "tool_choice": _tool_choice,
 }

@@ -12,6 +12,7 @@ from processors.testing.examples import (
     adjust,
     constrain,
     endings,
+    forcing,
     gate,
     ranked,
     repeats,
@@ -21,7 +22,7 @@ from processors.testing.examples import (
 
 __all__ = ["EXAMPLES", "examples"]
 
-_FAMILIES = (constrain, adjust, endings, repeats, truncate, thresholds, ranked, gate)
+_FAMILIES = (constrain, forcing, adjust, endings, repeats, truncate, thresholds, ranked, gate)
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     params: found for family in _FAMILIES for params, found in family.EXAMPLES.items()
 }

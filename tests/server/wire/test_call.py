@@ -43,6 +43,9 @@ def options(**body):
         ({"encoder_no_repeat_ngram_size": 3, "stages": {"lz": 1}, "rep_pen_slope": 0.5},
          {"stages": {"no_repeat_ngram": {"n": 3, "scope": "prompt"}, "lz": 1, "repetition": {"slope": 0.5}}}),
         ({"do_sample": False}, {"sampler": "greedy"}),
+        ({"thinking_token_budget": -1}, {}),
+        ({"thinking_budget": 5, "reasoning_budget_message": "x"},
+         {"reasoning_budget": 5, "reasoning_message": "x"}),
         ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "mirostat_tau": 5, "rid": "x"}, {}),
         ({"response_format": {"type": "text"}}, {}),
         ({"response_format": {"type": "json_object"}}, {"json": True}),
@@ -127,7 +130,7 @@ OTHERS = {
         guided_regex="a" guided_json={} guided_grammar="root::=\"a\"" grammar_string="root::=\"a\""
         regex_pattern="a" guidance_scale=2 cfg_scale=2 seed=5 t_max_predict_ms=9000 cache_salt="x"
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
-        add_special_tokens=false n=2""",
+        add_special_tokens=false n=2 thinking_token_budget=5 reasoning_budget=0 thinking_budget_tokens=5""",
     "refused": """
         dynatemp_range=1 mirostat=2 repetition_decay=5
         epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
@@ -135,8 +138,8 @@ OTHERS = {
         logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
         return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
         post_sampling_probs=true truncate_prompt_tokens=5 skip_special_tokens=false response_prefix="x"
-        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3 thinking_token_budget=5
-        reasoning_budget=0 chat_template="x" echo=5 top_kk=1""",
+        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3
+        chat_template="x" echo=5 top_kk=1""",
     "idle": """
         typical_p=1 top_n_sigma=-1 top_a=0 xtc_probability=0 xtc_threshold=0.1 dynatemp_range=0 mirostat=0
         mirostat_tau=5 mirostat_eta=0.1 dry_multiplier=0 dry_penalty_last_n=0 dry_base=1.75
@@ -192,7 +195,7 @@ def test_fields_of_other_servers_are_applied_or_refused_by_name(fake, kind):
         ("chat/completions", {"documents": [{"text": "x"}]}, "documents"),
         ("chat/completions", {"documents": "x"}, "documents"),
         ("chat/completions", {"thinking": "maybe"}, "thinking"),
-        ("chat/completions", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
+        ("chat/completions", {"thinking": {"type": "enabled", "tokens": 5}}, "thinking"),
         ("chat/completions", {"chat_template_kwargs": {"x": "a" * (1 << 20)}}, "chat_template_kwargs"),
         ("chat/completions", {"response_prefix": "x"}, "response_prefix"),
         ("responses", {"n_cmpl": 2}, "n_cmpl"),
