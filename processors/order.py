@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from processors.catalog import Phase
+from processors.catalog.scale import DynamicTemperatureParams
 from processors.chain import Chain
 from processors.errors import ChainError, nearest
 from processors.registry import Registry, builtin_registry, twice
 
-__all__ = ["GROUPS", "check_order", "doubts", "expand", "reorder", "temperature_last"]
+__all__ = ["GROUPS", "check_order", "check_together", "doubts", "expand", "reorder", "temperature_last"]
 
+_FOLLOWING = ("mirostat", "adaptive_p")
 GROUPS = {"penalties": ("repetition", "frequency", "presence")}
 
 
@@ -71,6 +73,65 @@ def check_order(chain: Chain, registry: Registry | None = None) -> None:
                 f"no other. Put {after} first.",
                 stages=(before, after),
             )
+
+
+def check_together(chain: Chain, registry: Registry | None = None) -> None:
+    """Raise ChainError for stages or values that contradict each other. `chain` is that of a run, resolved.
+
+    Mirostat truncates alone. It and adaptive_p look at the probability of the drawn token, which no stage
+    behind them may change by scaling or truncating. A row has one temperature.
+    """
+    phase = (registry or builtin_registry()).phase
+    active = chain.active()
+    names = [name for name, _ in active]
+    _check_temperatures(active)
+    if "mirostat" in names:
+        for name in names:
+            if phase(name) == Phase.TRUNCATE:
+                raise _contradiction("mirostat", name, "mirostat alone decides how many tokens are left")
+        if "adaptive_p" in names:
+            raise _contradiction("mirostat", "adaptive_p", "both steer the probability of what is drawn")
+    for before, after in _pairs(active):
+        if before in _FOLLOWING and phase(after) in (Phase.SCALE, Phase.TRUNCATE):
+            raise ChainError(
+                f"{before} runs before {after}, which would change the probabilities that {before} looks at. "
+                f"Put {after} first.",
+                stages=(before, after),
+            )
+
+
+def _check_temperatures(chain: Chain) -> None:
+    """Raise ChainError for a temperature that is given twice, or by half."""
+    dynamic, edt = chain.get("dynamic_temperature"), chain.get("edt")
+    if isinstance(dynamic, DynamicTemperatureParams):
+        _check_bounds(dynamic)
+    if dynamic is not None and edt is not None:
+        raise _contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
+    if chain.get("temperature") is None:  # relative values have taken it in
+        return
+    if dynamic is not None:
+        why = "min and max of dynamic_temperature are two more"
+        raise _contradiction("temperature", "dynamic_temperature", why)
+    if edt is not None:
+        raise _contradiction("temperature", "edt", "t0 of edt is one too")
+
+
+def _check_bounds(params: DynamicTemperatureParams) -> None:
+    name, low, high = "dynamic_temperature", params.min, params.max
+    if params.range is not None and (low is not None or high is not None):
+        text = f"{name} has a range around the temperature and also min or max. Leave out one of the two."
+    elif not params.is_relative and (low is None or high is None):
+        given, missing = ("max", "min") if low is None else ("min", "max")
+        text = f"{name} has a {given}, but no {missing}. Give both, or a range around the temperature."
+    elif low is not None and high is not None and low > high:
+        text = f"{name} has a min of {low}, which is above its max of {high}. Exchange them."
+    else:
+        return
+    raise ChainError(text, stages=(name,))
+
+
+def _contradiction(one: str, other: str, why: str) -> ChainError:
+    return ChainError(f"{one} and {other} contradict each other: {why}. Leave out one.", stages=(one, other))
 
 
 def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:

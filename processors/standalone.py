@@ -13,6 +13,7 @@ from processors.catalog import Draw
 from processors.chain import Chain
 from processors.choose import Chooser
 from processors.history import History
+from processors.order import check_together
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rng import derive, signed
@@ -44,6 +45,7 @@ def sample(
     slots = range(len(batch))
     parsed = Chain.parse(chain, registry) if isinstance(chain, str) else chain
     parsed, draw = parsed.resolved(draw, registry)
+    check_together(parsed, registry)
     device = batch.device
     history = History(device, slots=max(len(batch), 1), length=len(prompt) + len(output) + 1)
     pipeline, sampler = Pipeline(Env(batch.shape[1], device=device), registry), Sampler()
@@ -87,6 +89,7 @@ class LogitsProcessor:
         registry: Registry | None = None,
     ) -> None:
         self.chain = (Chain.parse(chain, registry) if isinstance(chain, str) else chain).active()
+        check_together(self.chain, registry)
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
         self._seen = torch.empty(0, 0, dtype=torch.int64)  # [B, L] of the call before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,10 @@ from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.settings import Assigned, Layer, Settings, with_value
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
+from processors.catalog import Draw
 from processors.chain import Chain, parse_fields
 from processors.errors import ChainError, ParamError
-from processors.order import check_order, reorder, temperature_last
+from processors.order import check_order, check_together, reorder, temperature_last
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble", "greedy_cause"]
@@ -66,7 +68,21 @@ def assemble(
     if grammar is not None:
         _refuse_two_grammars(settings, values, named="grammar" in fields)
         fields["grammar"] = dict(grammar)
-    return Assembly(_arranged(Chain.of(fields, registry), settings, values, registry), values)
+    chain = _arranged(Chain.of(fields, registry), settings, values, registry)
+    draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
+    with _naming(values):
+        check_together(chain.resolved(draw, registry)[0], registry)
+    return Assembly(chain, values)
+
+
+@contextmanager
+def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
+    """Turn a ChainError into a UsageError that names these options, and what set the stages."""
+    try:
+        yield
+    except ChainError as error:
+        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+        raise UsageError(": ".join(filter(None, [" and ".join([*options, *said]), str(error)]))) from None
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
@@ -103,12 +119,9 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
     if settings["temperature_last"]:
         return temperature_last(chain, registry)
     if settings["chain"]:
-        try:
+        with _naming(values, settings.name("chain")):
             chain = reorder(chain, settings["chain"], registry)
             check_order(chain, registry)
-        except ChainError as error:
-            said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
-            raise UsageError(f"{' and '.join([settings.name('chain'), *said])}: {error}") from None
     return chain
 
 

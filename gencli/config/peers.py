@@ -40,6 +40,13 @@ OPTION_NAMES: _Names = {
     "top_n_sigma": "top_nsigma nsigma",
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",
+    "dynatemp_min": "dynatemp_low min_temp",
+    "dynatemp_max": "dynatemp_high max_temp",
+    "dynatemp_exponent": "dynatemp_exp temp_exponent",
+    "smoothing": "smoothing_factor",
+    "mirostat": "mirostat_mode",
+    "mirostat_tau": "mirostat_ent",
+    "mirostat_eta": "mirostat_lr",
     "suppress_ids": "suppress_tokens disallow_tokens banned_ids bad_words_ids",
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
@@ -92,8 +99,7 @@ SENTENCES: _Names = {
     "ctx max_model_len context context_size context_length max_kv_size max_seq_len max_length",
     "There is no such stage here; {top_p}, {min_p} and {top_k} cut, and {plugin} adds a stage of your own.":
     "typical typical_p typical_decay tfs tfs_z top_h "
-    "xtc xtc_probability xtc_threshold mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
-    "dynatemp_range dynatemp_exp smoothing_factor smoothing_curve min_keep min_tokens_to_keep skew",
+    "xtc xtc_probability xtc_threshold min_keep min_tokens_to_keep",
     "There is no such penalty here; {repetition_penalty}, {frequency_penalty} and {presence_penalty} are, "
     "and {plugin} adds a stage of your own.": "dry dry_multiplier dry_base dry_allowed_length "
     "dry_penalty_last_n "

@@ -31,6 +31,8 @@ from processors.catalog.constrain import (
     SuppressParams,
     TailParams,
 )
+from processors.catalog.feedback import FEEDBACK
+from processors.catalog.scale import SCALE
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
@@ -68,9 +70,10 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 _ORDER = """
     tail allowed suppress ban min_tokens ignore_eos grammar
     bias repetition frequency presence
-    temperature
+    temperature dynamic_temperature edt smoothing
     top_n_sigma min_p top_k top_p epsilon eta top_a p_less
+    mirostat skew adaptive_p
 """.split()
-_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS, *SCALE, *FEEDBACK)}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

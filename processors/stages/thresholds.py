@@ -22,7 +22,7 @@ from processors.rows import Rows
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import keep_above, mass, rounded_up
 
-__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma"]
+__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma", "total_and_entropy"]
 
 P = TypeVar("P", bound=Params)
 _FAR = -800.0  # exp of it is 0 beside 1 in float64
@@ -74,7 +74,7 @@ class Eta(_Threshold[EtaParams]):
     Params = EtaParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _columns(_by_parts(_total_and_entropy, logits, peak))
+        total, entropy = _columns(_by_parts(total_and_entropy, logits, peak))
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -129,8 +129,8 @@ def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     return (squares / (count - is_sample.long())).sqrt_()
 
 
-def _total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
-    """Return the total mass and the entropy in nats [A, 2]."""
+def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
+    """Return the total mass and the entropy in nats [A, 2], for peaks [A, 1] float64."""
     masses = mass(logits, peak)
     total = masses.sum(1, keepdim=True)
     weighted = masses.mul_((logits.double() - peak).clamp_(min=_FAR)).sum(1, keepdim=True)

@@ -18,8 +18,8 @@ __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
     "client_metadata request_id rid cache_prompt "
-    "mirostat_tau mirostat_eta dynatemp_exponent xtc_threshold dry_base dry_allowed_length "
-    "dry_penalty_last_n dry_sequence_breakers smoothing_curve adaptive_decay".split()
+    "xtc_threshold dry_base dry_allowed_length "
+    "dry_penalty_last_n dry_sequence_breakers".split()
 )
 
 _NAMES = {
@@ -27,6 +27,9 @@ _NAMES = {
     "min_tokens": "min_new_tokens",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
+    "dynatemp_exponent": "temp_exponent",
+    "smoothing": "smoothing_factor",
+    "mirostat": "mirostat_mode",
     "stop": "stop_sequences stop_sequence",
     "stop_id": "stop_token_ids",
     "include_stop": "include_stop_str_in_output no_stop_trim",
@@ -46,17 +49,18 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 
 # Values with which a field of another server changes nothing. With another value the field is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
-        "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
+        "typical_p typical tfs tfs_z top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)
+    ),
+    **dict.fromkeys(
+        "epsilon_cutoff eta_cutoff xtc_probability "
+        "dry_multiplier no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
         (0,),
     ),
     **dict.fromkeys(
-        "logprob_start_len id_slot adaptive_target thinking_token_budget reasoning_budget "
-        "truncate_prompt_tokens".split(),
+        "logprob_start_len id_slot thinking_token_budget reasoning_budget truncate_prompt_tokens".split(),
         (-1,),
     ),
     **dict.fromkeys(
@@ -92,7 +96,11 @@ INSTEAD: Mapping[str, str] = {
     "response_prefix": "continue_final_message",
     "thinking_token_budget": "chat_template_kwargs",
     "reasoning_budget": "chat_template_kwargs",
-    "dynatemp_range": "temperature",
+    "dynatemp_low": "dynatemp_min",
+    "dynatemp_high": "dynatemp_max",
+    "min_temp": "dynatemp_min",
+    "max_temp": "dynatemp_max",
+    "dynamic_temperature": "dynatemp_range",
     "typical_p": "min_p",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
