@@ -59,7 +59,7 @@ FEEDBACK: tuple[StageSpec, ...] = (
             "Basu et al. 2021, Mirostat: A Neural Text Decoding Algorithm that Directly Controls "
             "Perplexity, arXiv 2007.14966.",
             "mirostat:version=2,tau=5",
-            "llama.cpp --mirostat, --mirostat-ent, --mirostat-lr; koboldcpp; text-generation-webui and "
+            "llama.cpp, koboldcpp mirostat, mirostat_tau, mirostat_eta; text-generation-webui and "
             "ExLlamaV2 version 2 alone; no other truncation may stand beside it",
         ),
     ),
@@ -85,8 +85,8 @@ FEEDBACK: tuple[StageSpec, ...] = (
             "x = 5 - 10 u^2 / (1 + u), u = |p - t| / 0.3, t = 2 target - a within [0, 1]; a is the moving "
             "average of p of the drawn tokens, target at first",
             "MrJackSpade 2025, adaptive-p-docs.",
-            "min_p=0.05 | adaptive_p=0.3",
-            "llama.cpp --adaptive-target, --adaptive-decay; koboldcpp, text-generation-webui, ExLlamaV3; "
+            "adaptive_p=0.3",
+            "llama.cpp, koboldcpp, text-generation-webui adaptive_target, adaptive_decay; ExLlamaV3; "
             "it lifts rare tokens, so truncate before it",
         ),
     ),

@@ -103,7 +103,7 @@ SCALE: tuple[StageSpec, ...] = (
             "range the bounds are temperature - range, not below 0, and temperature + range",
             "kalomaze 2023, dynamic temperature for koboldcpp.",
             "dynamic_temperature:min=0.5,max=1.5",
-            "llama.cpp --dynatemp-range, --dynatemp-exp; text-generation-webui dynatemp_low, dynatemp_high; "
+            "llama.cpp dynatemp_range, dynatemp_exponent; text-generation-webui dynatemp_low, dynatemp_high; "
             "koboldcpp dynatemp_range; ExLlamaV2 min_temp, max_temp, behind its truncation",
         ),
     ),
