@@ -11,9 +11,15 @@ from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.processors.vectors import llama_cpp
+from tests.processors.vectors import exllama, formulas, llama_cpp, transformers
 
-CASES = (*llama_cpp.CASES,)
+CASES = (
+    *llama_cpp.CASES,
+    *llama_cpp.TEMPERATURE,
+    *transformers.TEMPERATURE,
+    *exllama.TEMPERATURE,
+    *formulas.TEMPERATURE,
+)
 
 
 class Words:

@@ -28,7 +28,7 @@ def test_a_row_with_one_token_or_none_is_left_as_it_is(run):
     assert run("adaptive_p", {"target": 0.2}, [-INF] * 3) == [-INF] * 3
 
 
-@pytest.mark.parametrize("target", [0.2, 0.35, 0.5])
+@pytest.mark.parametrize("target", [0.2, 0.5])
 def test_the_mean_probability_of_drawn_tokens_moves_to_its_target(target):
     """Behind a truncation; rows without a token near the target keep the mean from reaching it."""
     means = {}

@@ -15,16 +15,6 @@ from processors.rows import Rows
 from processors.sampler import Sampler
 
 INF = math.inf
-TEN = [math.log(p) for p in (0.42, 0.21, 0.14, 0.09, 0.06, 0.04, 0.02, 0.01, 0.006, 0.004)]
-
-
-# How many of the row stay was computed apart, with the standard library.
-@pytest.mark.parametrize(
-    ("version", "mu", "count"),
-    [(2, 1, 1), (2, 2.3, 2), (2, 5, 6), (2, 10, 10), (1, 1, 1), (1, 2, 2), (1, 3, 3), (1, 4, 5)],
-)
-def test_mu_decides_how_many_stay(kept, version, mu, count):
-    assert kept("mirostat", {"version": version, "tau": mu / 2}, TEN) == list(range(count))
 
 
 @pytest.mark.parametrize("version", [1, 2])

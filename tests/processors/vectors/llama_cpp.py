@@ -15,3 +15,13 @@ CASES = (
         for n, p in ((1, (0, 0, 3 / 7, 4 / 7)), (0, (0.1, 0.2, 0.3, 0.4)), (3, (0.1, 0.2, 0.3, 0.4)))
     ),
 )
+
+TEMPERATURE = tuple(
+    Case(f"{_FILE} {test}", chain, _FOUR, p=p)
+    for test, chain, p in (
+        ("test_temp", "temperature=1", (0.1, 0.2, 0.3, 0.4)),
+        ("test_temp", "temperature=0", (0, 0, 0, 1)),
+        ("test_temp_ext", "temperature=1 | dynamic_temperature:range=0,exponent=1", (0.1, 0.2, 0.3, 0.4)),
+        ("test_temp_ext", "temperature=0 | dynamic_temperature:range=0,exponent=1", (0, 0, 0, 1)),
+    )
+)
