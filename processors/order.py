@@ -118,7 +118,7 @@ def _check_temperatures(chain: Chain) -> None:
 
 def _check_bounds(params: DynamicTemperatureParams) -> None:
     name, low, high = "dynamic_temperature", params.min, params.max
-    if params.range is not None and (low is not None or high is not None):
+    if params.range and (low is not None or high is not None):
         text = f"{name} has a range around the temperature and also min or max. Leave out one of the two."
     elif not params.is_relative and (low is None or high is None):
         given, missing = ("max", "min") if low is None else ("min", "max")
@@ -135,11 +135,14 @@ def _contradiction(one: str, other: str, why: str) -> ChainError:
 
 
 def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:
-    """Yield warnings of orders that are sound but unusual: ADJUST after TRUNCATE."""
+    """Yield warnings of chains that are sound but unusual: ADJUST after TRUNCATE, adaptive_p alone."""
     phase = (registry or builtin_registry()).phase
     for before, after in _pairs(chain.active()):
         if phase(before) >= Phase.TRUNCATE and phase(after) == Phase.ADJUST:
             yield f"{after} runs after {before}: it changes only tokens that {before} has left."
+    names = [name for name, _ in chain.active()]
+    if "adaptive_p" in names and not any(phase(name) == Phase.TRUNCATE for name in names):
+        yield "adaptive_p lifts unlikely tokens, and nothing truncates before it. Add min_p, for example."
 
 
 def _pairs(chain: Chain) -> Iterator[tuple[str, str]]:

@@ -93,7 +93,7 @@ def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
         params = assembly.chain.get(entry.stage) if entry.stage else None
         if params is None or not params.is_off() or entry.field == params.main():
             continue
-        if settings.origin(entry.key) in (FLAG, ENVIRONMENT):
+        if settings[entry.key] and settings.origin(entry.key) in (FLAG, ENVIRONMENT):
             main = next(one.key for one in STAGES if (one.stage, one.field) == (entry.stage, params.main()))
             raise UsageError(
                 f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off.",

@@ -42,7 +42,7 @@ class AdaptiveP(Feedback[AdaptivePParams]):
             some, top = logits[part], peak[part]
             p = mass(some, top)
             total = p.sum(1, keepdim=True)
-            away = p.div_(total).sub_(wanted[part]).abs_().div_(_WIDTH)
+            away = p.div_(total * _WIDTH).sub_(wanted[part] / _WIDTH).abs_()
             new = (away * away).div_(away.add_(1)).mul_(-_SHARPNESS).add_(_PEAK)
             is_left = torch.gt(some, -math.inf, out=torch.empty_like(some)).sum(1, keepdim=True) < 2
             torch.where((some == -math.inf) | is_left, some, new.float(), out=out[part])

@@ -11,7 +11,7 @@ from processors.testing import Bench, Subject, Text, random_logits, toy_env
 
 ENV = toy_env()
 ON = {
-    "mirostat": {"version": 2, "tau": 5.0, "eta": 1.5},
+    "mirostat": {"version": 2, "tau": 5.0, "eta": 0.3},
     "adaptive_p": {"target": 0.4, "decay": 0.3},
 }
 TEXT = Text((5, 6), (), ())
