@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import TypeVar
 
 import torch
@@ -35,34 +36,39 @@ class _Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """The rows of a slot in an apply: the index of the first, and the drafts that the last one saw."""
+    """The rows of a slot in an apply: the index of the first, how many drafts each saw, and the drafts."""
 
     applied: _Applied
     first: int
+    offsets: tuple[int, ...]
     drafts: tuple[int, ...]
 
-    def known(self, tokens: Sequence[int]) -> int:
-        """Return how many of these tokens have a row that saw those before them."""
+    def chosen(self, tokens: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """Return each row that saw the tokens before the one chosen in it, with that one."""
         pairs = zip(tokens, self.drafts, strict=False)
-        equal = next((place for place, (token, draft) in enumerate(pairs) if token != draft), None)
-        return min(len(tokens), len(self.drafts) + 1) if equal is None else equal + 1
+        same = next((place for place, (token, draft) in enumerate(pairs) if token != draft), len(self.drafts))
+        return tuple(
+            (row, tokens[offset])
+            for row, offset in enumerate(self.offsets, self.first)
+            if offset <= same and offset < len(tokens)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Committed:
-    """Tokens that became part of the output of a slot, and the rows in which they were chosen."""
+    """Rows of a slot, each with the token that was chosen there and is now part of the output."""
 
     slot: int
-    place: _Place
-    tokens: tuple[int, ...]
+    applied: _Applied
+    chosen: tuple[tuple[int, int], ...]
 
 
 class Feedback(Processor[P]):
     """A stage whose number, float64 for each slot, changes with the probability of each committed token.
 
     The number stays on the device. In a row that sees drafts it is what it would be after them. A commit is
-    worked off before the next apply, for all slots together. Tokens without a row, as those of a text that
-    is resumed, leave the number as it is.
+    worked off before the next apply, for all slots together. A token that was chosen in no row of the stage
+    leaves the number as it is.
     """
 
     phase = Phase.GATE
@@ -98,20 +104,21 @@ class Feedback(Processor[P]):
         else:
             out, total = self.process(logits, numbers, rows)
         applied = _Applied(logits, total)
-        for first, last in _runs(rows):
-            if not rows.host_drafts[first]:
-                self._places[rows.host_slots[first]] = _Place(applied, first, rows.host_drafts[last])
+        for run in _runs(rows):
+            offsets = tuple(len(rows.host_drafts[row]) for row in run)
+            place = _Place(applied, run.start, offsets, rows.host_drafts[run[-1]])
+            self._places[rows.host_slots[run.start]] = place
         return out
 
     def _in_turn(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """As `process`, first for the first rows of all slots, then for those that see one draft more."""
+        """As `process`, first for the first rows of all slots, then for those that see more drafts."""
         out, total = torch.empty_like(logits), torch.empty_like(numbers)
-        runs = _runs(rows)
-        for turn in range(1 + max(last - first for first, last in runs)):
-            index = [first + turn for first, last in runs if first + turn <= last]
+        runs, seen = _runs(rows), rows.host_drafts
+        for turn in range(max(map(len, runs))):
+            index = [run[turn] for run in runs if turn < len(run)]
             at, these = upload_ints(index, logits.device), rows.select(index)
             if turn:
-                drafts = upload_ints([drafts[-1] for drafts in these.host_drafts], logits.device)
+                drafts = upload_ints([seen[row][len(seen[row - 1])] for row in index], logits.device)
                 before = _Applied(logits, total).log_probability(at - 1, drafts)
                 numbers[at] = self.follow(numbers[at - 1], before, these.slots)
             out[at], total[at] = self.process(logits[at], numbers[at], these)
@@ -121,19 +128,13 @@ class Feedback(Processor[P]):
         """Change the numbers by the tokens that were committed."""
         groups: dict[int, list[_Committed]] = {}
         for one in self._committed:
-            groups.setdefault(id(one.place.applied), []).append(one)
+            groups.setdefault(id(one.applied), []).append(one)
         self._committed.clear()
         for group in groups.values():
-            applied = group[0].place.applied
-            for turn in range(max(len(one.tokens) for one in group)):
-                some = [one for one in group if turn < len(one.tokens)]
-                slots, at, tokens = (
-                    upload_ints(values, self._numbers.device)
-                    for values in zip(
-                        *((one.slot, one.place.first + turn, one.tokens[turn]) for one in some), strict=True
-                    )
-                )
-                found = applied.log_probability(at, tokens)
+            for turn in range(max(len(one.chosen) for one in group)):
+                cells = [(one.slot, *one.chosen[turn]) for one in group if turn < len(one.chosen)]
+                slots, at, tokens = upload_ints([*chain(*cells)], self._numbers.device).view(-1, 3).unbind(1)
+                found = group[0].applied.log_probability(at, tokens)
                 self._numbers[slots] = self.follow(self._numbers[slots], found, slots)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
@@ -148,7 +149,7 @@ class Feedback(Processor[P]):
         """Remember the tokens and the rows in which they were chosen."""
         place = self._places.pop(slot, None) if tokens else None
         if place is not None:
-            self._committed.append(_Committed(slot, place, tuple(tokens[: place.known(tokens)])))
+            self._committed.append(_Committed(slot, place.applied, place.chosen(tokens)))
 
     def release(self, slot: int) -> None:
         """Forget the rows of the slot."""
@@ -165,14 +166,11 @@ class Feedback(Processor[P]):
             self._places[target] = self._places[source]
 
 
-def _runs(rows: Rows) -> list[tuple[int, int]]:
-    """Return the first and the last row of each slot's rows; one that stands alone is both."""
-    runs: list[tuple[int, int]] = []
-    for index, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
-        is_next = (
-            bool(runs)
-            and rows.host_slots[index - 1] == slot
-            and len(rows.host_drafts[index - 1]) + 1 == len(drafts)
-        )
-        runs[-1:] = [(runs[-1][0], index)] if is_next else [*runs[-1:], (index, index)]
-    return runs
+def _runs(rows: Rows) -> list[range]:
+    """Return the rows of each slot, which stand together; each sees more drafts than the one before."""
+    starts = [
+        row
+        for row, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True))
+        if not row or rows.host_slots[row - 1] != slot or len(rows.host_drafts[row - 1]) >= len(drafts)
+    ]
+    return [range(start, end) for start, end in pairwise([*starts, len(rows)])]

@@ -7,6 +7,7 @@ from processors.chain import Chain
 from processors.errors import ChainError
 from processors.order import check_together
 from processors.registry import builtin_registry
+from processors.rows import Rows
 from processors.testing import Bench, Subject, Text, random_logits, toy_env
 
 ENV = toy_env()
@@ -27,6 +28,7 @@ class Slots:
         self._bench = Bench(Subject(stage, (stage.Params(**ON[name]),)))
         for slot in range(count):
             self._bench.admit(slot, stage.Params(**ON[name]), TEXT)
+        self.history, self.stage = self._bench.history, self._bench.stage
         self.commit, self.fork, self.apply = self._bench.commit, self._bench.fork, self._bench.apply
 
     def probe(self, slot=0):
@@ -90,6 +92,19 @@ def test_a_token_that_no_row_saw_the_drafts_of_changes_nothing(name):
     slots.apply(LOGITS[:2], [0], [(3,)])
     slots.commit(0, [8, 9])  # the second row saw a 3
     assert slots.probe() == stepped(name, 8)
+
+
+def test_positions_at_which_the_stage_is_off_leave_the_number(name):
+    """As if it stood under a condition that holds for some rows of a step."""
+    slots, alone = Slots(name), Slots(name)
+    rows = Rows.build(slots.history, [0], [(3, 9, 11)]).select([1, 3])
+    together = slots.stage.apply(LOGITS[[1, 3]], rows)
+    slots.commit(0, [3, 9, 11, 2])
+    first = alone.apply(LOGITS[1:2], [0])
+    alone.commit(0, [9])
+    assert torch.equal(together, torch.cat([first, alone.apply(LOGITS[3:4], [0])]))
+    alone.commit(0, [2])
+    assert slots.probe() == alone.probe()
 
 
 def test_a_fork_before_the_commit_takes_its_own_token(name):
