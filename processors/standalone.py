@@ -38,8 +38,9 @@ def sample(
 
     Row r draws like prompt r of a run with this seed: with derive(seed, r), at `position`, the number of
     tokens generated before (by default the length of `output`). Stages see `prompt` and `output` in every
-    row. A chain with temperature 0 is greedy. Raises ChainError, ParamError or UnknownStage for a wrong
-    chain, RowError for a row without a possible choice.
+    row; mirostat and adaptive_p, which follow the probabilities of drawn tokens, are at their start. A chain
+    with temperature 0 is greedy. Raises ChainError, ParamError or UnknownStage for a wrong chain, RowError for
+    a row without a possible choice.
     """
     batch = logits if logits.dim() == 2 else logits[None]
     slots = range(len(batch))
@@ -73,7 +74,8 @@ class LogitsProcessor:
         model.generate(**inputs, logits_processor=[LogitsProcessor("repetition=1.2 | min_p=0.05")])
 
     The ids of the first call are the prompts, without leading `pad_id`; ids with other prompts begin a new
-    generation. Rows may be reordered or cut back between calls. Stages that read text need `vocabulary`;
+    generation. Rows may be reordered or cut back between calls; after a cut, mirostat and adaptive_p
+    are at their start. Stages that read text need `vocabulary`;
     stages about the end of text need `eos_ids`. generate() itself draws: pass do_sample=True to
     it, and leave out its temperature and top_p. Raises ChainError, ParamError or UnknownStage for a wrong
     chain.
