@@ -9,7 +9,7 @@ from gencli.config.guidance import refuse_guidance
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.stages import STAGES
 from gencli.config.search_conflicts import refuse_search
-from gencli.config.settings import DEFAULT, ENVIRONMENT, FLAG, Settings
+from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 
@@ -93,7 +93,7 @@ def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
         params = assembly.chain.get(entry.stage) if entry.stage else None
         if params is None or not params.is_off() or entry.field == params.main():
             continue
-        if settings[entry.key] and settings.origin(entry.key) in (FLAG, ENVIRONMENT):
+        if settings[entry.key] and settings.origin(entry.key) == FLAG:
             main = next(one.key for one in STAGES if (one.stage, one.field) == (entry.stage, params.main()))
             raise UsageError(
                 f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off.",
