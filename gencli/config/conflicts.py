@@ -94,10 +94,10 @@ def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
         if params is None or not params.is_off() or entry.field == params.main():
             continue
         if settings[entry.key] and settings.origin(entry.key) == FLAG:
-            main = next(one.key for one in STAGES if (one.stage, one.field) == (entry.stage, params.main()))
+            mains = (one.key for one in STAGES if (one.stage, one.field) == (entry.stage, params.main()))
             raise UsageError(
                 f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off.",
-                hint=f"Add `{main}`, or leave it out.",
+                hint=f"Add `{next(mains, 'stage')}`, or leave it out.",
             )
 
 

@@ -39,14 +39,15 @@ def _zipf_count(ranked: list[float], mu: float) -> int:
     """Return how many tokens have a cross-entropy of mu bits under Zipf's law, by the paper's formula."""
     gaps = [a - b for a, b in pairwise(ranked[:100]) if b > -math.inf]
     known = [(math.log((i + 2) / (i + 1)), gap) for i, gap in enumerate(gaps)]
-    squares = math.fsum(step * step for step, _ in known)
-    s = math.fsum(step * gap for step, gap in known) / squares if known else 0.0
-    if s == 0:
+    if not known:
         return 1
-    width = math.log(len(ranked))
+    squares = math.fsum(step * step for step, _ in known)
+    s, width = math.fsum(step * gap for step, gap in known) / squares, math.log(len(ranked))
     ratio = (s - 1) / -math.expm1((1 - s) * width) if s != 1 else 1 / width
-    size = math.exp(min(width, (mu * math.log(2) + math.log(ratio)) / s))
-    return min(max(1, math.floor(size)), len(ranked))
+    room = mu * math.log(2) + math.log(ratio)
+    if s == 0:  # all alike: the formula keeps one token, or all
+        return len(ranked) if room > 0 else 1
+    return min(max(1, math.floor(math.exp(min(width, room / s)))), len(ranked))
 
 
 def adaptive_p(logits: list[float], params: AdaptivePParams, view: View) -> list[float]:

@@ -22,6 +22,13 @@ def test_the_first_of_the_most_likely_stays_where_all_surprise_too_much(kept, ve
     assert kept("mirostat", {"version": version, "tau": 0}, [1.0, 3.0, -INF, 3.0]) == [1]
 
 
+@pytest.mark.parametrize(("tau", "count"), [(2, 1), (3, 40)])
+def test_of_equal_tokens_the_formula_of_version_1_keeps_one_or_all(kept, tau, count):
+    twin = REFERENCE["mirostat"]([1.5] * 40, builtin_registry().load("mirostat").Params(1, tau), View())
+    assert kept("mirostat", {"version": 1, "tau": tau}, [1.5] * 40) == list(range(count))
+    assert sum(x > -INF for x in twin) == count
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_row_with_one_token_or_none_is_left_as_it_is(run, version):
     params = {"version": version}
