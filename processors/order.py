@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from processors.catalog import Phase
 from processors.catalog.scale import DynamicTemperatureParams
 from processors.chain import Chain
-from processors.errors import ChainError, nearest
+from processors.errors import ChainError, Contradiction, nearest
 from processors.registry import Registry, builtin_registry, twice
 
 __all__ = ["GROUPS", "check_order", "check_together", "doubts", "expand", "reorder", "temperature_last"]
@@ -76,7 +76,9 @@ def check_order(chain: Chain, registry: Registry | None = None) -> None:
 
 
 def check_together(chain: Chain, registry: Registry | None = None) -> None:
-    """Raise ChainError for stages or values that contradict each other. `chain` is that of a run, resolved.
+    """Raise ChainError for stages that do not fit each other, Contradiction where one of them may stay.
+
+    `chain` is that of a run, resolved.
 
     Mirostat truncates alone. It and adaptive_p look at the probability of the drawn token, which no stage
     behind them may change by scaling or truncating. A row has one temperature.
@@ -88,9 +90,9 @@ def check_together(chain: Chain, registry: Registry | None = None) -> None:
     if "mirostat" in names:
         for name in names:
             if phase(name) == Phase.TRUNCATE:
-                raise _contradiction("mirostat", name, "mirostat alone decides how many tokens are left")
+                raise Contradiction("mirostat", name, "mirostat alone decides how many tokens are left")
         if "adaptive_p" in names:
-            raise _contradiction("mirostat", "adaptive_p", "both steer the probability of what is drawn")
+            raise Contradiction("mirostat", "adaptive_p", "both steer the probability of what is drawn")
     for before, after in _pairs(active):
         if before in _FOLLOWING and phase(after) in (Phase.SCALE, Phase.TRUNCATE):
             raise ChainError(
@@ -106,14 +108,14 @@ def _check_temperatures(chain: Chain) -> None:
     if isinstance(dynamic, DynamicTemperatureParams):
         _check_bounds(dynamic)
     if dynamic is not None and edt is not None:
-        raise _contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
+        raise Contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
     if chain.get("temperature") is None:  # relative values have taken it in
         return
     if dynamic is not None:
         why = "min and max of dynamic_temperature are two more"
-        raise _contradiction("temperature", "dynamic_temperature", why)
+        raise Contradiction("temperature", "dynamic_temperature", why)
     if edt is not None:
-        raise _contradiction("temperature", "edt", "t0 of edt is one too")
+        raise Contradiction("temperature", "edt", "t0 of edt is one too")
 
 
 def _check_bounds(params: DynamicTemperatureParams) -> None:
@@ -128,10 +130,6 @@ def _check_bounds(params: DynamicTemperatureParams) -> None:
     else:
         return
     raise ChainError(text, stages=(name,))
-
-
-def _contradiction(one: str, other: str, why: str) -> ChainError:
-    return ChainError(f"{one} and {other} contradict each other: {why}. Leave out one.", stages=(one, other))
 
 
 def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:

@@ -14,7 +14,7 @@ from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from processors.catalog import Draw
 from processors.chain import Chain, parse_fields
-from processors.errors import ChainError, ParamError
+from processors.errors import ChainError, Contradiction, ParamError
 from processors.order import check_order, check_together, reorder, temperature_last
 from processors.registry import Registry, builtin_registry
 
@@ -25,10 +25,11 @@ _Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The chain and the origins of its values."""
+    """The chain, the origins of its values, and notices about stages that gave way to others."""
 
     chain: Chain
     values: tuple[Assigned, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
         """Return the assigned values of a stage."""
@@ -70,9 +71,29 @@ def assemble(
         fields["grammar"] = dict(grammar)
     chain = _arranged(Chain.of(fields, registry), settings, values, registry)
     draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
-    with _naming(values):
-        check_together(chain.resolved(draw, registry)[0], registry)
-    return Assembly(chain, values)
+    return _settled(Assembly(chain, values), draw, registry)
+
+
+def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
+    """Return the assembly without stages that contradict one of a stronger layer.
+
+    Raises UsageError for stages of one layer that contradict each other.
+    """
+    with _naming(found.values):
+        try:
+            check_together(found.chain.resolved(draw, registry)[0], registry)
+            return found
+        except Contradiction as error:
+            entries = [found.of_stage(name) for name in error.stages]
+            if not all(entries):  # a bare name, which has no layer
+                raise
+            strongest = (max(some, key=lambda one: one.rank) for some in entries)
+            weak, strong = sorted(strongest, key=lambda one: one.rank)
+            if weak.rank == strong.rank:
+                raise
+            notice = f"{weak.origin} {weak.said} is left out beside {strong.said}: {error.why}."
+    chain = Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage))
+    return _settled(Assembly(chain, found.values, (*found.notices, notice)), draw, registry)
 
 
 @contextmanager

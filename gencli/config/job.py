@@ -245,6 +245,7 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     if not has_rows:
         active = [name for name, _ in job.assembly.chain.active()]
         yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
+    yield from job.assembly.notices
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
     stages = [name for name, _ in job.assembly.chain.active() if name != "temperature"]

@@ -78,6 +78,17 @@ def test_stages_that_contradict_each_other_are_refused_by_the_names_of_their_opt
     assert said in str(caught.value)
 
 
+def test_a_stage_of_a_weaker_layer_gives_way_with_a_notice():
+    weaker = ("model", {"top_k": "20", "temperature": "0.6"})
+    job = make_job(resolve(weaker, (FLAG, {"mirostat": "2"})))
+    assert (str(job.chain), [*notices(job, ["hi"])]) == (
+        "temperature=0.6 | mirostat=2",
+        ["model `top_k` is left out beside `mirostat`: mirostat alone decides how many tokens are left."],
+    )
+    job = make_job(resolve(("preset", {"mirostat": "2"}), (FLAG, {"top_k": "20"})))
+    assert str(job.chain) == "top_k=20"
+
+
 def test_beside_a_greedy_draw_they_change_nothing_and_one_notice_says_so():
     flags = {"temperature": "0", "mirostat": "2", "top_k": "5", "edt": "1", "dynatemp_range": "1"}
     job = make_job(resolve((FLAG, flags)))
