@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from processors.catalog.feedback import MirostatParams
-from processors.kernels.blocks import best_values, drop_below, row_parts
+from processors.kernels.blocks import drop_below, row_parts
 from processors.rows import Rows
+from processors.stages.best import best, cut
 from processors.stages.feedback import Feedback
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import mass, rounded_up
@@ -73,11 +74,9 @@ def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tens
 
 def _by_count(logits: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
     """Return the k-th largest logit, and how many of that logit stay; all [A, 1]."""
-    count = _zipf_count(best_values(logits, min(_MOST, logits.shape[1])), mu, logits.shape[1])
+    count = _zipf_count(best(logits, _MOST), mu, logits.shape[1])
     most = logits.shape[1] if logits.is_cuda else int(count.max())
-    ranked = best_values(logits, most)
-    threshold = ranked.gather(1, count - 1)
-    return threshold, count - (ranked > threshold).sum(1, keepdim=True)
+    return cut(best(logits, most), count)
 
 
 def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:

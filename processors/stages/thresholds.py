@@ -20,7 +20,7 @@ from processors.kernels.blocks import row_parts
 from processors.params import Params
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
-from processors.stages.truncation import keep_above, mass, rounded_up
+from processors.stages.truncation import keep_above, mass, rounded_up, total_mass
 
 __all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma", "total_and_entropy"]
 
@@ -63,7 +63,7 @@ class Epsilon(_Threshold[EpsilonParams]):
     Params = EpsilonParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
 
 
@@ -86,7 +86,7 @@ class TopA(_Threshold[TopAParams]):
     Params = TopAParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
 
 
@@ -114,10 +114,6 @@ def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> 
 
 def _columns(found: Tensor) -> list[Tensor]:
     return [found[:, place : place + 1] for place in range(found.shape[1])]
-
-
-def _total(logits: Tensor, peak: Tensor) -> Tensor:
-    return mass(logits, peak).sum(1, keepdim=True)
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:

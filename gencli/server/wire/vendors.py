@@ -5,6 +5,7 @@ Sources: the request types of vLLM, SGLang, llama.cpp's server, tabbyAPI, text-g
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,13 +14,10 @@ from processors.params import whole
 
 __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 
-# Fields that change no text: who asks, and what is stored about it. The second part are parameters of stages
-# of others, each of which a field in NEUTRAL has to switch on.
+# Fields that change no text: who asks, and what is stored about it.
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
-    "client_metadata request_id rid cache_prompt "
-    "xtc_threshold dry_base dry_allowed_length "
-    "dry_penalty_last_n dry_sequence_breakers".split()
+    "client_metadata request_id rid cache_prompt".split()
 )
 
 _NAMES = {
@@ -30,6 +28,10 @@ _NAMES = {
     "dynatemp_exponent": "temp_exponent",
     "smoothing": "smoothing_factor",
     "mirostat": "mirostat_mode",
+    "typical": "typical_p typ_p",
+    "tfs": "tfs_z",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "length_decay": "exponential_decay_length_penalty",
     "stop": "stop_sequences stop_sequence",
     "stop_id": "stop_token_ids",
     "include_stop": "include_stop_str_in_output no_stop_trim",
@@ -49,12 +51,9 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 
 # Values with which a field of another server changes nothing. With another value the field is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)),
     **dict.fromkeys(
-        "typical_p typical tfs tfs_z top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)
-    ),
-    **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff xtc_probability "
-        "dry_multiplier no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
+        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
         (0,),
@@ -101,11 +100,10 @@ INSTEAD: Mapping[str, str] = {
     "min_temp": "dynatemp_min",
     "max_temp": "dynatemp_max",
     "dynamic_temperature": "dynatemp_range",
-    "typical_p": "min_p",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
-    "dry_multiplier": "repetition_penalty",
-    "no_repeat_ngram_size": "repetition_penalty",
+    "repetition_decay": "stages",
+    "token_repetition_decay": "stages",
     "max_tokens_second": "max_time",
     "functions": "tools",
     "function_call": "tool_choice",
@@ -114,6 +112,7 @@ INSTEAD: Mapping[str, str] = {
 }
 
 _Found = dict[str, Any]
+_Reader = Callable[[str, Any], _Found]
 
 
 def _bias(field: str, value: Any) -> _Found:
@@ -154,6 +153,40 @@ def _window(field: str, value: Any) -> _Found:
     """All tokens count with -1, as without the field; with 0 as well, where others do not mean none by it."""
     is_all = value == -1 or (value == 0 and field != "repeat_last_n")
     return {} if is_all else {"penalty_window": value}
+
+
+def _dry_window(field: str, value: Any) -> _Found:
+    """All tokens count with -1; 0 is off in llama.cpp, and everything where it is called dry_range."""
+    if value == 0 and field == "dry_penalty_last_n":
+        return {"dry_multiplier": 0}
+    return {} if value in (-1, 0) else {"dry_window": value}
+
+
+def _breakers(field: str, value: Any) -> _Found:
+    """A list of texts; user interfaces also send it as JSON, with or without its brackets."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
+        except (ValueError, RecursionError):
+            raise bad_field(field, f"{field} has to be a list of texts.") from None
+    return {"dry_breaker": value}
+
+
+def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: Any) -> _Reader:
+    """A number that is a field of a stage, beside `others`; it changes nothing if it is `neutral`."""
+
+    def read(field: str, value: Any) -> _Found:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise bad_field(field, f"{field} has to be a number.")
+        return {} if value in neutral else {"stages": {stage: {name: value, **others}}}
+
+    return read
+
+
+def _of_prompt(field: str, value: Any) -> _Found:
+    """A penalty on the tokens of the prompt, where above 1 makes them more likely."""
+    inverse = 1 / value if isinstance(value, int | float) and value else value
+    return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, inverse)
 
 
 def _drawn(field: str, value: Any) -> _Found:
@@ -232,6 +265,11 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "custom_token_bans": _banned_ids,
     "banned_tokens": _banned_ids,
     "do_sample": _drawn,
+    **dict.fromkeys("dry_penalty_last_n dry_range".split(), _dry_window),
+    **dict.fromkeys("dry_sequence_breakers dry_sequence_breaker".split(), _breakers),
+    **dict.fromkeys("encoder_repetition_penalty encoder_rep_pen".split(), _of_prompt),
+    "encoder_no_repeat_ngram_size": _stage_field("no_repeat_ngram", "n", (0,), scope="prompt"),
+    "rep_pen_slope": _stage_field("repetition", "slope", (1,)),
     **dict.fromkeys("repeat_last_n penalty_range rep_pen_range repetition_penalty_range".split(), _window),
     "grammar_string": _unless_empty("grammar"),
     "negative_prompt": _unless_empty("negative"),
