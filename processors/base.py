@@ -283,6 +283,10 @@ class Columns:
         """Return the field's value for each row [R]; float fields as float64. Not to be changed in place."""
         return self._of(name, rows)[1]
 
+    def at(self, name: str, slots: Tensor) -> Tensor:
+        """Return the field's value for each of the slots [N], as `exact` does for rows."""
+        return self._tensors[name][slots]
+
     def _of(self, name: str, rows: Rows) -> tuple[tuple[int, ...], Tensor, Tensor]:
         """Return the entry of the rows' slots, gathered when they were not those of the last call."""
         found = self._gathered.get(name)

@@ -245,9 +245,11 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     if not has_rows:
         active = [name for name, _ in job.assembly.chain.active()]
         yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
+    yield from job.assembly.notices
     yield from doubts(job.chain, job.registry)
     phase = job.registry.phase
-    idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
+    stages = [name for name, _ in job.assembly.chain.active() if name != "temperature"]
+    idle = [name for name in stages if phase(name) >= Phase.SCALE]
     if job.is_greedy and idle:
         how = "A beam search draws nothing" if job.beams else "The draw is greedy"
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."

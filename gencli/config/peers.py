@@ -46,6 +46,13 @@ OPTION_NAMES: _Names = {
     "length_decay": "exponential_decay_length_penalty",
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",
+    "dynatemp_min": "dynatemp_low min_temp",
+    "dynatemp_max": "dynatemp_high max_temp",
+    "dynatemp_exponent": "dynatemp_exp temp_exponent",
+    "smoothing": "smoothing_factor",
+    "mirostat": "mirostat_mode",
+    "mirostat_tau": "mirostat_ent",
+    "mirostat_eta": "mirostat_lr",
     "typical": "typical_p typ_p typical_decay typ",
     "tfs": "tfs_z tail_free",
     "xtc_probability": "xtc xtc_prob",
@@ -107,8 +114,7 @@ SENTENCES: _Names = {
     "Every run uses the model's whole context; {max_tokens} limits the output.": "ctx_size -c n_ctx num_ctx "
     "ctx max_model_len context context_size context_length max_kv_size max_seq_len max_length",
     "There is no such stage here; {top_p}, {min_p} and {top_k} cut, and {plugin} adds a stage of your own.":
-    "mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
-    "dynatemp_range dynatemp_exp smoothing_factor smoothing_curve min_keep min_tokens_to_keep skew",
+    "min_keep min_tokens_to_keep",
     "That is a field of a stage: {stage} 'no_repeat_ngram:n=3,scope=prompt'.": "encoder_no_repeat_ngram_size",
     "That is a stage with the inverse: 1.25 there is {stage} 'repetition:penalty=0.8,scope=prompt'.":
     "encoder_repetition_penalty encoder_rep_pen",

@@ -15,6 +15,7 @@ from gencli.text.stream import StopRules, TextStream
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission
 from processors.catalog import IgnoreEosParams, MinTokensParams
+from processors.order import check_together
 from processors.registry import Registry
 
 __all__ = ["admission", "check_request", "effective", "text_stream"]
@@ -24,13 +25,15 @@ def effective(request: Request, *, known: int, width: int, registry: Registry) -
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
     A beam search draws and drafts nothing, a given output drafts nothing. `known`: number of ids of the
-    tokenizer; larger ids are masked. `width`: number of logits per row.
+    tokenizer; larger ids are masked. `width`: number of logits per row. Raises ChainError for stages that
+    contradict each other.
     """
     if request.given is not None:
         request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
     if request.beams is not None:
         request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
     chain, draw = request.chain.resolved(request.draw, registry)
+    check_together(chain, registry)
     chain = chain.with_stage("tail", registry, size=known) if known < width else chain
     return replace(request, draw=draw, chain=chain)
 

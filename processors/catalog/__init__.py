@@ -32,10 +32,12 @@ from processors.catalog.constrain import (
     TailParams,
 )
 from processors.catalog.endings import ENDINGS
+from processors.catalog.feedback import FEEDBACK
 from processors.catalog.forcing import FORCING
 from processors.catalog.gate import GATE
 from processors.catalog.ranked import RANKED
 from processors.catalog.repeats import REPEATS
+from processors.catalog.scale import SCALE
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
@@ -74,11 +76,23 @@ _ORDER = """
     tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above no_repeat_ngram force
     reasoning_budget grammar
     bias sequence_bias length_decay length_boost repetition frequency presence dry lz
-    temperature
+    temperature dynamic_temperature edt smoothing
     top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
-    xtc
+    xtc mirostat skew adaptive_p
 """.split()
-_FAMILIES = (CONSTRAIN, FORCING, ADJUST, ENDINGS, REPEATS, TRUNCATE, THRESHOLDS, RANKED, GATE)
+_FAMILIES = (
+    CONSTRAIN,
+    FORCING,
+    ADJUST,
+    ENDINGS,
+    REPEATS,
+    SCALE,
+    TRUNCATE,
+    THRESHOLDS,
+    RANKED,
+    GATE,
+    FEEDBACK,
+)
 _SPECS = {spec.name: spec for family in _FAMILIES for spec in family}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

@@ -87,7 +87,7 @@ def _raised(call, name):
 def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
     for name in ("temp", "temprature", "tempereture"):
         assert f"Did you mean {spelled}?" in say(name)
-    assert "cut, and " in say("mirostat")
+    assert "cut, and " in say("min_keep")
     assert "Did you mean" not in say("nope")
 
 

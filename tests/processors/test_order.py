@@ -88,3 +88,9 @@ def test_an_adjustment_behind_a_cut_is_doubtful():
         "presence runs after top_k: it changes only tokens that top_k has left."
     ]
     assert list(doubts(FULL)) == []
+
+
+def test_nothing_but_adaptive_p_on_a_whole_vocabulary_is_doubtful():
+    (said,) = doubts(Chain.parse("adaptive_p=0.3"))
+    assert "nothing truncates before it" in said
+    assert list(doubts(Chain.parse("min_p=0.05 | adaptive_p=0.3"))) == []

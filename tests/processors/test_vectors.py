@@ -26,6 +26,10 @@ CASES = (
     *mlx_lm.HISTORY,
     *exllama.HISTORY,
     *transformers.FORCING,
+    *llama_cpp.TEMPERATURE,
+    *transformers.TEMPERATURE,
+    *exllama.TEMPERATURE,
+    *formulas.TEMPERATURE,
 )
 
 

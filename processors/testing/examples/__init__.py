@@ -12,17 +12,31 @@ from processors.testing.examples import (
     adjust,
     constrain,
     endings,
+    feedback,
     forcing,
     gate,
     ranked,
     repeats,
+    scale,
     thresholds,
     truncate,
 )
 
 __all__ = ["EXAMPLES", "examples"]
 
-_FAMILIES = (constrain, forcing, adjust, endings, repeats, truncate, thresholds, ranked, gate)
+_FAMILIES = (
+    constrain,
+    forcing,
+    adjust,
+    endings,
+    repeats,
+    scale,
+    truncate,
+    thresholds,
+    ranked,
+    gate,
+    feedback,
+)
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     params: found for family in _FAMILIES for params, found in family.EXAMPLES.items()
 }

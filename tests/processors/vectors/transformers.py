@@ -150,3 +150,10 @@ FORCING = (
     Case(f"{_FILE} test_forced_eos_token_logits_processor", "force:ids=[0],at=tokens,after_tokens=3", _TWENTY,
          kept=(*range(20),), output=(3, 5)),
 )  # fmt: skip
+
+TEMPERATURE = (
+    *(
+        Case(f"{_FILE} test_temperature_dist_warper", f"temperature={t}", (0.05,) * 20, p=(0.05,) * 20)
+        for t in (0.5, 1.3)
+    ),
+)
