@@ -9,6 +9,7 @@ from typing import Any
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.settings import Assigned, Layer, Settings, with_value
+from gencli.config.watermark import MARKS, Mark
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from processors.chain import Chain, parse_fields
@@ -44,7 +45,11 @@ def greedy_cause(settings: Settings, assembly: Assembly) -> str:
 
 
 def assemble(
-    settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
+    settings: Settings,
+    registry: Registry | None = None,
+    *,
+    grammar: Mapping[str, Any] | None = None,
+    mark: Mark | None = None,
 ) -> Assembly:
     """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
 
@@ -66,7 +71,10 @@ def assemble(
     if grammar is not None:
         _refuse_two_grammars(settings, values, named="grammar" in fields)
         fields["grammar"] = dict(grammar)
-    return Assembly(_arranged(Chain.of(fields, registry), settings, values, registry), values)
+    chain = _arranged(Chain.of(fields, registry), settings, values, registry)
+    if mark is None:
+        return Assembly(chain, values)
+    return Assembly(mark.put_into(chain, registry), (*values, *mark.values))
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
@@ -130,6 +138,9 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
+        name = text.partition(":")[0].partition("=")[0].strip()
+        if name in MARKS:  # before the text is shown, which may have a key in it
+            raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
         name, fields = parse_fields(text, registry)
         said = with_value(layer.said("stage"), repr(text))
         if name == "tail":

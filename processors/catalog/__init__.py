@@ -34,6 +34,7 @@ from processors.catalog.constrain import (
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
+from processors.catalog.watermark import WATERMARKS
 
 __all__ = [
     "BAN_LIMIT",
@@ -67,10 +68,11 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 # The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
 _ORDER = """
     tail allowed suppress ban min_tokens ignore_eos grammar
-    bias repetition frequency presence
+    bias repetition frequency presence kgw
     temperature
     top_n_sigma min_p top_k top_p epsilon eta top_a p_less
+    synthid gumbel_mark
 """.split()
-_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS, *WATERMARKS)}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)
