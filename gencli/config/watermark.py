@@ -88,7 +88,7 @@ def refuse_watermark(settings: Settings, mark: Mark | None, *, greedy: str) -> N
             raise UsageError(
                 f"{settings.with_value(key)} draws again, but with {said} the key decides the draw: "
                 "the texts would be equal.",
-                hint="Leave one of them out, or give the key file `alpha` or `deduplicate: all`.",
+                hint="Leave one of them out, or write alpha or deduplicate: all into the key file.",
             )
 
 

@@ -109,7 +109,7 @@ def _fields(kind: str, root: Node, said: str) -> dict[str, Any]:
         key = str(given)
         if key == "watermark":
             if value != kind:
-                raise ConfigError(f"{said} is not for {kind}: its `watermark` is another one.")
+                raise ConfigError(f"{said} is not for {kind}: the watermark named there is another one.")
             continue
         field = _NAMES[kind].get(key, key)
         if field not in known:
@@ -119,7 +119,7 @@ def _fields(kind: str, root: Node, said: str) -> dict[str, Any]:
             raise ConfigError(f"{said} sets {field} twice.")
         found[field] = value
     if found.get("key") is None:
-        raise ConfigError(f"{said} has no key: add a line `key: NUMBER`.")
+        raise ConfigError(f"{said} has no key: add a line such as key: NUMBER.")
     return found
 
 

@@ -70,7 +70,7 @@ class GumbelMarkParams(Params):
     deduplicate: Literal["single_turn", "all", "none"] = param(
         "single_turn",
         "Where a context may not have been for a token to be marked: in the output, also in the prompt (the "
-        "first `width` tokens are then not marked), or anywhere.",
+        "first tokens are then not marked), or anywhere.",
     )
     history: int | None = param(
         8192, "How many contexts before it a context is compared with; null is all.", ge=1, le=2**24
