@@ -1,0 +1,62 @@
+"""gumbel_mark decides the token by key and context, leaves repeated contexts to the draw, and biases nothing."""
+
+import pytest
+import torch
+
+from processors.catalog.watermark import GumbelMarkParams
+from processors.chain import Chain
+from processors.reference.watermark import uniform
+from processors.standalone import sample
+from processors.stages.gumbel_mark import GumbelMark
+from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
+
+
+def kept(params, output, prompt=(), *, slot=0, logits=None):
+    """The ids that are left behind an output."""
+    bench = Bench(Subject.of(GumbelMark))
+    bench.admit(slot, params, Text(tuple(prompt), tuple(output), ()))
+    logits = random_logits(1, toy_env()) if logits is None else logits
+    return (bench.apply(logits, [slot])[0] > -torch.inf).nonzero().flatten().tolist()
+
+
+def test_the_token_is_the_largest_logit_plus_noise_of_the_context():
+    logits = random_logits(1, toy_env(), masked=True)
+    noise = torch.tensor([uniform(42, [-1, 5, 6, 7], token) for token in range(logits.shape[1])]).double()
+    winner = int((logits[0].double() - (-noise.log()).log()).argmax())
+    assert kept(GumbelMarkParams(42), [5, 6, 7], logits=logits) == [winner]
+
+
+@pytest.mark.parametrize(
+    ("deduplicate", "output", "prompt", "is_marked"),
+    [
+        ("single_turn", [1, 2, 1, 2], [], False),
+        ("single_turn", [1, 2], [1, 2], True),
+        ("all", [1, 2], [1, 2], False),
+        ("all", [1, 2], [2, 1], True),
+        ("all", [1], [9, 9], False),  # the first tokens
+        ("none", [1, 2, 1, 2], [], True),
+    ],
+)
+def test_a_repeated_context_is_left_to_the_draw(deduplicate, output, prompt, is_marked):
+    params = GumbelMarkParams(7, width=2, deduplicate=deduplicate)
+    assert (len(kept(params, output, prompt)) == 1) == is_marked
+
+
+def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():
+    first, second = (kept(GumbelMarkParams(7, alpha=alpha), [3]) for alpha in (0.0, 1.0))
+    assert first != second
+    drawn = [
+        kept(GumbelMarkParams(7, alpha=0.3), [3], slot=slot) for slot in range(200)
+    ]  # the seed is the slot
+    assert set(map(tuple, drawn)) == {tuple(first), tuple(second)}
+    assert 40 < drawn.count(second) < 80
+
+
+def test_over_keys_tokens_have_the_probabilities_of_the_draw():
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625, 0.0]).log()
+    tokens = [
+        int(sample(logits, Chain((("gumbel_mark", GumbelMarkParams(key)),)), draw="multinomial"))
+        for key in range(2000)
+    ]
+    shares = torch.bincount(torch.tensor(tokens), minlength=6) / 2000
+    torch.testing.assert_close(shares, logits.exp(), atol=0.04, rtol=0)
