@@ -1,4 +1,4 @@
-"""gumbel_mark decides the token by key and context, leaves repeated contexts to the draw, and biases nothing."""
+"""gumbel_mark decides the token by key and context; repeated contexts are left to the draw."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch
 from processors.catalog.watermark import GumbelMarkParams
 from processors.chain import Chain
 from processors.reference.watermark import uniform
-from processors.standalone import sample
 from processors.stages.gumbel_mark import GumbelMark
+from processors.standalone import sample
 from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
 
 
