@@ -87,7 +87,7 @@ def refuse_watermark(settings: Settings, mark: Mark | None, *, greedy: str) -> N
         if settings[key] and settings[key] > (key == "n"):
             raise UsageError(
                 f"{settings.with_value(key)} draws again, but with {said} the key decides the draw: "
-                "the texts would be equal.",
+                "the texts would begin alike.",
                 hint="Leave one of them out, or write alpha or deduplicate: all into the key file.",
             )
 
@@ -96,7 +96,7 @@ def watermark_notices(chain: Chain) -> Iterator[str]:
     """Yield what a user has to know of the watermark in a chain."""
     params = chain.get("gumbel_mark")
     if params is not None and _is_seedless(params):
-        yield "The watermark gumbel draws by its key: equal prompts get equal texts, whatever the seed."
+        yield "The watermark gumbel draws by its key, not by the seed: texts of one prompt begin alike."
 
 
 def _is_seedless(params: Params) -> bool:
