@@ -122,7 +122,9 @@ def stages_page() -> str:
         )
         if spec.name not in {known.name for known in stage_specs()}:
             is_mark = spec.name in MARKS
-            source = "by `watermark` and the file of `watermark_key`" if is_mark else "from the model's tokenizer"
+            source = (
+                "by `watermark` and the file of `watermark_key`" if is_mark else "from the model's tokenizer"
+            )
             parts[-1] += f" Set {source}, never by hand."
         rows = ["", "| Field | Type | Range | Default | Meaning |", "|---|---|---|---|---|"]
         for name, about in describe(spec.params).items():
