@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import yaml
 
 from tests.server.conftest import serve
 
@@ -104,10 +105,11 @@ def test_detect_tells_a_marked_text_from_another(gencli, marked, tmp_path, kind)
     assert found.json["log10_p_value"] < -3
     text = (tmp_path / "made.txt").read_text().rstrip("\n")
     assert gencli(*asked, text).out == found.out == gencli(*asked, "-", stdin=text.encode()).out
+    assert yaml.safe_load(gencli(*asked[:-1], "yaml", text).out) == found.json
     other = gencli("detect", "--model", "fake", *marked(kind, "other.key"), "made.txt")
-    assert (other.code, other.out.splitlines()[0]) == (1, "not marked"), other
+    assert (other.code, other.out.splitlines()[0]) == (6, "not marked"), other
     short = gencli("detect", "--model", "fake", *marked(kind), "abc")
-    assert short.code == 6
+    assert short.code == 7
     assert short.out.startswith("not enough tokens: ")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PAGE", "command", "run"]
 
 _LEVEL, _LEAST = 0.001, 16  # those of gencli.watermark.detect, which needs torch
-_CODES = {"marked": 0, "not marked": 1, "not enough tokens": 6}
+_CODES = {"marked": 0, "not marked": 6, "not enough tokens": 7}
 _SHOWN = 60  # characters of each end of a window
 
 PAGE = Page(
@@ -36,7 +36,7 @@ Usage: gencli detect [OPTIONS] [TEXT|FILE|-]
 
 Tell whether a text has the watermark of a key: `gencli run --watermark` puts it
 there. Give the text without its prompt, and the model that may have made it, of
-which only the tokenizer is loaded. Exit code 0: marked, 1: not marked, 6: not
+which only the tokenizer is loaded. Exit code 0: marked, 6: not marked, 7: not
 enough tokens to tell.
 """,
     (
