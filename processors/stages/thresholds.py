@@ -20,9 +20,9 @@ from processors.kernels.blocks import row_parts
 from processors.params import Params
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
-from processors.stages.truncation import keep_above, mass, rounded_up
+from processors.stages.truncation import keep_above, mass, rounded_up, total_mass
 
-__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma"]
+__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma", "total_and_entropy"]
 
 P = TypeVar("P", bound=Params)
 _FAR = -800.0  # exp of it is 0 beside 1 in float64
@@ -63,7 +63,7 @@ class Epsilon(_Threshold[EpsilonParams]):
     Params = EpsilonParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
 
 
@@ -74,7 +74,7 @@ class Eta(_Threshold[EtaParams]):
     Params = EtaParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _columns(_by_parts(_total_and_entropy, logits, peak))
+        total, entropy = _columns(_by_parts(total_and_entropy, logits, peak))
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -86,7 +86,7 @@ class TopA(_Threshold[TopAParams]):
     Params = TopAParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
 
 
@@ -98,7 +98,8 @@ class PLess(_Threshold[PLessParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
-        total, powers, count = _columns(_by_parts(_powers, logits, peak, order))
+        sums = _squares if self.columns.known("order", rows) == {2.0} else _powers
+        total, powers, count = _columns(_by_parts(sums, logits, peak, order))
         mean = ((powers.log() - order * total.log()) / (order - 1)).exp()
         normed = (count * mean - 1).clamp_(min=0) / (count - 1)
         is_normed = self.columns.gather("norm", rows)[:, None] == 1
@@ -115,10 +116,6 @@ def _columns(found: Tensor) -> list[Tensor]:
     return [found[:, place : place + 1] for place in range(found.shape[1])]
 
 
-def _total(logits: Tensor, peak: Tensor) -> Tensor:
-    return mass(logits, peak).sum(1, keepdim=True)
-
-
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     """Return the standard deviation of the finite logits [A, 1]."""
     is_in = logits > -torch.inf
@@ -129,8 +126,8 @@ def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     return (squares / (count - is_sample.long())).sqrt_()
 
 
-def _total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
-    """Return the total mass and the entropy in nats [A, 2]."""
+def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
+    """Return the total mass and the entropy in nats [A, 2], for peaks [A, 1] float64."""
     masses = mass(logits, peak)
     total = masses.sum(1, keepdim=True)
     weighted = masses.mul_((logits.double() - peak).clamp_(min=_FAR)).sum(1, keepdim=True)
@@ -139,7 +136,15 @@ def _total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
 
 def _powers(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
     """Return the sums of m and of m^order, and the number of finite logits [A, 3]."""
+    return _sums(logits, peak, lambda masses: torch.where(order == 2, masses.square(), masses.pow(order)))
+
+
+def _squares(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
+    """As `_powers`, to the last bit, for rows whose order is 2; takes two thirds of its time."""
+    return _sums(logits, peak, Tensor.square_)
+
+
+def _sums(logits: Tensor, peak: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
     masses = mass(logits, peak)
     total, count = masses.sum(1, keepdim=True), (logits > -torch.inf).sum(1, keepdim=True)
-    powers = masses.pow_(order).sum(1, keepdim=True)
-    return torch.cat([total, powers, count.double()], dim=1)
+    return torch.cat([total, power(masses).sum(1, keepdim=True), count.double()], dim=1)

@@ -11,12 +11,12 @@ from processors.standalone import sample
 from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
 
 
-def kept(params, output, prompt=(), *, slot=0, logits=None):
+def kept(params, output, prompt=(), *, logits=None):
     """The ids that are left behind an output."""
     bench = Bench(Subject.of(GumbelMark))
-    bench.admit(slot, params, Text(tuple(prompt), tuple(output), ()))
+    bench.admit(0, params, Text(tuple(prompt), tuple(output), ()))
     logits = random_logits(1, toy_env()) if logits is None else logits
-    return (bench.apply(logits, [slot])[0] > -torch.inf).nonzero().flatten().tolist()
+    return (bench.apply(logits, [0])[0] > -torch.inf).nonzero().flatten().tolist()
 
 
 def test_the_token_is_the_largest_logit_plus_noise_of_the_context():
@@ -43,12 +43,14 @@ def test_a_repeated_context_is_left_to_the_draw(deduplicate, output, prompt, is_
 
 
 def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():
-    first, second = (kept(GumbelMarkParams(7, alpha=alpha), [3]) for alpha in (0.0, 1.0))
+    def token(alpha, seed=0):
+        chain = Chain((("gumbel_mark", GumbelMarkParams(7, alpha=alpha)),))
+        return int(sample(random_logits(1, toy_env())[0], chain, seed=seed, output=[3]))
+
+    first, second = token(0.0), token(1.0)
     assert first != second
-    drawn = [
-        kept(GumbelMarkParams(7, alpha=0.3), [3], slot=slot) for slot in range(200)
-    ]  # the seed is the slot
-    assert set(map(tuple, drawn)) == {tuple(first), tuple(second)}
+    drawn = [token(0.3, seed) for seed in range(200)]
+    assert set(drawn) == {first, second}
     assert 40 < drawn.count(second) < 80
 
 
