@@ -296,6 +296,10 @@ class Columns:
             self._gathered[name] = found
         return found
 
+    def params(self, slot: int) -> Params:
+        """Return the parameters of a slot."""
+        return self._params[slot]
+
     def known(self, name: str, rows: Rows) -> frozenset[Any]:
         """Return the distinct values of the field among the rows, without device synchronisation."""
         found = self._known.get(name)

@@ -11,6 +11,7 @@ from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.reasoning import thinking_tags
 from gencli.config.settings import Assigned, Layer, Settings, with_value
+from gencli.config.watermark import MARKS, Mark
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from processors.catalog import Draw
@@ -48,7 +49,11 @@ def greedy_cause(settings: Settings, assembly: Assembly) -> str:
 
 
 def assemble(
-    settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
+    settings: Settings,
+    registry: Registry | None = None,
+    *,
+    grammar: Mapping[str, Any] | None = None,
+    mark: Mark | None = None,
 ) -> Assembly:
     """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
 
@@ -74,7 +79,10 @@ def assemble(
         fields["grammar"] = dict(grammar)
     chain = _arranged(Chain.of(fields, registry), settings, values, registry)
     draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
-    return _settled(Assembly(chain, values), draw, registry)
+    if mark is None:
+        return _settled(Assembly(chain, values), draw, registry)
+    marked = Assembly(mark.put_into(chain, registry), (*values, *mark.values))
+    return _settled(marked, draw, registry)
 
 
 def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
@@ -167,6 +175,9 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
+        name = text.partition(":")[0].partition("=")[0].strip()
+        if name in MARKS:  # before the text is shown, which may have a key in it
+            raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
         name, fields = parse_fields(text, registry)
         said = with_value(layer.said("stage"), repr(text))
         if name == "tail":

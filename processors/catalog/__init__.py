@@ -41,6 +41,7 @@ from processors.catalog.scale import SCALE
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
+from processors.catalog.watermark import WATERMARKS
 
 __all__ = [
     "BAN_LIMIT",
@@ -75,10 +76,10 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 _ORDER = """
     tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above no_repeat_ngram force
     reasoning_budget grammar
-    bias sequence_bias length_decay length_boost repetition frequency presence dry lz
+    bias sequence_bias length_decay length_boost repetition frequency presence dry lz kgw
     temperature dynamic_temperature edt smoothing
     top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
-    xtc mirostat skew adaptive_p
+    xtc mirostat skew synthid adaptive_p gumbel_mark
 """.split()
 _FAMILIES = (
     CONSTRAIN,
@@ -92,6 +93,7 @@ _FAMILIES = (
     RANKED,
     GATE,
     FEEDBACK,
+    WATERMARKS,
 )
 _SPECS = {spec.name: spec for family in _FAMILIES for spec in family}
 

@@ -20,6 +20,7 @@ from processors.testing.examples import (
     scale,
     thresholds,
     truncate,
+    watermark,
 )
 
 __all__ = ["EXAMPLES", "examples"]
@@ -36,6 +37,7 @@ _FAMILIES = (
     ranked,
     gate,
     feedback,
+    watermark,
 )
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     params: found for family in _FAMILIES for params, found in family.EXAMPLES.items()
