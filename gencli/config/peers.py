@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 
 from processors.names import close_names, did_you_mean
 
-__all__ = ["COMMAND_NAMES", "OPTION_NAMES", "SENTENCES", "SLASH_NAMES", "meant_command", "meant_option"]
+__all__ = [
+    "COMMAND_NAMES",
+    "OPTION_NAMES",
+    "SENTENCES",
+    "SLASH_NAMES",
+    "key_of",
+    "meant_command",
+    "meant_option",
+]
 
 _Names = Mapping[str, str]
 
@@ -163,6 +171,11 @@ SLASH_NAMES: _Names = {
     "stats": "usage timings perf",
     "schema": "format json",
 }
+
+
+def key_of(word: str) -> str:
+    """Return the key of the option that other tools call so; "" if none has the name."""
+    return _KEY_OF.get(word, "")
 
 
 def meant_option(word: str, spelled: Mapping[str, str]) -> str:
