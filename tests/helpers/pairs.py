@@ -269,6 +269,7 @@ _STAGE_WALK = "It sets a field of a stage; tests/processors/stages/test_stage_pa
 ELSEWHERE = {
     **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
     "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
+    "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }
 
