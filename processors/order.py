@@ -42,19 +42,19 @@ def reorder(
 ) -> Chain:
     """Return the chain in the order of `names`; names of stages that it lacks are ignored.
 
-    CONSTRAIN stages that are not named run first. Any other stage of the chain that is not named is a
-    ChainError, or with `is_open` runs as soon as all have run that come before it by default.
+    CONSTRAIN stages that are not named run first. Any other stage that is on and not named is a ChainError,
+    or with `is_open` runs as soon as all have run that come before it by default.
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
     stages = dict(chain.stages)
     masks = [n for n in stages if n not in order and registry.phase(n) == Phase.CONSTRAIN]
     left_out = [n for n in stages if n not in order and n not in masks]
-    if is_open:
-        order = _completed(order, left_out, registry)
-    elif left_out:
-        text = f"The order leaves out {', '.join(left_out)}, which would run. Name it too."
-        raise ChainError(text, stages=tuple(left_out))
+    would_run = [n for n in left_out if not stages[n].is_off()]
+    if would_run and not is_open:
+        text = f"The order leaves out {', '.join(would_run)}, which would run. Name it too."
+        raise ChainError(text, stages=tuple(would_run))
+    order = _completed(order, left_out, registry)
     return Chain(tuple((name, stages[name]) for name in (*masks, *order) if name in stages))
 
 

@@ -97,7 +97,7 @@ def _clamped_bias(value: Any) -> Found | None:
 def _length_decay(value: Any) -> Found:
     if not isinstance(value, list) or len(value) != 2:
         raise NotTaken("it is no pair of a start and a factor")
-    return {"length_decay.start": number(value[0]), "length_decay.factor": number(value[1])}
+    return {"length_decay.decay": [number(part) for part in value]}
 
 
 def _bad_words(value: Any) -> Found:
@@ -138,6 +138,14 @@ _WEBUI: Mapping[str, Reader] = {
     "eta": scaled("eta.cutoff", _UNIT),
     "penalty_window": window(*WINDOWS, "dry.window"),
 }
+# A penalty that is full for a range and then fades; the range is a window if it does not fade.
+_FADING: Mapping[str, Reader] = {
+    **dict.fromkeys(
+        ("penalty_window", "penalty_range", "token_repetition_range"),
+        lambda value: {"?sustain": number(value)} if number(value) > 0 else {"repetition.window": None},
+    ),
+    **dict.fromkeys(("repetition_decay", "token_repetition_decay"), to("repetition.decay")),
+}
 _OF_WEBUI = _other_order("samplers", "sampler_order", "samplers_priorities")
 
 PEERS: Mapping[str, Peer] = {
@@ -169,6 +177,7 @@ PEERS: Mapping[str, Peer] = {
         "transformers", "hf",
         {"exponential_decay_length_penalty": _length_decay, "bad_words_ids": _bad_words,
          "max_length": _whole_length},
+        dropped={"watermarking_config": "a watermark has options of its own, and its key is a file"},
     ),
     "mlx": Peer(
         "mlx-lm", "mlx",
@@ -177,13 +186,10 @@ PEERS: Mapping[str, Peer] = {
     ),
     "exl2": Peer(
         "ExLlamaV2 and TabbyAPI", "exl2",
-        {"temperature": greedy_below(0.01), "penalty_window": window("repetition.window"),
-         "repetition_decay": to("repetition.decay"), "token_repetition_decay": to("repetition.decay"),
-         "ban": _banned_texts, "token_repetition_range": window("repetition.window")},
+        {**_FADING, "temperature": greedy_below(0.01), "ban": _banned_texts},
         dropped={"token_healing": "prompts are read as they are", "generate_window": "it is about memory"},
     ),
-    "exl3": Peer("ExLlamaV3 and TabbyAPI", "exl3", {"penalty_window": window("repetition.window"),
-                 "repetition_decay": to("repetition.decay")}),
+    "exl3": Peer("ExLlamaV3 and TabbyAPI", "exl3", {**_FADING, "ban": _banned_texts}),
     "aphrodite": Peer(
         "Aphrodite", "aphrodite",
         {"epsilon": scaled("epsilon.cutoff", _UNIT), "eta": scaled("eta.cutoff", _UNIT)},

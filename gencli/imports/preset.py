@@ -93,6 +93,9 @@ def _resolve_hints(found: Collected) -> None:
     for stage in (*PENALTY_STAGES, "dry"):
         if f"off.{stage}" in hints:
             found.stages[stage, "multiplier" if stage == "dry" else "penalty"] = 0.0 + (stage == "repetition")
+    if "sustain" in hints:
+        fades = bool(found.stages.get(("repetition", "decay")))
+        found.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
     if "encoder" in hints:
         _resolve_encoder(found, hints["encoder"])
 
@@ -124,14 +127,24 @@ def _resolve_order(found: Collected, base: _Base, registry: Registry) -> tuple[s
     rest = [name for name in base.order if name not in order.stages]
     known = [name for name in order.stages if name in registry]
     if order.is_open:
-        stages = (*rest, *known)
-        return stages if stages != base.order else ()
+        return _new_order([*rest, *known], found, base, registry)
     for place in [place for place in found.stages if place[0] in rest or place[0] not in order.stages]:
         if registry.phase(place[0]) != Phase.CONSTRAIN and place[0] != "bias":
             found.drop(place, "the samplers that run do not include it") if place in found.said else None
     for stage in rest:
         _switch_off(stage, found, base, registry)
-    return tuple(known) if tuple(known) != base.order else ()
+    return _new_order(known, found, base, registry)
+
+
+def _new_order(stages: list[str], found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
+    """Return the order, () if the profile's is the same; `temperature_last` moves what scales within it."""
+    if [name for name in base.order if name in stages] == stages:
+        return ()
+    if found.options.pop("temperature_last", False):
+        draws = [name for name in stages if name in ("adaptive_p", "mirostat")]
+        scales = [name for name in stages if registry.phase(name) == Phase.SCALE]
+        stages = [*(name for name in stages if name not in (*draws, *scales)), *scales, *draws]
+    return tuple(stages)
 
 
 def _switch_off(stage: str, found: Collected, base: _Base, registry: Registry) -> None:

@@ -144,6 +144,7 @@ def _neutral(plain: Any, why: str) -> Reader:
     return read
 
 
+_FORCED = "the stage force does it, at a place that you name"
 _LACKING = "gencli has nothing of the kind"
 COMMON: Mapping[str, Reader] = {
     "temperature": to("temperature", off=0.0),
@@ -174,6 +175,8 @@ COMMON: Mapping[str, Reader] = {
     "diversity_penalty": _neutral(0, _LACKING),
     "min_length": _neutral(0, "it counts the prompt too; set `min_tokens`"),
     "encoder_no_repeat_ngram_size": _neutral(0, "no_repeat_ngram with the scope prompt does it"),
+    "forced_bos_token_id": _neutral(None, _FORCED),
+    "forced_eos_token_id": _neutral(None, _FORCED),
     "rep_pen_size": _neutral(0, _LACKING),
     "speculative_ngram": _neutral(False, "drafts change no text; `draft` is their option"),
 }

@@ -37,13 +37,13 @@ CHAINS = {
     "top_k": {"top_k": 7},
     "top_p": {"top_p": 0.813, "top_k": 0},
     "min_p": {"min_p": 0.06, "top_k": 0},
-    "top_h": {"top_h": 0.5, "top_k": 0},
+    "top_h": {"top_h": 0.5137, "top_k": 0},
     "typical": {"typical_p": 0.7, "top_k": 0},
     "epsilon": {"epsilon_cutoff": 0.01, "top_k": 0},
     "eta": {"eta_cutoff": 0.02, "top_k": 0},
     "no_repeat_ngram": {"no_repeat_ngram_size": 2, "top_k": 0},
     "usual": {"temperature": 0.7, "repetition_penalty": 1.2, "top_k": 30, "top_p": 0.913, "min_p": 0.02},
-    "all": {"temperature": 1.3, "repetition_penalty": 1.1, "top_h": 0.8, "top_k": 40, "top_p": 0.953,
+    "all": {"temperature": 1.3, "repetition_penalty": 1.1, "top_h": 0.8137, "top_k": 40, "top_p": 0.953,
             "min_p": 0.01, "typical_p": 0.9, "epsilon_cutoff": 0.003, "eta_cutoff": 0.004},
 }  # fmt: skip
 ROWS = 1000
