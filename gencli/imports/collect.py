@@ -49,9 +49,11 @@ class Collected:
             self.notes.append("More fields are not taken over.")
 
     def drop(self, place: Place, reason: str) -> None:
-        """Leave a value out, and say why, by the name of its field."""
+        """Leave a value out, and say why, by the name of its field unless other values of it stay."""
         del self.stages[place]
-        self.note(self.said.pop(place), reason)
+        name = self.said.pop(place)
+        if name not in self.said.values():
+            self.note(name, reason)
 
 
 def collect(peer: Peer, fields: Iterable[tuple[str, Any]], registry: Registry) -> Collected:

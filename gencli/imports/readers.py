@@ -70,7 +70,7 @@ def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
 
 def scaled(key: str, unit: float) -> Reader:
     """Return a reader of a number that counts in `unit`."""
-    return lambda value: {key: number(value) * unit}
+    return lambda value: {key: float(f"{number(value) * unit:.12g}")}
 
 
 def greedy_below(limit: float, raised: float = 0.0) -> Reader:
