@@ -62,7 +62,7 @@ def test_an_exported_run_is_the_same_run(here, gencli, flags):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_exported_preset_resolves_to_the_same_settings(here, gencli, name):
-    skip_without(name.removesuffix("-default"))
+    skip_without(name, name.removesuffix("-default"))
     here("exported.yaml", gencli("config", "export", "--preset", name).out)
     one, other = gather({"preset": [name]}, {}), gather_presets("exported.yaml")
     assert run_of(one) == run_of(other)
@@ -98,7 +98,7 @@ FLAGS = {
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 @pytest.mark.parametrize("first", SHIPPED)
 def test_presets_that_stack_are_exported_as_one_that_is_the_same(here, first, flags):
-    skip_without(first.removesuffix("-default"))
+    skip_without(first, first.removesuffix("-default"))
     settings = gather({"preset": [first, "story"], **flags}, {})
     try:
         text = preset_text(settings, make_job(settings))

@@ -13,7 +13,7 @@ from tests.helpers.profiles import skip_without
 
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
 WANTED = """neutral precise balanced creative story code json chat brainstorm deterministic
-    hf-default llama-cpp-default vllm-default""".split()
+    min-p top-n-sigma creative-dry-xtc roleplay hf-default llama-cpp-default vllm-default""".split()
 # What each is for, as values of the run.
 MARKS = {
     "neutral": ("top_p", 1.0),
@@ -26,6 +26,10 @@ MARKS = {
     "chat": ("chat", True),
     "brainstorm": ("n", 5),
     "deterministic": ("temperature", 0.0),
+    "min-p": ("min_p", 0.1),
+    "top-n-sigma": ("top_n_sigma", 1.0),
+    "creative-dry-xtc": ("min_p", 0.02),
+    "roleplay": ("loop", 4),
     "hf-default": ("compat", "hf"),
     "llama-cpp-default": ("compat", "llama-cpp"),
     "vllm-default": ("compat", "vllm"),
@@ -45,7 +49,7 @@ def test_a_shipped_preset_says_what_it_is_for_in_two_lines(name):
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_preset_generates_with_its_values(here, gencli, name):
     key, value = MARKS[name]
-    skip_without(value)
+    skip_without(name, value)
     assert gather_presets(name)[key] == value
     flags = ("--preset", name, "--max-tokens", "8", "--seed", "3", "--quiet", "x")
     result = gencli("run", *FAKE, *flags)
