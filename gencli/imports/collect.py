@@ -18,7 +18,7 @@ from gencli.server.wire.vendors import RENAMED, WITHOUT_EFFECT
 from processors.errors import ParamError, UnknownStage
 from processors.registry import Registry
 
-__all__ = ["Collected", "collect"]
+__all__ = ["Collected", "Place", "collect"]
 
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops")
 _SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS} - {
