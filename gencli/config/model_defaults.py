@@ -26,6 +26,8 @@ _DRAW = {
     "min_p": "min_p",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
+    "typical_p": "typical",
+    "top_h": "top_h",
 }
 _REST = {
     "repetition_penalty": "repetition_penalty",
@@ -36,8 +38,6 @@ _REST = {
 }
 # Settings of transformers that gencli lacks or does not take over, with the value that disables them.
 _LACKING: dict[str, Any] = {
-    "typical_p": 1.0,
-    "top_h": None,
     "num_beams": 1,
     "penalty_alpha": None,
     "diversity_penalty": 0.0,

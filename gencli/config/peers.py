@@ -48,6 +48,10 @@ OPTION_NAMES: _Names = {
     "top_n_sigma": "top_nsigma nsigma",
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",
+    "typical": "typical_p typ_p typical_decay typ",
+    "tfs": "tfs_z tail_free",
+    "xtc_probability": "xtc xtc_prob",
+    "xtc_threshold": "xtc_thresh",
     "suppress_ids": "suppress_tokens disallow_tokens banned_ids bad_words_ids",
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
@@ -100,8 +104,7 @@ SENTENCES: _Names = {
     "Every run uses the model's whole context; {max_tokens} limits the output.": "ctx_size -c n_ctx num_ctx "
     "ctx max_model_len context context_size context_length max_kv_size max_seq_len max_length",
     "There is no such stage here; {top_p}, {min_p} and {top_k} cut, and {plugin} adds a stage of your own.":
-    "typical typical_p typical_decay tfs tfs_z top_h "
-    "xtc xtc_probability xtc_threshold mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
+    "mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
     "dynatemp_range dynatemp_exp smoothing_factor smoothing_curve min_keep min_tokens_to_keep skew",
     "There is no such penalty here; {repetition_penalty}, {frequency_penalty} and {presence_penalty} are, "
     "and {plugin} adds a stage of your own.": "dry dry_multiplier dry_base dry_allowed_length "

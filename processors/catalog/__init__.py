@@ -31,6 +31,8 @@ from processors.catalog.constrain import (
     SuppressParams,
     TailParams,
 )
+from processors.catalog.gate import GATE
+from processors.catalog.ranked import RANKED
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
@@ -69,8 +71,9 @@ _ORDER = """
     tail allowed suppress ban min_tokens ignore_eos grammar
     bias repetition frequency presence
     temperature
-    top_n_sigma min_p top_k top_p epsilon eta top_a p_less
+    top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
+    xtc
 """.split()
-_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS, *RANKED, *GATE)}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

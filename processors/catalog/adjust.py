@@ -44,7 +44,7 @@ class PenaltyParams(Params):
     )  # fmt: skip
     exempt: tuple[int | str, ...] = param(
         (),
-        "Never penalised and never counted: special, stop, token ids, texts that are one token.",
+        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
         ge=0,
         le=MOST,
     )
@@ -60,7 +60,7 @@ class RepetitionParams(PenaltyParams):
     scope: Scope = param("both", "Which tokens count: prompt, output or both.")
     exempt: tuple[int | str, ...] = param(
         ("special",),
-        "Never penalised and never counted: special, stop, token ids, texts that are one token.",
+        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
         ge=0,
         le=MOST,
     )

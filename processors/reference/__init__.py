@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from processors.reference import stages, thresholds
+from processors.reference import gate, ranked, stages, thresholds
 from processors.reference.view import View
 
 __all__ = ["REFERENCE", "Twin", "View"]
 
 Twin = Callable[[list[float], Any, View], list[float]]
 
-REFERENCE: dict[str, Twin] = {**stages.TWINS, **thresholds.TWINS}
+REFERENCE: dict[str, Twin] = {**stages.TWINS, **thresholds.TWINS, **ranked.TWINS, **gate.TWINS}

@@ -26,7 +26,7 @@ from processors.catalog import (
     TopPParams,
 )
 from processors.grammar.state.forced_tokens import ANCHOR, PROBES
-from processors.reference.view import HIGHEST, LOWEST, View, exp_all, finite, masked, ranking
+from processors.reference.view import HIGHEST, LOWEST, View, exempt, exp_all, finite, masked, ranking
 
 __all__ = [
     "TWINS",
@@ -160,16 +160,9 @@ def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:
 def occurrences(params: PenaltyParams, view: View) -> Counter[int]:
     """Count the tokens in the window of the scope, without exempt ones."""
     scope = {"prompt": view.prompt, "output": view.output, "both": view.prompt + view.output}[params.scope]
-    exempt: set[int] = set()
-    for key in params.exempt:
-        if key == "special":
-            exempt |= view.vocabulary.special_ids if view.vocabulary else frozenset()
-        elif key == "stop":
-            exempt |= {*view.eos_ids, *view.stop_ids}
-        else:
-            exempt.add(view.token_id(key))
+    spared = exempt(params.exempt, view)
     recent = scope if params.window is None else scope[-params.window :]
-    return Counter(token for token in recent if token not in exempt)
+    return Counter(token for token in recent if token not in spared)
 
 
 def repetition(logits: list[float], params: RepetitionParams, view: View) -> list[float]:

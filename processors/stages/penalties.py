@@ -13,7 +13,7 @@ from processors.base import Admission
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
 from processors.rows import Rows, Visible
 from processors.stages.lists import IdStage
-from processors.stages.tokens import edit, token_id
+from processors.stages.tokens import edit, exempt_ids
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
@@ -39,18 +39,7 @@ class Penalty(IdStage[PenaltyParams]):
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids: those of the keywords and those named singly."""
-        vocabulary = self.env.vocabulary
-        keywords = {
-            "special": vocabulary.special_ids if vocabulary else frozenset(),
-            "stop": {*self.env.eos_ids, *request.stop_ids},
-        }
-        ids: set[int] = set()
-        for key in params.exempt:
-            if isinstance(key, str) and key in keywords:
-                ids |= keywords[key]
-            else:
-                ids.add(token_id(key, self.env, f"{self.name}: exempt"))
-        return ids
+        return exempt_ids(params.exempt, self.env, request, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""

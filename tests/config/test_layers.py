@@ -142,10 +142,12 @@ def test_a_model_without_sampling_is_greedy_and_a_flag_undoes_it(here, chain, tm
 
 
 def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
-    layer = model_layer(generation_config(tmp_path / "model", typical_p=0.9, num_beams=1, top_k=None))
-    assert layer.values == {}
+    layer = model_layer(
+        generation_config(tmp_path / "model", typical_p=0.9, penalty_alpha=0.6, num_beams=1, top_k=None)
+    )
+    assert layer.values == {"typical": 0.9}
     assert [text.rpartition("/")[2] for text in layer.notices] == [
-        "generation_config.json asks for typical_p=0.9, which gencli does not have."
+        "generation_config.json asks for penalty_alpha=0.6, which gencli does not have."
     ]
 
 

@@ -28,7 +28,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--repeat-last-n", "Did you mean --penalty-window?"),
         ("--tensor-parallel-size", "Did you mean --tp?"),
         ("--topk", "Did you mean --top-k?"),
-        ("--top", "Did you mean --top-a, --top-k, --top-n-sigma or --top-p?"),
+        ("--top", "Did you mean --top-a, --top-h, --top-k, --top-n-sigma or --top-p?"),
         ("--eos", "Did you mean --ignore-eos?"),
         ("--max_tokns", "Did you mean --max-tokens?"),
         ("--top-logprobs", "--logprobs"),

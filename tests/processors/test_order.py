@@ -22,11 +22,15 @@ def test_groups_and_phases_stand_for_their_stages():
     assert expand(["penalties", "temperature"]) == ("repetition", "frequency", "presence", "temperature")
     assert expand(["truncate"]) == (
         "top_n_sigma",
+        "top_h",
+        "min_k",
         "min_p",
         "top_k",
         "top_p",
+        "typical",
         "epsilon",
         "eta",
+        "tfs",
         "top_a",
         "p_less",
     )

@@ -18,7 +18,7 @@ __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
     "client_metadata request_id rid cache_prompt "
-    "mirostat_tau mirostat_eta dynatemp_exponent xtc_threshold dry_base dry_allowed_length "
+    "mirostat_tau mirostat_eta dynatemp_exponent dry_base dry_allowed_length "
     "dry_penalty_last_n dry_sequence_breakers smoothing_curve adaptive_decay".split()
 )
 
@@ -27,6 +27,8 @@ _NAMES = {
     "min_tokens": "min_new_tokens",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
+    "typical": "typical_p typ_p",
+    "tfs": "tfs_z",
     "stop": "stop_sequences stop_sequence",
     "stop_id": "stop_token_ids",
     "include_stop": "include_stop_str_in_output no_stop_trim",
@@ -46,9 +48,9 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 
 # Values with which a field of another server changes nothing. With another value the field is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
+    "top_nsigma_p": (1,),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
+        "epsilon_cutoff eta_cutoff mirostat mirostat_mode dynatemp_range skew "
         "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
@@ -93,7 +95,6 @@ INSTEAD: Mapping[str, str] = {
     "thinking_token_budget": "chat_template_kwargs",
     "reasoning_budget": "chat_template_kwargs",
     "dynatemp_range": "temperature",
-    "typical_p": "min_p",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
     "dry_multiplier": "repetition_penalty",

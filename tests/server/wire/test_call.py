@@ -45,7 +45,7 @@ def options(**body):
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
         ({"t_max_predict_ms": 1500}, {"max_time": 1.5}),
-        ({"typical_p": 1.0, "mirostat": 0, "skip_special_tokens": True}, {}),
+        ({"typical_p": 0.9, "mirostat": 0, "skip_special_tokens": True}, {"typical": 0.9}),
         ({"best_of": 2, "n": 2}, {"n": 2}),
         ({"best_of": 3, "n": 2}, {"n": 2, "best_of": 3}),
         ({"use_beam_search": True, "n": 2, "best_of": 4}, {"n": 2, "beams": 4}),
@@ -104,7 +104,8 @@ def refused(client, path, body):
 OTHERS = {
     "applied": r"""
         max_tokens=3 max_completion_tokens=3 n_predict=3 min_tokens=1 top_k=5 min_p=0.1 rep_pen=1.1
-        top_n_sigma=1 top_a=0.5 repetition_penalty=1.1 repeat_penalty=1.1
+        top_n_sigma=1 top_a=0.5 typical_p=0.5 tfs=0.5 top_h=0.5 min_k=3
+        xtc_probability=0.5 repetition_penalty=1.1 repeat_penalty=1.1
         include_stop_str_in_output=true ignore_eos=true
         no_stop_trim=true temperature_last=true stop_token_ids=[2] stop_regex="b" stop_sequence=["x"]
         allowed_token_ids=[97] bad_words=["x"] banned_strings=["x"] banned_tokens=[97]
@@ -115,8 +116,8 @@ OTHERS = {
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
         add_special_tokens=false n=2""",
     "refused": """
-        typical_p=0.5 xtc_probability=0.5 dynatemp_range=1 mirostat=2 dry_multiplier=0.8
-        tfs=0.5 epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
+        dynatemp_range=1 mirostat=2 dry_multiplier=0.8
+        epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
         sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
         logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
         return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
