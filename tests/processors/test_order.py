@@ -66,7 +66,7 @@ def test_a_stage_that_stands_twice_is_refused_by_name_with_a_way_out(spec):
         Pipeline(toy_env()).admit(0, chain, Admission())
     with pytest.raises(ChainError, match=f"The stage {spec.name} stands twice in the order") as in_order:
         expand([spec.name, spec.name])
-    is_list = spec.name in ("allowed", "suppress", "ban", "bias")
+    is_list = spec.name in ("allowed", "suppress", "ban", "bias", "sequence_bias")
     for caught in (in_chain, in_order):
         assert ("all its values in one list" in str(caught.value)) == is_list
         assert "a subclass with a name of its own" in str(caught.value)

@@ -21,6 +21,10 @@ CASES = (
     *mlx_lm.TRUNCATION,
     *exllama.TRUNCATION,
     *formulas.TRUNCATION,
+    *llama_cpp.HISTORY,
+    *transformers.HISTORY,
+    *mlx_lm.HISTORY,
+    *exllama.HISTORY,
 )
 
 
