@@ -191,4 +191,4 @@ def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[T
     kept = torch.where(is_kobold, count, count + 1).maximum(keep)
     kept = torch.where(is_bent, kept, ranked.shape[1])
     is_certain = is_bent & (count == most) & (kept <= ranked.shape[1])
-    return is_certain, *cut(ranked, kept)
+    return is_certain | (ranked[:, -1:] == -math.inf), *cut(ranked, kept)

@@ -60,17 +60,18 @@ class _Repeats(Processor[P]):
     def admit(self, slot: int, params: P, request: Admission) -> None:
         """Begin with the prompt. TokenError for an exempt text that is not one token."""
         super().admit(slot, params, request)
-        self._suffixes.forget(slot)
+        self._suffixes.admit(slot, request.prompt)
         exempt = exempt_ids(params.exempt, self.env, request, self.name)
         self._cuts.admit(slot, request.prompt, exempt=exempt, what=self.name, **self._breakers(params))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Follow the text."""
+        self._suffixes.commit(slot, tokens)
         self._cuts.commit(slot, tokens)
 
     def release(self, slot: int) -> None:
         """Forget the text."""
-        self._suffixes.forget(slot)
+        self._suffixes.release(slot)
         self._cuts.release(slot)
 
     def fork(self, source: int, target: int) -> None:

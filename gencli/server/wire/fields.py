@@ -112,7 +112,10 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
 
 def _set(options: Options, name: str, key: str, value: Any) -> None:
     value = inline(key, value, name)
-    if key in options.values and options.values[key] != value:
+    before = options.values.get(key)
+    if key == "stages" and isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value:
+        value = {**before, **value}  # of other stages
+    elif key in options.values and before != value:
         other = options.fields[key]
         raise bad_field(name, f"{name} and {other} set the same option ({key}) to different values.")
     options.values[key], options.fields[key] = value, name

@@ -182,8 +182,9 @@ def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: An
 
 def _of_prompt(field: str, value: Any) -> _Found:
     """A penalty on the tokens of the prompt, where above 1 makes them more likely."""
-    inverse = 1 / value if isinstance(value, int | float) and value else value
-    return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, inverse)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise bad_field(field, f"{field} has to be a number above 0.")
+    return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
 
 
 def _drawn(field: str, value: Any) -> _Found:

@@ -139,15 +139,18 @@ def test_lz_takes_the_cheapest_code(run):
     assert after == pytest.approx([-saved.get(token, 0) for token in range(8)], abs=1e-6)
 
 
-def forced(name, params, prompt, output, flags):
-    """Ids that the stage lowers after output tokens of which some were forced."""
+def forced(name, params, prompt, output, flags, num_drafts=0):
+    """Ids that the stage lowers after output tokens of which some were forced; the last ones are drafts."""
     stage = builtin_registry().load(name)(Env(WIDTH))
-    history = History()
+    history, size = History(), len(output) - num_drafts
     history.admit(0, prompt)
     stage.admit(0, params, Admission(prompt))
-    history.append([0], [output], [flags])
-    stage.commit(0, output)
-    after = stage.apply(torch.zeros(1, WIDTH), Rows.build(history, [0]))[0]
+    history.append([0], [output[:size]], [flags[:size]])
+    stage.commit(0, output[:size])
+    rows = Rows.build(history, [0], [output[size:]])
+    if num_drafts:
+        rows = rows.with_forced(None, torch.tensor([flags[size:]] * len(rows)))
+    after = stage.apply(torch.zeros(len(rows), WIDTH), rows)[-1]
     return torch.nonzero(after).flatten().tolist()
 
 
@@ -156,10 +159,10 @@ def test_tokens_that_a_grammar_forced_are_neither_repeated_nor_part_of_a_match()
     dry, ngram, free = DryParams(1.0, **BARE), NoRepeatNgramParams(3, exempt=()), (False,) * 5
     text = (0, 1, 2, 0, 1)
     for name, params in (("dry", dry), ("no_repeat_ngram", ngram)):
-        assert forced(name, params, (), text, free) == [2]
+        assert all(forced(name, params, (), text, free, num_drafts) == [2] for num_drafts in range(6))
         for place in range(5):
             flags = tuple(place == at for at in range(5))
-            assert forced(name, params, (), text, flags) == []
+            assert all(forced(name, params, (), text, flags, num_drafts) == [] for num_drafts in range(6))
     assert forced("dry", dry, (5,), text, free) == [2]
 
 

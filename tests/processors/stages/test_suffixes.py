@@ -60,11 +60,12 @@ def test_lengths_follow_commits_drafts_forks_and_new_requests(letters):
             case "admit":
                 texts[slot] = some(30)
                 history.admit(slot, texts[slot])
-                suffixes.forget(slot)
+                suffixes.admit(slot, texts[slot])
             case "append" if slot in texts:
                 new = some(rng.choice((1, 3, 25)))
                 texts[slot] = texts[slot] + new
                 history.append([slot], [new])
+                suffixes.commit(slot, new)
             case "fork" if slot in texts:
                 other = (slot + 1) % 5
                 texts[other] = texts[slot]
