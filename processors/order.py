@@ -39,21 +39,34 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
     return tuple(found)
 
 
-def reorder(chain: Chain, names: Sequence[str], registry: Registry | None = None) -> Chain:
+def reorder(
+    chain: Chain, names: Sequence[str], registry: Registry | None = None, *, is_open: bool = False
+) -> Chain:
     """Return the chain in the order of `names`; names of stages that it lacks are ignored.
 
-    CONSTRAIN stages that are not named run first. Any other stage of the chain that is not named is a
-    ChainError.
+    CONSTRAIN stages that are not named run first. Any other stage that is on and not named is a ChainError,
+    or with `is_open` runs as soon as all have run that come before it by default.
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
     stages = dict(chain.stages)
     masks = [n for n in stages if n not in order and registry.phase(n) == Phase.CONSTRAIN]
     left_out = [n for n in stages if n not in order and n not in masks]
-    if left_out:
-        text = f"The order leaves out {', '.join(left_out)}, which would run. Name it too."
-        raise ChainError(text, stages=tuple(left_out))
+    would_run = [n for n in left_out if not stages[n].is_off()]
+    if would_run and not is_open:
+        text = f"The order leaves out {', '.join(would_run)}, which would run. Name it too."
+        raise ChainError(text, stages=tuple(would_run))
+    order = _completed(order, left_out, registry)
     return Chain(tuple((name, stages[name]) for name in (*masks, *order) if name in stages))
+
+
+def _completed(order: Sequence[str], left_out: Sequence[str], registry: Registry) -> tuple[str, ...]:
+    """Return the order with the stages that it leaves out, each behind those before it by default."""
+    default, found = registry.names(), list(order)
+    for stage in sorted(left_out, key=default.index):
+        before = [place for place, name in enumerate(found) if default.index(name) < default.index(stage)]
+        found.insert(max(before, default=-1) + 1, stage)
+    return tuple(found)
 
 
 def temperature_last(chain: Chain, registry: Registry | None = None) -> Chain:

@@ -10,7 +10,7 @@ from typing import Any
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.reasoning import thinking_tags
-from gencli.config.settings import Assigned, Layer, Settings, with_value
+from gencli.config.settings import COMPAT, Assigned, Layer, Settings, with_value
 from gencli.config.watermark import MARKS, Mark
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
@@ -141,20 +141,22 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
 
 
 def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
-    """Return the chain in the requested order. Raises UsageError for an invalid order."""
-    if settings["chain"] and settings["temperature_last"]:
+    """Return the chain in the requested order. Raises UsageError for an invalid order.
+
+    The order of a compat profile need not name all stages, and its temperature may be moved.
+    """
+    is_profile = settings.origin("chain") == COMPAT
+    if settings["chain"] and settings["temperature_last"] and not is_profile:
         raise UsageError(
             f"{settings.name('chain')} and {settings.name('temperature_last')} both set the "
             "place of the temperature.",
             hint="Leave one of them out.",
         )
-    if settings["temperature_last"]:
-        return temperature_last(chain, registry)
     if settings["chain"]:
         with _naming(values, settings.name("chain")):
-            chain = reorder(chain, settings["chain"], registry)
+            chain = reorder(chain, settings["chain"], registry, is_open=is_profile)
             check_order(chain, registry)
-    return chain
+    return temperature_last(chain, registry) if settings["temperature_last"] else chain
 
 
 def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:

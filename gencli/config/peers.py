@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 
 from processors.names import close_names, did_you_mean
 
-__all__ = ["COMMAND_NAMES", "OPTION_NAMES", "SENTENCES", "SLASH_NAMES", "meant_command", "meant_option"]
+__all__ = [
+    "COMMAND_NAMES",
+    "OPTION_NAMES",
+    "SENTENCES",
+    "SLASH_NAMES",
+    "key_of",
+    "meant_command",
+    "meant_option",
+]
 
 _Names = Mapping[str, str]
 
@@ -31,10 +39,11 @@ OPTION_NAMES: _Names = {
     "temperature": "temp",
     "top_k": "topk",
     "top_p": "nucleus topp nucleus_p",
-    "repetition_penalty": "repeat_penalty rep_pen rep_penalty",
-    "frequency_penalty": "repeat_frequency_penalty freq_penalty freq_pen",
-    "presence_penalty": "repeat_presence_penalty pres_penalty",
-    "penalty_window": "repeat_last_n rep_pen_range repetition_context_size presence_context_size",
+    "repetition_penalty": "repeat_penalty rep_pen rep_penalty token_repetition_penalty",
+    "frequency_penalty": "repeat_frequency_penalty freq_penalty freq_pen token_frequency_penalty",
+    "presence_penalty": "repeat_presence_penalty pres_penalty presence_pen token_presence_penalty",
+    "penalty_window": "repeat_last_n rep_pen_range repetition_context_size presence_context_size "
+    "repetition_penalty_range penalty_range",
     "logit_bias": "token_bias bias",
     "allow_ids": "allowed_token_ids allow_tokens allowed_ids",
     "top_n_sigma": "top_nsigma nsigma",
@@ -66,11 +75,11 @@ OPTION_NAMES: _Names = {
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
     "ignore_eos": "ban_eos_token ban_eos",
-    "chain": "samplers sampler_seq sampling_seq sampler_priority",
+    "chain": "samplers sampler_seq sampling_seq sampler_priority sampler_order samplers_priorities",
     "watermark": "watermarking watermarking_config watermark_kind",
     "watermark_key": "hashing_key watermarking_key",
     "sampler": "sampling_method",
-    "seed": "sampling_seed random_seed rng_seed",
+    "seed": "sampling_seed sampler_seed random_seed rng_seed",
     "n": "num_return_sequences num_samples n_samples n_cmpl num_sequences",
     "beams": "num_beams beam_width use_beam_search beam_size beam_search",
     "max_tokens": "max_new_tokens n_predict predict num_predict max_completion_tokens max_output_tokens "
@@ -128,6 +137,8 @@ SENTENCES: _Names = {
     "and {plugin} adds a stage of your own.": "diversity_penalty",
     "The whole model lies on {device}; {device_map} auto spreads it over several.": "n_gpu_layers gpu_layers "
     "ngl num_gpu main_gpu tensor_split split_mode low_cpu_mem_usage gpus gpu",
+    "Tokens are forced by the stage force, with {stage}; gencli stages show force has its fields.":
+    "forced_bos_token_id forced_eos_token_id",
     "Weights are read as they are stored, in the number format of {dtype}.": "load_format",
     "Keys and values are kept in the number format of {dtype}.": "cache_type_k cache_type_v kv_cache_dtype "
     "kv_bits kv_group_size quantized_kv_start cache_implementation kv_cache_quant",
@@ -191,6 +202,11 @@ SLASH_NAMES: _Names = {
     "stats": "usage timings perf",
     "schema": "format json",
 }
+
+
+def key_of(word: str) -> str:
+    """Return the key of the option that other tools call so; "" if none has the name."""
+    return _KEY_OF.get(word, "")
 
 
 def meant_option(word: str, spelled: Mapping[str, str]) -> str:

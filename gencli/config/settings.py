@@ -11,6 +11,7 @@ from gencli.structured.output_spec import KINDS
 from processors.registry import Registry
 
 __all__ = [
+    "COMPAT",
     "DEFAULT",
     "ENVIRONMENT",
     "FLAG",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 DEFAULT = "default"
+COMPAT = "compat"
 USER = "user defaults"
 PRESET = "preset"
 ENVIRONMENT = "environment"
@@ -185,7 +187,8 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry |
     for rank, layer in enumerate(made):
         for key, value in layer.values.items():
             for other in _REPLACES.get(key, ()) if value else ():
-                entries[other] = defaults[other]
+                if (other, entries[other].origin) != ("chain", COMPAT):  # the temperature moves in its order
+                    entries[other] = defaults[other]
         for key, value in layer.values.items():
             if key in _BY_NAME:
                 value = tuple({**dict(entries[key].value), **dict(value)}.items())

@@ -270,6 +270,7 @@ _STAGE_WALK = "It sets a field of a stage; tests/processors/stages/test_stage_pa
 ELSEWHERE = {
     **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
     "watermark_key": "It goes with `watermark`, which is tried with it.",
+    "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }

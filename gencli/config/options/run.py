@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gencli.config.options.compat import COMPAT
 from gencli.config.options.drafts import DRAFTS
 from gencli.config.options.guidance import GUIDANCE
 from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, SECTIONS, Option, Section
@@ -175,7 +176,7 @@ _OUTPUT: tuple[Option, ...] = (
 )  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (
-    *_PROMPT, *_PRESETS, *_MODEL, *STAGES, *_CHAIN, *WATERMARK, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS,
+    *_PROMPT, *_PRESETS, *COMPAT, *_MODEL, *STAGES, *_CHAIN, *WATERMARK, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS,
     *STRUCTURE, *DRAFTS, *_OUTPUT,
 )  # fmt: skip
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)

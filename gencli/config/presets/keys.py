@@ -24,6 +24,7 @@ STRUCTURE = {
     "Later ones win over earlier ones, and this file over all.",
     "chain": "The order of the stages as a list: a name (a stage, a phase, or penalties for all three) "
     "gives a place, a name with a value gives both, as in `- top_k: 40` or `- top_k: {k: 40, ties: keep}`.",
+    "notes": "What is said on stderr when the preset is used, a text or a list of texts.",
     "stages": "Values of stages by name: a main value, or a mapping of fields. They keep the default order.",
 }
 

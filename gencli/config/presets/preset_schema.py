@@ -33,6 +33,7 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
             "minItems": 1,
             "items": {"anyOf": [{"enum": places}, {**item, "minProperties": 1, "maxProperties": 1}]},
         },
+        "notes": {"anyOf": [text, {"type": "array", "items": text}]},
         "stages": item,
     }
     structure = {key: {"description": STRUCTURE[key], **shape} for key, shape in shapes.items()}

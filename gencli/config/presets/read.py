@@ -38,6 +38,7 @@ class Preset:
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     stages: list[Assigned] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
@@ -49,7 +50,9 @@ class Preset:
         extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
         info = PresetInfo(self.description, extends, is_inherited)
         stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
-        return Layer(origin, self.values, self.places, stages, preset=info if origin == PRESET else None)
+        notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
+        own = info if origin == PRESET else None
+        return Layer(origin, self.values, self.places, stages, notices, preset=own)
 
     def messages(self) -> list[str]:
         """Return the faults ordered by line, each with file, line and column."""
@@ -114,6 +117,8 @@ class _Reader:
     def _key(self, key: str, key_node: Node, value: Node) -> None:
         if key == "extends":
             self._extends(value)
+        elif key == "notes":
+            self._notes(value)
         elif key == "chain":
             self._chain(key_node, value)
         elif key == "stages":
@@ -128,6 +133,12 @@ class _Reader:
             if not isinstance(item.value, str) or not item.value:
                 raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
             self._preset.extends.append((item.value, item))
+
+    def _notes(self, node: Node) -> None:
+        for item in node.value if isinstance(node.value, tuple) else (node,):
+            if not isinstance(item.value, str) or not item.value:
+                raise item.fault(f"notes is {_kind(item)}, but has to be a text, or a list of texts.")
+            self._preset.notes.append(item.value)
 
     def _option(self, key: str, key_node: Node, node: Node) -> None:
         try:

@@ -15,7 +15,7 @@ from gencli.config.job import Job
 from gencli.config.options.run import PENALTY_OPTIONS
 from gencli.config.presets.keys import KEYS
 from gencli.config.presets.values import placed
-from gencli.config.settings import Settings
+from gencli.config.settings import COMPAT, Settings
 from gencli.config.watermark import MARKS
 from processors.params import Params
 
@@ -52,8 +52,12 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
 
 
 def _inherited(settings: Settings) -> set[int]:
-    """Return the ranks of presets that another preset extends."""
-    return {rank for rank, layer in enumerate(settings.layers) if layer.preset and layer.preset.is_inherited}
+    """Return the ranks of presets that another preset extends, and of a compat profile."""
+    return {
+        rank
+        for rank, layer in enumerate(settings.layers)
+        if layer.origin == COMPAT or (layer.preset and layer.preset.is_inherited)
+    }
 
 
 def _head(settings: Settings) -> Iterator[str]:
