@@ -41,7 +41,7 @@ def options(**body):
         ({"encoder_repetition_penalty": 1.25},
          {"stages": {"repetition": {"penalty": 0.8, "scope": "prompt"}}}),
         ({"do_sample": False}, {"sampler": "greedy"}),
-        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "xtc_threshold": 0.1, "rid": "x"}, {}),
+        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "top_nsigma_p": 1, "rid": "x"}, {}),
         ({"mirostat_mode": 2, "mirostat_tau": 4, "smoothing_factor": 0.1, "temp_exponent": 2},
          {"mirostat": 2, "mirostat_tau": 4, "smoothing": 0.1, "dynatemp_exponent": 2}),
         ({"response_format": {"type": "text"}}, {}),
