@@ -46,7 +46,7 @@ def options(**body):
         ({"thinking_token_budget": -1}, {}),
         ({"thinking_budget": 5, "reasoning_budget_message": "x"},
          {"reasoning_budget": 5, "reasoning_message": "x"}),
-        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "xtc_threshold": 0.1, "rid": "x"}, {}),
+        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "top_nsigma_p": 1, "rid": "x"}, {}),
         ({"mirostat_mode": 2, "mirostat_tau": 4, "smoothing_factor": 0.1, "temp_exponent": 2},
          {"mirostat": 2, "mirostat_tau": 4, "smoothing": 0.1, "dynatemp_exponent": 2}),
         ({"response_format": {"type": "text"}}, {}),
