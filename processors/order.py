@@ -45,13 +45,14 @@ def reorder(chain: Chain, names: Sequence[str], registry: Registry | None = None
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
-    stages = dict(chain.stages)
-    masks = [n for n in stages if n not in order and registry.phase(n) == Phase.CONSTRAIN]
-    left_out = [n for n in stages if n not in order and n not in masks]
+    names_of = dict.fromkeys(name for name, _ in chain)
+    masks = [n for n in names_of if n not in order and registry.phase(n) == Phase.CONSTRAIN]
+    left_out = [n for n in names_of if n not in order and n not in masks]
     if left_out:
         text = f"The order leaves out {', '.join(left_out)}, which would run. Name it too."
         raise ChainError(text, stages=tuple(left_out))
-    return Chain(tuple((name, stages[name]) for name in (*masks, *order) if name in stages))
+    places = {name: place for place, name in enumerate((*masks, *order))}
+    return Chain(tuple(sorted(chain.stages, key=lambda stage: places[stage[0]])))
 
 
 def temperature_last(chain: Chain, registry: Registry | None = None) -> Chain:
@@ -82,5 +83,5 @@ def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:
 
 
 def _pairs(chain: Chain) -> Iterator[tuple[str, str]]:
-    names = [name for name, _ in chain]
+    names = list(dict.fromkeys(name for name, _ in chain))
     return ((before, after) for i, before in enumerate(names) for after in names[i + 1 :])

@@ -11,7 +11,8 @@ from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
-from processors.params import describe
+from processors.conditions.when import NO_CONDITION
+from processors.params import WHEN, WHEN_DOC, describe
 from processors.registry import Registry
 
 __all__ = ["page", "stage_table"]
@@ -49,6 +50,8 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
             flags.get(field, "-"),
             about["doc"],
         )
+    if name not in NO_CONDITION:
+        yield WHEN, "condition", "null", "-", "-", f"{WHEN_DOC} See docs/when.md."
 
 
 def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import shlex
 from collections.abc import Iterator, Set
@@ -96,7 +95,7 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
 
 def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
     """Yield the values that a stage has by its name only: those of an adapted stage, which is then on."""
-    for field in dataclasses.fields(params):
+    for field in params.own_fields():
         value = getattr(params, field.name)
         if value != field.default:
             yield field.name, value
