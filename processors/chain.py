@@ -68,7 +68,9 @@ class Chain:
         """
         registry = registry or builtin_registry()
         if self.get(name) is not None:
-            changed = [(n, p.replace(**values) if n == name and p.when is None else p) for n, p in self.stages]
+            changed = [
+                (n, p.replace(**values) if n == name and p.when is None else p) for n, p in self.stages
+            ]
             return Chain(tuple(changed))
         order = registry.names()
         before = [stage for stage in self.stages if order.index(stage[0]) < order.index(name)]

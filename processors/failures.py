@@ -26,7 +26,7 @@ _Stage = Callable[[str, int], Processor[Any]]
 def explain_failure(
     stage_of: _Stage, calls: Iterable[StageCall], keys: Iterable[Key], logits: Tensor, row: Rows
 ) -> RowError:
-    """Return why a row failed: its program `calls` run on its logits [1, V], then the faults of its stages."""
+    """Return why a row failed: run `calls` on its logits [1, V], then ask its stages for their faults."""
     where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
     work = logits.to(torch.float32, copy=True)
     error = _fault(work, stage="model", **where)

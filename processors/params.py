@@ -13,7 +13,18 @@ from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hin
 from processors.conditions.when import When
 from processors.errors import ParamError, nearest, shown_value
 
-__all__ = ["MOST", "WHEN", "WHEN_DOC", "Bounds", "Params", "convert", "describe", "param", "shown_number", "whole"]
+__all__ = [
+    "MOST",
+    "WHEN",
+    "WHEN_DOC",
+    "Bounds",
+    "Params",
+    "convert",
+    "describe",
+    "param",
+    "shown_number",
+    "whole",
+]
 
 MOST = 2**31 - 1  # upper bound of ids, counts and lengths
 _WIDEST = 2**62  # integers are smaller, to fit the int64 columns of a stage

@@ -25,6 +25,7 @@ __all__ = ["Pipeline", "Seen", "StageCall"]
 
 Seen = Callable[[str, Tensor], None]  # gets the name of a stage and the logits [R, V] after it
 
+
 @dataclass(frozen=True, slots=True)
 class StageCall:
     """One stage and the indices of the rows where it is active; None means all rows.
@@ -56,7 +57,8 @@ class Pipeline:
     """The stages of all requests. Each stage is built once and runs only on the rows where it is on.
 
     A stage that a chain has several times, with conditions, is built as often: one set of values in a slot
-    for each. Which of them act in a row is known on the host before the model runs. A plug-in stage runs behind a guard (see processors.foreign). `notices` collects messages to users.
+    for each. Which of them act in a row is known on the host before the model runs. A plug-in stage runs
+    behind a guard (see processors.foreign). `notices` collects messages to users.
     """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
@@ -264,7 +266,9 @@ class Pipeline:
                         active.setdefault(turns[index][name], []).append(index)
                 for turn, found in sorted(active.items()):
                     looks = may_have_faults and not self.stage(name, turn).keeps_faults
-                    calls.append(StageCall(name, None if len(found) == len(rows) else tuple(found), looks, turn))
+                    calls.append(
+                        StageCall(name, None if len(found) == len(rows) else tuple(found), looks, turn)
+                    )
                     may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 

@@ -29,7 +29,7 @@ class _Container(NamedTuple):
 
     is_object: bool
     hits: tuple[int, ...]
-    index: int
+    place: int
     outer: _Container | None
 
 
@@ -112,10 +112,10 @@ class JsonPaths:
         if mode == "colon" and byte == ord(":"):
             return JsonState("value", self._below(inner.hits, self._decoded(state.key)), inner)
         if mode == "next" and byte == ord(","):
-            inner = inner._replace(index=inner.index + 1)
+            inner = inner._replace(place=inner.place + 1)
             if inner.is_object:
                 return JsonState("member", inner.hits, inner)
-            return JsonState("value", self._below(inner.hits, str(inner.index)), inner)
+            return JsonState("value", self._below(inner.hits, str(inner.place)), inner)
         if mode in ("next", "member") and byte == (ord("}") if inner.is_object else ord("]")):
             return self._leave(state._replace(inner=inner.outer))
         return self._over()
@@ -129,7 +129,7 @@ class JsonPaths:
             return JsonState("member", state.hits, _Container(True, state.hits, 0, inner))
         if byte == ord("["):
             return JsonState("value", self._below(state.hits, "0"), _Container(False, state.hits, 0, inner))
-        if byte == ord("]") and inner is not None and not inner.is_object and not inner.index:
+        if byte == ord("]") and inner is not None and not inner.is_object and not inner.place:
             return self._leave(state._replace(inner=inner.outer))
         if _SCALAR.fullmatch(bytes((byte,))):
             return state._replace(mode="scalar")

@@ -14,6 +14,7 @@ __all__ = ["Key", "Picks", "check_conditions"]
 
 Key = tuple[str, int]  # a stage, and which of its entries in the chain; each entry has an instance of its own
 
+
 def check_conditions(chain: Chain, registry: Registry) -> None:
     """Raise ChainError for a condition that a stage cannot have, and for a stage that stands twice.
 
@@ -24,7 +25,10 @@ def check_conditions(chain: Chain, registry: Registry) -> None:
     seen, last = set[tuple[str, When | None]](), ""
     for name, params in chain:
         if params.when is not None and name in NO_CONDITION:
-            raise ChainError(f"The stage {name} takes no `when`: {NO_CONDITION[name]}. Leave it out.", stages=(name,))
+            raise ChainError(
+                f"The stage {name} takes no condition (when): {NO_CONDITION[name]}. Leave it out.",
+                stages=(name,),
+            )
         if (name, params.when) in seen:
             raise twice(name, "chain", registry)
         if name != last and any(name == other for other, _ in seen):
@@ -46,7 +50,9 @@ class Picks:
 
     def __init__(self, chain: Chain, registry: Registry) -> None:
         self.stages: dict[Key, Stage] = {}
-        self._groups: dict[str, list[tuple[int, Key]]] = {}  # by stage: the number of the condition, the entry
+        self._groups: dict[
+            str, list[tuple[int, Key]]
+        ] = {}  # by stage: the number of the condition, the entry
         entries = chain.active().stages
         self.whens = tuple(dict.fromkeys(params.when for _, params in entries if params.when is not None))
         self._is_late = {name: registry.phase(name) > Phase.ADJUST for name, _ in entries}

@@ -21,7 +21,7 @@ __all__ = ["Conditions"]
 class _State(NamedTuple):
     """The number of output tokens, and the state of each watch: of tags, texts and JSON documents."""
 
-    count: int
+    length: int
     tags: tuple[TagState, ...]
     afters: tuple[AfterState, ...]
     documents: tuple[JsonState, ...]
@@ -48,7 +48,9 @@ class _Rules:
             spelling = Spelling(vocabulary, [*(tag for pair in self._pairs for tag in pair), *self._texts])
             self._tags = [TagWatch(pair, spelling) for pair in self._pairs]
             self._afters = [AfterText(text, spelling) for text in self._texts]
-            self._documents = [JsonPaths([p for p in paths if p is not None]) for paths in self._paths.values()]
+            self._documents = [
+                JsonPaths([p for p in paths if p is not None]) for paths in self._paths.values()
+            ]
 
     def first(self, prompt: Sequence[int]) -> _State:
         """Return the state of an empty output."""
@@ -67,14 +69,14 @@ class _Rules:
         for watch, text, one in zip(self._documents, self._paths, state.documents, strict=True):
             begun = afters[self._texts.index(text)]
             documents.append(watch.next(one, begun.rest) if begun.is_over else one)
-        return _State(state.count + 1, tuple(tags), tuple(afters), tuple(documents))
+        return _State(state.length + 1, tuple(tags), tuple(afters), tuple(documents))
 
     def hold(self, state: _State) -> tuple[bool, ...]:
         """Return for each condition whether it holds for the next token."""
         return tuple([self._holds(when, state) for when in self._whens])
 
     def _holds(self, when: When, state: _State) -> bool:
-        if state.count < when.begin or (when.end is not None and state.count >= when.end):
+        if state.length < when.begin or (when.end is not None and state.length >= when.end):
             return False
         if when.inside and not self._is_inside(when.inside, state):
             return False

@@ -67,7 +67,7 @@ class TagWatch:
 
 
 class AfterState(NamedTuple):
-    """Whether the text has come; the end of the output until then, the bytes behind the text at once after."""
+    """Whether the text has come, and the end of the output, or what the last token added behind the text."""
 
     is_over: bool
     rest: bytes = b""

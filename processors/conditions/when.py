@@ -144,7 +144,9 @@ def _tags(key: str, value: Any) -> Tags | None:
         if value[0] == value[1]:
             raise ParamError(f"has the same start and end for {key}: {shown_value(value[0])}.")
         return (_text(key, value[0]) if value[0] else ""), _text(key, value[1])
-    raise ParamError(f"has {key} {shown_value(value)}, but it is {_WORD} or a list of two tags, start and end.")
+    raise ParamError(
+        f"has {key} {shown_value(value)}, but it is {_WORD} or a list of two tags, start and end."
+    )
 
 
 def _shown_tags(tags: Tags | None) -> str | list[str] | None:

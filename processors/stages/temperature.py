@@ -43,9 +43,7 @@ def _leave_first_(logits: Tensor, is_greedy: Tensor) -> None:
     """Mask all but the first of the largest logits [A, V] in some rows [A] bool."""
     first = logits.argmax(1, keepdim=True)  # NaN counts as the largest, so faults stay
     best = logits.gather(1, first)
-    logits.masked_fill_(is_greedy[:, None], -torch.inf).scatter_(
-        1, first, best
-    )
+    logits.masked_fill_(is_greedy[:, None], -torch.inf).scatter_(1, first, best)
 
 
 def cool_(logits: Tensor, peak: Tensor, temperature: float | Tensor) -> Tensor:
