@@ -40,9 +40,12 @@ class Chain:
 
     @classmethod
     def ordered(cls, stages: Iterable[Stage], registry: Registry | None = None) -> Chain:
-        """Build from stages in any order, put into default order; entries of one stage keep theirs."""
+        """Build from stages in any order, put into default order.
+
+        Of the entries of one stage that without a condition comes first; the others keep their order.
+        """
         names = (registry or builtin_registry()).names()
-        return cls(tuple(sorted(stages, key=lambda stage: names.index(stage[0]))))
+        return cls(tuple(sorted(stages, key=lambda one: (names.index(one[0]), one[1].when is not None))))
 
     @classmethod
     def from_list(cls, items: Iterable[Mapping[str, Any]], registry: Registry | None = None) -> Chain:

@@ -103,6 +103,7 @@ class Params:
     when: When | None = dataclasses.field(
         default=None,
         kw_only=True,
+        repr=False,
         metadata={"doc": WHEN_DOC, "bounds": Bounds(), "hint": "", "finite": True},
     )
 
@@ -155,10 +156,15 @@ class Params:
             raise ParamError(f"{stage}: {error}" if stage else str(error), error.path) from None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the values that differ from the defaults, as plain lists, numbers and strings."""
+        """Return the values that differ from the defaults, as plain lists, numbers and strings.
+
+        Beside a condition the main value is always there, as it may switch the stage off.
+        """
         values = {field.name: getattr(self, field.name) for field in self.own_fields()}
         changed = {name: _plain(value) for name, value in values.items() if value != self.default(name)}
-        return changed if self.when is None else {**changed, WHEN: self.when.to_mapping()}
+        if self.when is None:
+            return changed
+        return {self.main(): _plain(values[self.main()]), **changed, WHEN: self.when.to_mapping()}
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some values changed."""

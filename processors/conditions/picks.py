@@ -12,6 +12,7 @@ from processors.registry import Registry, twice
 
 __all__ = ["Key", "Picks", "check_conditions"]
 
+_MOST = 256
 Key = tuple[str, int]  # a stage, and which of its entries in the chain; each entry has an instance of its own
 
 
@@ -22,6 +23,8 @@ def check_conditions(chain: Chain, registry: Registry) -> None:
     """
     if len({name for name, _ in chain}) == len(chain.stages) and not chain.is_conditional:
         return
+    if len({params.when for _, params in chain}) > _MOST:
+        raise ChainError(f"The chain has more than {_MOST} different conditions.")
     seen, last = set[tuple[str, When | None]](), ""
     for name, params in chain:
         if params.when is not None and name in NO_CONDITION:

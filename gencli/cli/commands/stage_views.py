@@ -40,7 +40,7 @@ def page(registry: Registry, name: str) -> str:
 
 def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
     yield "field", "type", "default", "range", "flag", "meaning"
-    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name}
+    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name and not entry.when}
     for field, about in describe(registry.spec(name).params).items():
         yield (
             field,
