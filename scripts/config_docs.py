@@ -57,6 +57,7 @@ stop: ["\\n\\n", "END"]      # YAML's own escapes; one text needs no list
 stages:                    # any field of any stage, see stages.md
   top_k: {k: 40, ties: keep}
   repetition: 1.1          # the main value alone
+  top_p: {p: 0.9, when: {from: 10}}  # where it acts, see when.md
 chain:                     # only for another order than the default
   - penalties
   - top_k: 50              # a place and a value

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.request import Stops
+from gencli.core.request import Beams, Stops
 from gencli.models.fake import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
@@ -98,12 +98,21 @@ def test_greedy_places_verify_drafts_exactly(policy):
     assert drafter.proposed > 10
 
 
-def test_samples_and_beams_each_follow_their_own_text():
+def test_samples_each_follow_their_own_text():
     made = conditional("temperature=1.5", "temperature:temperature=0.1,when={}", {"after": "a"})
     one = request("abc", chain=made, max_tokens=30)
     many = texts([replace(one, n=4)])
     assert len(set(many.values())) == 4
     assert texts([one])[one.id, 0] == many[one.id, 0]
+
+
+def test_each_beam_follows_its_own_text():
+    made = Chain.parse(LETTERS + ' | suppress:ids=[98],when={"after": "a"}')
+    one = request("abc", chain=made, max_tokens=20, n=4, beams=Beams(4))
+    found = [text.partition("a") for text in texts([one]).values()]
+    assert len(found) == 4
+    assert any(tag for _, tag, _ in found)
+    assert not any("b" in rest for _, _, rest in found)
 
 
 def test_a_stop_string_beside_a_condition_ends_where_the_text_has_it():
