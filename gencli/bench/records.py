@@ -16,6 +16,7 @@ __all__ = [
     "RunCost",
     "SamplerCost",
     "ServeCost",
+    "StageCost",
     "StepCost",
     "figure",
 ]
@@ -69,6 +70,18 @@ class SamplerCost:
     quartile_3: float = figure("third quartile of the speedup", 1)
     first_speedup: float = figure("speedup of the first of three calls (caches cold)", 1)
     passes: float = figure("gencli_ms / logsumexp_ms in the same round", 2)
+
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """One stage on the logits of one step, medians over the rounds; the copy of the logits is not counted."""
+
+    stage: str = figure("name of the stage")
+    values: str = figure("the stage with its values")
+    rows: int = figure("rows of logits")
+    stage_ms: float = figure("milliseconds of the stage", 3)
+    logsumexp_ms: float = figure("milliseconds of a torch.logsumexp of the logits", 3)
+    passes: float = figure("stage_ms / logsumexp_ms in the same round", 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from gencli.config.options.guidance import CONTRASTS, GUIDES, NO_AMATEUR
 from gencli.config.settings import DEFAULT, Settings
-from gencli.core.request import Guidance
+from gencli.core.request import Guidance, LayerContrast
 from gencli.errors import UsageError
 
-__all__ = ["refuse_guidance", "wanted_guidance"]
+__all__ = ["refuse_guidance", "wanted_dola", "wanted_guidance"]
 
 
 def wanted_guidance(settings: Settings) -> Guidance:
@@ -20,8 +20,14 @@ def wanted_guidance(settings: Settings) -> Guidance:
     return Guidance(scale, cutoff=cutoff, amateur=settings["contrast"])
 
 
+def wanted_dola(settings: Settings) -> LayerContrast | None:
+    """Return the contrast of layers of all prompts; None without one."""
+    layers = settings["dola"]
+    return None if layers is None else LayerContrast(layers, settings["contrast_alpha"])
+
+
 def refuse_guidance(settings: Settings) -> None:
-    """Raise UsageError for conflicting options: a text has at most one companion."""
+    """Raise UsageError for conflicting options: a text has at most one companion, or a contrast of layers."""
     is_contrast = settings["contrast"] != NO_AMATEUR
     if not settings["contrast"]:
         raise UsageError(
@@ -32,12 +38,18 @@ def refuse_guidance(settings: Settings) -> None:
             f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} cannot be used together.",
             hint="Leave one of them out.",
         )
+    beside = [key for key in (*GUIDES, CONTRASTS[0], CONTRASTS[2]) if settings.is_given(key)]
+    if settings["dola"] is not None and beside:
+        raise UsageError(
+            f"{settings.name('dola')} and {settings.name(beside[0])} cannot be used together.",
+            hint="Leave one of them out.",
+        )
     if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
         raise UsageError(
             f"{settings.name('negative')} is given, but there is no guidance.", hint="Add `guidance` = 1.5."
         )
     strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
-    if strengths and settings.origin("contrast") == DEFAULT:
+    if strengths and settings["dola"] is None and settings.origin("contrast") == DEFAULT:
         raise UsageError(
             f"{settings.name(strengths[0])} is given, but there is no contrast.",
             hint="Add `contrast` = NAME.",

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from gencli.config.chain import Assembly, assemble
 from gencli.config.conditions import refuse_idle_conditions
 from gencli.config.conflicts import refuse_conflicts
-from gencli.config.guidance import wanted_guidance
+from gencli.config.guidance import wanted_dola, wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.settings import Settings
 from gencli.config.structure import build_output_spec
-from gencli.core.request import Beams, Drafting, Guidance, Limits, Request, Stops
+from gencli.core.request import Beams, Drafting, Guidance, LayerContrast, Limits, Request, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.structured.audit.notices import plan_notices
@@ -56,6 +56,7 @@ class Job:
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
     negative: str | None = None
+    dola: LayerContrast | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     registry: Registry = field(default_factory=builtin_registry, compare=False)
@@ -148,6 +149,7 @@ def make_job(settings: Settings) -> Job:
         best_of=settings["best_of"] or None,
         drafting=_drafting(settings),
         guidance=wanted_guidance(settings),
+        dola=wanted_dola(settings),
         negative=settings["negative"],
         logprobs=settings["logprobs"],
         prompt_logprobs=settings["prompt_logprobs"],
@@ -216,6 +218,7 @@ def make_request(
         best_of=job.best_of,
         drafting=job.drafting,
         guidance=_guidance(job, tokenizer),
+        dola=job.dola,
         logprobs=job.logprobs,
         prompt_logprobs=job.prompt_logprobs,
     )

@@ -66,6 +66,7 @@ OPTION_NAMES: _Names = {
     "grammar_backend": "guided_decoding_backend structured_outputs_backend",
     "json_whitespace": "whitespace_pattern disable_any_whitespace",
     "guidance": "guidance_scale cfg_scale cfg",
+    "dola": "dola_layers",
     "negative": "negative_prompt cfg_negative_prompt negative_prompt_ids",
     "logprobs": "top_logprobs n_probs output_scores output_logits return_logprob return_logprobs",
     "prompt_logprobs": "echo_logprobs input_logprobs logprob_start_len",

@@ -9,9 +9,21 @@ from processors.catalog import Draw
 from processors.chain import Chain
 from processors.policy import MATCH, Verification
 
-__all__ = ["FIXED_DRAFTS", "Beams", "Drafting", "Guidance", "Jump", "Limits", "Request", "Stops"]
+__all__ = [
+    "FIXED_DRAFTS",
+    "Beams",
+    "Drafting",
+    "EarlyLayers",
+    "Guidance",
+    "Jump",
+    "LayerContrast",
+    "Limits",
+    "Request",
+    "Stops",
+]
 
 Jump = Literal["auto", "off"]
+EarlyLayers = Literal["low", "high"] | tuple[int, ...]
 FIXED_DRAFTS = 4  # draft tokens per step, if their number changes the text and none was requested
 
 
@@ -96,6 +108,18 @@ class Guidance:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerContrast:
+    """DoLa: the last layer contrasted with an early one (formula: processors.guidance.contrast_layers).
+
+    `layers` are the candidates: `low` or `high`, every second layer of the lower or upper half of the model
+    (see gencli.engine.layer_contrast), or numbers; 0 is the embedding. `cutoff` is as in Guidance.
+    """
+
+    layers: EarlyLayers
+    cutoff: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A prompt and everything that decides its output.
 
@@ -106,6 +130,7 @@ class Request:
     each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
     `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
     (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
+    `dola`: contrast of layers, for a request without guidance.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
     requests of the same salt only. Neither changes a text.
     """
@@ -125,6 +150,7 @@ class Request:
     best_of: int | None = None
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
+    dola: LayerContrast | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     score_from: int = 1

@@ -1,25 +1,30 @@
-"""Companions, the unconditional sequences of guided samples: their lanes, their feeds, the guided logits."""
+"""Companions, the unconditional sequences of guided samples: their lanes, their feeds, the guided logits.
+
+A contrast of layers needs no companion; its logits come from the same forward pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from gencli.core.request import Request
 from gencli.core.step import Feed, StepPlan
+from gencli.engine.layer_contrast import check_layers, contrasted, wanted_layers
 from gencli.engine.scheduler import Step
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import ModelRunner, as_wide
+from gencli.models.base import EarlyLogits, LayeredRunner, ModelRunner, as_wide
 from gencli.models.prefix_lanes import PrefixLane, PrefixLanes
 from processors.guidance import fold
 from processors.upload import upload
 
-__all__ = ["Companions", "Pairing", "Part"]
+__all__ = ["Companions", "Others", "Pairing", "Part"]
 
 _CATCH_UP = 64  # tokens; with a longer lag the companion prefills in chunks and its sample waits
 
@@ -72,10 +77,12 @@ class Companions:
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
         self._caches = {name: PrefixLanes(one) for name, one in self._runners.items()}
+        self._has_layers = False  # whether any request so far contrasted layers
 
     def check(self, request: Request) -> None:
-        """Raise UsageError if the request's guidance is invalid."""
+        """Raise UsageError if the request's guidance, or its contrast of layers, is invalid."""
         guidance = request.guidance
+        self._has_layers |= request.dola is not None
         if not 0 <= guidance.scale < inf or not 0 <= guidance.cutoff <= 1:
             raise UsageError(
                 f"The guidance has scale {guidance.scale:g} and cutoff {guidance.cutoff:g}.",
@@ -86,6 +93,7 @@ class Companions:
                 f"The amateur {guidance.amateur!r} is not the one of this run.",
                 hint="An amateur is named for the whole run: `contrast` = NAME.",
             )
+        check_layers(request, self._runner.spec)
         if guidance.is_on:
             self._check_prompt(request)
 
@@ -142,7 +150,8 @@ class Companions:
 
     def pair(self, step: Step) -> Pairing:
         """The step together with its companions' feeds."""
-        return Pairing(step, self._runner, tuple(self._parts(step)) if self._by_slot else ())
+        layers = wanted_layers(step, self._runner.spec) if self._has_layers else ()
+        return Pairing(step, self._runner, tuple(self._parts(step)) if self._by_slot else (), layers)
 
     def _parts(self, step: Step) -> Iterator[Part]:
         """Feeds of companions: those of sampled sequences first, then prefill chunks within the budget."""
@@ -201,28 +210,47 @@ class Part:
     lane: PrefixLane
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Others:
+    """What a step has beside the samples' logits: the companions' [K + 1, W] by slot, those of layers."""
+
+    companions: dict[int, Tensor]
+    early: EarlyLogits | None = None
+
+
+_NONE = Others({})
+
+
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The feeds of a step and of its companions. Feeds for the same model share one forward pass."""
+    """The feeds of a step and of its companions. Feeds for the same model share one forward pass.
+
+    `layers`: layers of `runner` whose logits are wanted too.
+    """
 
     step: Step
     runner: ModelRunner
     parts: tuple[Part, ...]
+    layers: tuple[int, ...] = ()
 
     @property
     def has_feeds(self) -> bool:
         """Whether there is anything to feed."""
         return bool(self.step.plan.feeds or self.parts)
 
-    def forward(self) -> tuple[Tensor, dict[int, Tensor]]:
-        """Run the models: the samples' logits [R, V] in feed order, the companions' [K + 1, W] by slot."""
-        own, companions = self._run() if self.parts else (self.runner.forward(self.step.plan), {})
+    def forward(self) -> tuple[Tensor, Others]:
+        """Run the models: the samples' logits [R, V] in feed order, and the others."""
+        if self.parts or self.layers:
+            own, others = self._run()
+        else:
+            own, others = self.runner.forward(self.step.plan), _NONE
         for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
             sequence.computed(len(feed.tokens))
-        return own, companions
+        return own, others
 
-    def _run(self) -> tuple[Tensor, dict[int, Tensor]]:
+    def _run(self) -> tuple[Tensor, Others]:
         own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
+        early: EarlyLogits | None = None
         for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
             feeds = self.step.plan.feeds if runner is self.runner else ()
             parts = [part for part in self.parts if part.runner is runner]
@@ -230,17 +258,26 @@ class Pairing:
                 continue
             plan = StepPlan((*feeds, *(part.feed for part in parts)))
             counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
-            first, *rest = torch.split(runner.forward(plan), counts)
+            if runner is self.runner and self.layers:
+                logits, early = cast(LayeredRunner, runner).forward_layers(plan, self.layers)
+            else:
+                logits = runner.forward(plan)
+            first, *rest = torch.split(logits, counts)
             own = first if feeds else own
             companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
         for part in self.parts:
             part.lane.extend(part.feed.tokens)
-        return own, companions
+        return own, Others(companions, early)
 
-    def guided(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
-        """Apply guidance to the rows of guided samples: [R, V]. Returns `own` itself if there are none."""
-        if not companions:
-            return own
+    def guided(self, own: Tensor, others: Others) -> Tensor:
+        """Return logits [R, V], guided or contrasted where a row asks for it; `own` itself without any."""
+        if others.companions:
+            own = self._folded(own, others.companions)
+        if others.early is not None:
+            own = contrasted(self.step, own, others.early, self.runner.spec)
+        return own
+
+    def _folded(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
         rows, others = list[int](), list[Tensor]()
         scales, cutoffs = list[float](), list[float]()
         row = 0

@@ -220,11 +220,11 @@ class Engine:
             return None
         sampled = step.sampled
         rows = self._state.rows(sampled)
-        own, companions = pairing.forward()
+        own, others = pairing.forward()
         scored = None
         if step.plan.num_scored:
             own, scored = split_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
-        logits = pairing.guided(own, companions).to(self._device)
+        logits = pairing.guided(own, others).to(self._device)
         if not sampled:
             if scored:
                 scored.take(scored.measured.packed.tolist())

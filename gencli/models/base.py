@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +12,10 @@ from torch import Tensor
 from gencli.core.step import StepPlan
 from gencli.models.device import is_batch_invariant
 
-__all__ = ["ModelRunner", "ModelSpec", "as_wide"]
+__all__ = ["EarlyLogits", "LayeredRunner", "ModelRunner", "ModelSpec", "as_wide"]
+
+
+EarlyLogits = Callable[[int], Tensor]  # from a number of layers to logits [R, V] of the states behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class ModelSpec:
     `has_invariant_rows`, the bits of a sequence do not depend on what is computed beside it. `kv_dtype` is
     the dtype of the KV cache; None if the model decides. `notices` are for the user. `rope_switches` are the
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
-    that crosses one.
+    that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
+    vocabulary projection is the embedding.
     """
 
     name: str
@@ -44,6 +49,8 @@ class ModelSpec:
     kv_dtype: torch.dtype | None = None
     notices: tuple[str, ...] = ()
     rope_switches: tuple[int, ...] = ()
+    num_layers: int = 0
+    is_tied: bool = False
 
     def limit(self, length: int) -> int:
         """Return the maximum length of a text of `length` tokens before its lane is full or is recomputed."""
@@ -91,6 +98,17 @@ class ModelRunner(Protocol):
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
+        ...
+
+
+class LayeredRunner(ModelRunner, Protocol):
+    """A ModelRunner that gives logits of its layers: its spec has `num_layers`."""
+
+    def forward_layers(self, plan: StepPlan, layers: Iterable[int]) -> tuple[Tensor, EarlyLogits]:
+        """As `forward`; return also the logits of these layers, each computed when it is asked for.
+
+        Those of a layer are the vocabulary projection of the states before it, without the final norm.
+        """
         ...
 
 

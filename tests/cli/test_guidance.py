@@ -39,12 +39,23 @@ def test_drafts_of_a_model_change_nothing(gencli, options):
         (("--contrast-alpha", "0.2"), "--contrast-alpha is given, but there is no contrast"),
         (("--contrast-beta", "2"), "--contrast-beta is given, but there is no contrast"),
         (("--contrast", ""), "--contrast is empty"),
+        (("--dola", "low", "--guidance", "2"), "--dola and --guidance cannot be used together"),
+        (("--dola", "middle"), "'middle' is neither low, high nor layers such as 2,4,6"),
+        (("--dola", "low"), "gives no logits of its layers"),
     ],
 )
 def test_what_does_not_go_together_is_refused(run, options, said):
     found = run("abc", *options)
     assert found.code == 2
     assert said in found.err
+
+
+def test_dola_contrasts_layers_of_the_bundled_model(gencli):
+    plain, found = gencli(*TINY, HAPPY), gencli(*TINY, HAPPY, "--dola", "1,2", "--contrast-alpha", "0.2")
+    assert found.code == 0
+    assert found.out != plain.out
+    drafted = gencli(*TINY, HAPPY, "--dola", "1,2", "--contrast-alpha", "0.2", "--draft", "ngram")
+    assert drafted.out == found.out
 
 
 def test_an_amateur_has_the_vocabulary_of_its_expert(gencli):

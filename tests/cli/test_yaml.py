@@ -107,6 +107,7 @@ def test_every_command_that_writes_json_writes_yaml(gencli):
         "bench sampler",
         "bench serve",
         "bench speculate",
+        "bench stages",
         "bench step",
     }  # which take long, and other times each time
     exported = {"config export"}  # whose `format` is part of the preset that it writes

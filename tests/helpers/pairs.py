@@ -268,6 +268,7 @@ LOUD = {
 _STAGE_WALK = "It sets a field of a stage; tests/processors/stages/test_stage_pairs.py walks all stages."
 ELSEWHERE = {
     **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
+    "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }
 

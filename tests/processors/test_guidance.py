@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from processors.guidance import fold
+from processors.guidance import contrast_layers, fold
+from processors.reference.guidance import contrast_layers as plain_contrast
 from processors.reference.guidance import fold as plain_fold
 
 INF = math.inf
@@ -53,3 +54,23 @@ def test_the_cutoff_keeps_what_the_expert_finds_plausible():
 def test_halves_are_folded_in_float32():
     one, other = (side.to(torch.bfloat16) for side in random_pair(3))
     assert folded(one, other, 1.5).dtype == torch.float32
+
+
+def test_layers_are_contrasted_as_in_the_plain_loop():
+    generator = torch.Generator().manual_seed(5)
+    last, *early = (3 * torch.randn(6, 40, generator=generator) for _ in range(4))
+    last[1, ::3] = -INF
+    everywhere = torch.ones(6, dtype=torch.bool)
+    for cutoff in (0.0, 0.1, 1.0):
+        found = contrast_layers(last, [(one, everywhere) for one in early], torch.full((6,), cutoff))
+        rows = zip(last.tolist(), *(one.tolist() for one in early), strict=True)
+        expected = [plain_contrast(row, others, cutoff) for row, *others in rows]
+        assert torch.allclose(found, torch.tensor(expected), atol=2e-5)
+
+
+def test_a_row_takes_none_but_its_own_layers():
+    last, one, other = torch.randn(3, 2, 30, generator=torch.Generator().manual_seed(6))
+    own = torch.tensor([True, False])
+    found = contrast_layers(last, [(one, own), (other, ~own)], torch.zeros(2))
+    assert torch.allclose(found[0], last[0].log_softmax(-1) - one[0].log_softmax(-1), atol=1e-5)
+    assert torch.allclose(found[1], last[1].log_softmax(-1) - other[1].log_softmax(-1), atol=1e-5)

@@ -1,5 +1,8 @@
 """Every golden case of another system gives what it says there, or differs by a documented decision."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -54,3 +57,8 @@ def is_expected(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_case_is_as_its_source_says_or_differs_by_decision(case):
     assert is_expected(case) is not bool(case.differs), processed(case)
+
+
+def test_the_page_lists_the_cases():
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "vector_table.py"))
+    assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run scripts/vector_table.py"

@@ -7,7 +7,16 @@ from typing import Any
 
 import typer
 
-from gencli.bench.records import BatchCost, DraftGain, GrammarCost, RunCost, SamplerCost, ServeCost, StepCost
+from gencli.bench.records import (
+    BatchCost,
+    DraftGain,
+    GrammarCost,
+    RunCost,
+    SamplerCost,
+    ServeCost,
+    StageCost,
+    StepCost,
+)
 from gencli.cli.commands.bench_batch import batch
 from gencli.cli.commands.bench_grammar import grammar
 from gencli.cli.commands.bench_report import help_of
@@ -15,6 +24,7 @@ from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_sampler import sampler
 from gencli.cli.commands.bench_serve import serve
 from gencli.cli.commands.bench_speculate import speculate
+from gencli.cli.commands.bench_stages import stages
 from gencli.cli.commands.bench_step import step
 
 __all__ = ["command"]
@@ -47,6 +57,14 @@ _BENCHMARKS: tuple[tuple[str, Callable[..., int], str, str, type[Any]], ...] = (
         "softmax and multinomial of transformers. A torch.logsumexp of the same logits shows the time of a "
         "single pass over them. All three take turns.",
         SamplerCost,
+    ),
+    (
+        "stages",
+        stages,
+        "Each stage beside one pass over the logits.",
+        "Measure each stage alone on the logits of one step, in turns with a torch.logsumexp of the same "
+        "logits, which is a single pass over them.",
+        StageCost,
     ),
     (
         "batch",

@@ -51,19 +51,31 @@ class Decoder:
         """Return the decoder of the first `count` layers, sharing all weights."""
         return replace(self, layers=self.layers[:count])
 
-    def __call__(self, ids: Tensor, step: Pass, buffers: Sequence[Tensor], wanted: Tensor | None) -> Tensor:
+    def __call__(
+        self,
+        ids: Tensor,
+        step: Pass,
+        buffers: Sequence[Tensor],
+        wanted: Tensor | None,
+        early: dict[int, Tensor] | None = None,
+    ) -> Tensor:
         """Return logits [R, V] of the tokens `wanted` [R] (None: all) among `ids` [N].
 
         `buffers` are the KV buffers of the layers, [rows, 2 * Hkv, capacity, D]: their first heads hold keys,
-        the others values.
+        the others values. `early` gets the states [R, H] of these tokens behind each layer that it names,
+        by the number of layers before it: 0 is the embedding.
         """
         spec = self.spec
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         *first, last = zip(self.layers, buffers, strict=True)
-        for layer, buffer in first:
+        for number, (layer, buffer) in enumerate(first):
+            if early and number in early:
+                early[number] = states if wanted is None else states[wanted]
             states = layer(states, buffer, step)
+        if early and len(first) in early:
+            early[len(first)] = states if wanted is None else states[wanted]
         layer, buffer = last
         states = layer(states, buffer, step, wanted)  # the other tokens leave keys and values only
         logits = self.head(self.norm(states))

@@ -49,8 +49,8 @@ class DecoderLanes:
             device=decoder.device,
         )
 
-    def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted logits [R, V] in feed order."""
+    def forward(self, feeds: tuple[Feed, ...], early: dict[int, Tensor] | None = None) -> Tensor:
+        """Feed the lanes; return the wanted logits [R, V] in feed order. `early`: see Decoder."""
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
         buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
@@ -71,7 +71,7 @@ class DecoderLanes:
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))
-        return self._decoder(packed[0], step, buffers, wanted_rows)
+        return self._decoder(packed[0], step, buffers, wanted_rows, early)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterable
 
-from gencli.models.base import ModelSpec
+import torch
+from torch import Tensor
+
+from gencli.core.step import StepPlan
+from gencli.models.base import EarlyLogits, ModelSpec
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
@@ -66,6 +70,8 @@ class DecoderRunner(LaneRunner):
             kv_dtype=kv_dtype or decoder.dtype,
             notices=notices,
             rope_switches=spec.rope_switches,
+            num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
+            is_tied=spec.is_tied,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype), lengths)
 
@@ -121,6 +127,16 @@ class DecoderRunner(LaneRunner):
             kv_dtype=kv_number,
             notices=notices,
         )
+
+    def forward_layers(self, plan: StepPlan, layers: Iterable[int]) -> tuple[Tensor, EarlyLogits]:
+        """As `forward`; return also the logits of these layers (see LayeredRunner)."""
+        assert isinstance(self._lanes, DecoderLanes)
+        self._lengths.check(plan)
+        states = dict.fromkeys(layers, torch.empty(0))
+        with torch.inference_mode():
+            logits = self._lanes.forward(plan.feeds, states)
+        self._lengths.advance(plan)
+        return logits, lambda layer: self._decoder.head(states[layer])
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
         """Return a runner of the first `count` layers, by default half of them, sharing the weights.

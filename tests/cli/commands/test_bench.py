@@ -7,11 +7,13 @@ import pytest
 
 from gencli.bench import records
 from gencli.cli.app import main
+from processors.catalog import BUILTIN
 
 KINDS = {
     "run": records.RunCost,
     "step": records.StepCost,
     "sampler": records.SamplerCost,
+    "stages": records.StageCost,
     "batch": records.BatchCost,
     "grammar": records.GrammarCost,
     "speculate": records.DraftGain,
@@ -131,6 +133,34 @@ def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
 def test_bench_sampler_refuses_a_stage_that_transformers_lacks(capsys):
     assert main([*SAMPLER, "--chain", "temperature=0.7 | ban=fox"]) == 2
     assert "ban" in capsys.readouterr().err
+
+
+STAGES = [
+    "bench",
+    "stages",
+    "--rows",
+    "1",
+    "--rows",
+    "2",
+    "--width",
+    "600",
+    "--history",
+    "50",
+    "--repeats",
+    "1",
+]
+
+
+def test_bench_stages_has_a_line_for_each_stage_and_number_of_rows(capsys):
+    costs = report(STAGES, capsys)["records"]
+    assert [cost["stage"] for cost in costs] == [spec.name for spec in BUILTIN] * 2
+    assert all(cost["stage_ms"] > 0 and cost["passes"] > 0 for cost in costs)
+    assert [cost["stage"] for cost in report([*STAGES, "top_k"], capsys)["records"]] == ["top_k"] * 2
+
+
+def test_bench_stages_refuses_an_unknown_stage(capsys):
+    assert main([*STAGES, "typo_k"]) == 2
+    assert "'typo_k'" in capsys.readouterr().err
 
 
 def test_bench_run_compares_whole_runs(capsys):

@@ -157,6 +157,7 @@ WALK = {
     "bench grammar": [(HOSTILE,)],
     "bench batch": [(HOSTILE,)],
     "bench sampler": [("--chain", HOSTILE)],
+    "bench stages": [(HOSTILE,)],
     "bench run": [("--model", HOSTILE)],
     "bench step": [(HOSTILE,)],
     "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],

@@ -10,6 +10,7 @@ from gencli.cli.commands.bench_grammar import grammar
 from gencli.cli.commands.bench_run import runs
 from gencli.cli.commands.bench_sampler import sampler
 from gencli.cli.commands.bench_speculate import speculate
+from gencli.cli.commands.bench_stages import stages
 from gencli.cli.commands.bench_step import step
 from gencli.cli.commands.models import PAGE
 from gencli.config.options.option import Option
@@ -68,7 +69,7 @@ def test_every_option_that_is_a_number_has_both_bounds(key):
 
 
 @pytest.mark.parametrize(
-    "command", [batch, grammar, runs, sampler, speculate, step], ids=lambda one: one.__name__
+    "command", [batch, grammar, runs, sampler, speculate, stages, step], ids=lambda one: one.__name__
 )
 def test_every_number_of_the_benchmarks_has_both_bounds(command):
     found = 0

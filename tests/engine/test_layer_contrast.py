@@ -1,0 +1,118 @@
+"""DoLa takes from the log-probabilities of the last layer those of an early one of the same forward pass."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers as hf
+
+from gencli.core.request import Drafting, Guidance, LayerContrast
+from gencli.engine.layer_contrast import candidates
+from gencli.errors import UsageError
+from gencli.models.base import ModelSpec
+from gencli.models.decoder.runner import DecoderRunner
+from processors.reference.guidance import contrast_layers
+from tests.engine.harness import Scripted, engine, generate, request
+from tests.models.native import native_decoder
+from tests.models.tiny_models import base
+
+PROMPTS = ("Hello", "the cat sat on the mat", "a")
+LOW = LayerContrast("low")
+
+
+def spec(count, *, is_tied=False):
+    cpu = torch.device("cpu")
+    return ModelSpec("m", 10, 100, cpu, torch.float32, num_layers=count, is_tied=is_tied)
+
+
+@pytest.mark.parametrize(
+    ("layers", "of", "found"),
+    [
+        ("low", spec(32), tuple(range(0, 16, 2))),
+        ("low", spec(32, is_tied=True), tuple(range(2, 16, 2))),
+        ("low", spec(2, is_tied=True), (1,)),
+        ("high", spec(32), tuple(range(16, 32, 2))),
+        ("high", spec(48), tuple(range(28, 48, 2))),
+        ("low", spec(48), tuple(range(0, 20, 2))),
+        ((6, 2, 6), spec(8), (2, 6)),
+    ],
+)
+def test_the_candidates_are_those_of_the_published_code(layers, of, found):
+    assert candidates(layers, of) == found
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(3)
+    config = hf.LlamaConfig(**base(vocab_size=258, num_hidden_layers=6, initializer_range=0.15))
+    return hf.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture(scope="module")
+def runner(model):
+    return DecoderRunner(native_decoder(model), max_lanes=16)
+
+
+def asked(text, dola=LOW, **options):
+    return request(text, dola=dola, chain="ignore_eos=true", max_tokens=12, jump="off", **options)
+
+
+@torch.inference_mode()
+def by_hand(model, one):
+    """Greedy ids from the states of transformers, a whole pass for each token."""
+    found, layers = [], candidates(one.dola.layers, spec(6))
+    for _ in range(12):
+        out = model(torch.tensor([[*one.prompt_ids, *found]]), output_hidden_states=True)
+        early = [model.lm_head(out.hidden_states[layer][0, -1]).tolist() for layer in layers]
+        scores = contrast_layers(out.logits[0, -1].tolist(), early, one.dola.cutoff)
+        scores[257] = -torch.inf
+        found.append(max(range(258), key=scores.__getitem__))
+    return bytes(token for token in found if token < 256).decode(errors="replace")
+
+
+@pytest.mark.parametrize("dola", [LOW, LayerContrast("high", 0.3), LayerContrast((0, 3, 5), 0.0)])
+def test_the_text_is_that_of_the_formula_on_the_states_of_transformers(model, runner, dola):
+    for text in PROMPTS:
+        one = asked(text, dola, draw="greedy")
+        assert generate([one], runner=runner)[text, 0].text == by_hand(model, one)
+
+
+def test_others_beside_it_change_nothing_and_it_changes_nothing_of_theirs(runner):
+    requests = [
+        asked("Hello"),
+        asked("Hello", LayerContrast((4,)), key="four", prompt_logprobs=1),
+        asked("a", None, logprobs=1),
+        replace(asked("Hello", None, key="guided"), guidance=Guidance(2.0)),
+        asked("the cat", key="many", n=2),
+    ]
+    alone = {key: end for one in requests for key, end in generate([one], runner=runner).items()}
+    together = generate(requests, runner=runner)
+    assert {key: end.text for key, end in together.items()} == {key: end.text for key, end in alone.items()}
+    assert len({end.text for end in alone.values()}) == len(alone)
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_drafts_change_nothing(runner, count):
+    one = asked("the cat sat")
+    plain = generate([one], runner=runner)[one.id, 0]
+    drafter = Scripted({one.prompt_ids: tuple(plain.text.encode(errors="replace"))}, most=count)
+    drafted = replace(one, drafting=Drafting(tokens=count))
+    assert generate([drafted], runner=runner, drafter=drafter)[one.id, 0].text == plain.text
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (asked("a", LayerContrast((6,))), "names the layers (6,)"),
+        (asked("a", LayerContrast("low", 2.0)), "The cutoff of `dola` is 2"),
+        (replace(asked("a"), guidance=Guidance(2.0)), "guidance and `dola`"),
+    ],
+)
+def test_what_cannot_be_is_refused(runner, one, said):
+    with pytest.raises(UsageError, match=said.replace("(", r"\(").replace(")", r"\)")):
+        engine(runner=runner).submit(one)
+
+
+def test_a_model_without_layers_is_refused_by_name():
+    with pytest.raises(UsageError, match="fake:258:0 gives no logits of its layers"):
+        engine().submit(asked("a"))
