@@ -16,6 +16,7 @@ _WORD = "thinking"
 _KEYS = ("from", "to", "inside", "outside", "after", "path")
 _MOST = 2**31 - 1
 _LONGEST = 4096  # characters of a text
+_SHOWN = 80  # characters of a wrong value
 
 _WHOLE = "it is a promise about the whole output"
 _STATE = "it follows every draw of the output"
@@ -60,7 +61,7 @@ class When:
         if isinstance(value, When):
             return value
         if not isinstance(value, Mapping):
-            raise ParamError(f"is {shown_value(value)}, but has to be a mapping such as {{from: 10}}.")
+            raise ParamError(f"is {_shown(value)}, but has to be a mapping such as {{from: 10}}.")
         for key in value:
             if key not in _KEYS:
                 raise ParamError(f"has no part {key!r}. {nearest(str(key), _KEYS)}")
@@ -84,7 +85,7 @@ class When:
             raise ParamError("never holds: it is inside and outside of the same tags.")
         if self.path is not None:
             if not isinstance(self.path, str) or len(self.path) > _LONGEST:
-                raise ParamError(f"has the path {shown_value(self.path)}, which is no JSON pointer.")
+                raise ParamError(f"has the path {_shown(self.path)}, which is no JSON pointer.")
             try:
                 keys_of(self.path)
             except ValueError as error:
@@ -120,17 +121,27 @@ def keys_of(pointer: str) -> tuple[str, ...]:
     return tuple(key.replace("~1", "/").replace("~0", "~") for key in keys)
 
 
+def _shown(value: Any) -> str:
+    """Return a value as messages show it, cut to a line."""
+    if isinstance(value, int) and abs(value) > _MOST:
+        return "a very large number"
+    text = shown_value(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+
+
 def _number(key: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
-        raise ParamError(f"has {key} {shown_value(value)}, but it counts output tokens from 0.")
+        raise ParamError(f"has {key} {_shown(value)}, but it counts output tokens from 0.")
     return value
 
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST:
-        raise ParamError(f"has {key} {shown_value(value)}, but has to have a text that is not empty there.")
+        raise ParamError(f"has {key} {_shown(value)}, but has to have a text that is not empty there.")
+    if any("\ud800" <= char <= "\udfff" for char in value):
+        raise ParamError(f"has {key} {_shown(value)}, which is no text.")
     return value
 
 
@@ -142,11 +153,9 @@ def _tags(key: str, value: Any) -> Tags | None:
         return THINKING
     if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(tag, str) for tag in value):
         if value[0] == value[1]:
-            raise ParamError(f"has the same start and end for {key}: {shown_value(value[0])}.")
+            raise ParamError(f"has the same start and end for {key}: {_shown(value[0])}.")
         return (_text(key, value[0]) if value[0] else ""), _text(key, value[1])
-    raise ParamError(
-        f"has {key} {shown_value(value)}, but it is {_WORD} or a list of two tags, start and end."
-    )
+    raise ParamError(f"has {key} {_shown(value)}, but it is {_WORD} or a list of two tags, start and end.")
 
 
 def _shown_tags(tags: Tags | None) -> str | list[str] | None:

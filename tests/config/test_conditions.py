@@ -1,11 +1,13 @@
 """Conditions in presets, flags and Python: values by entry, round trips, refusals by name."""
 
 import json
+from contextlib import suppress
 
 import pytest
 
 from gencli.batch.fingerprint import differences
 from gencli.config.job import make_job
+from gencli.config.jobs import request_layer
 from gencli.config.sampling_params import SamplingParams, params_layer
 from gencli.config.settings import resolve
 from gencli.errors import UsageError
@@ -151,6 +153,23 @@ def test_python_takes_chains_stages_and_fields():
     )
     with pytest.raises(ChainError, match="two places"):
         SamplingParams(chain='top_k=3 | top_p=0.9 | top_k:k=4,when={"from": 3}')
+
+
+ODD = (-1, 10**400, 1e300, float("inf"), True, "x", None, [], [[]], {"a": 1}, {"path": "/\ud800"}, {"to": None},
+       {"inside": ["", ""]}, {"after": None}, {"path": "/a", "after": "x" * 5000})  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_what_a_request_may_send_ends_in_an_error_of_its_own_or_is_a_condition(odd):
+    for values in (
+        {"stages": {"top_k": {"k": 3, "when": odd}}},
+        {"chain": [{"top_k": [{"k": 3, "when": odd}, {"k": 4}]}]},
+        {"fields": {"/a": odd}},
+        {"fields": {"/a": {"top_k": odd}}},
+        {"fields": odd},
+    ):
+        with suppress(UsageError):
+            request_layer(values, builtin_registry(), "x")
 
 
 def test_a_batch_with_another_condition_is_another_batch():
