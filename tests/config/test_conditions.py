@@ -155,8 +155,8 @@ def test_python_takes_chains_stages_and_fields():
         SamplingParams(chain='top_k=3 | top_p=0.9 | top_k:k=4,when={"from": 3}')
 
 
-ODD = (-1, 10**400, 1e300, float("inf"), True, "x", None, [], [[]], {"a": 1}, {"path": "/\ud800"}, {"to": None},
-       {"inside": ["", ""]}, {"after": None}, {"path": "/a", "after": "x" * 5000})  # fmt: skip
+ODD = (-1, 10**400, 1e300, float("inf"), True, "x", None, [], [[]], {"a": 1}, {"path": "/\ud800"},
+       {"to": None}, {"inside": ["", ""]}, {"after": None}, {"path": "/a", "after": "x" * 5000})  # fmt: skip
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
