@@ -191,7 +191,7 @@ class Columns:
     """The numeric fields of a Params class as tensors [S] indexed by slot.
 
     float is stored as float64, int as int64, bool as bool, and a Literal as its index in the declaration.
-    None is stored as `NONE`, a very large int64, so that a window of None covers everything.
+    None is stored as `NONE`, a very large number, so that a window of None covers everything.
     """
 
     NONE: ClassVar[int] = torch.iinfo(torch.int64).max // 2
@@ -278,4 +278,4 @@ def _column_dtype(hint: Any) -> torch.dtype | None:
         return torch.int64
     if hint in simple:
         return simple[hint]
-    return torch.int64 if hint == int | None else None
+    return {int | None: torch.int64, float | None: torch.float64}.get(hint)

@@ -136,7 +136,7 @@ class Params:
     def is_list(cls) -> bool:
         """Whether the main parameter is a list, so that two values can be merged."""
         hint = _hints(cls)[cls.main()]
-        return any(get_origin(entry) is tuple for entry in (hint, *get_args(hint)))
+        return any(Ellipsis in get_args(entry) for entry in (hint, *get_args(hint)))
 
     @classmethod
     def default(cls, name: str) -> Any:

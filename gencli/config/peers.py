@@ -35,11 +35,21 @@ OPTION_NAMES: _Names = {
     "frequency_penalty": "repeat_frequency_penalty freq_penalty freq_pen",
     "presence_penalty": "repeat_presence_penalty pres_penalty",
     "penalty_window": "repeat_last_n rep_pen_range repetition_context_size presence_context_size",
-    "logit_bias": "sequence_bias token_bias bias",
+    "logit_bias": "token_bias bias",
     "allow_ids": "allowed_token_ids allow_tokens allowed_ids",
     "top_n_sigma": "top_nsigma nsigma",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "dry_multiplier": "dry",
+    "dry_window": "dry_penalty_last_n dry_range",
+    "dry_breaker": "dry_sequence_breaker dry_sequence_breakers",
+    "lz": "lz_penalty ngram_penalty",
+    "length_decay": "exponential_decay_length_penalty",
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",
+    "typical": "typical_p typ_p typical_decay typ",
+    "tfs": "tfs_z tail_free",
+    "xtc_probability": "xtc xtc_prob",
+    "xtc_threshold": "xtc_thresh",
     "suppress_ids": "suppress_tokens disallow_tokens banned_ids bad_words_ids",
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
@@ -92,14 +102,17 @@ SENTENCES: _Names = {
     "Every run uses the model's whole context; {max_tokens} limits the output.": "ctx_size -c n_ctx num_ctx "
     "ctx max_model_len context context_size context_length max_kv_size max_seq_len max_length",
     "There is no such stage here; {top_p}, {min_p} and {top_k} cut, and {plugin} adds a stage of your own.":
-    "typical typical_p typical_decay tfs tfs_z top_h "
-    "xtc xtc_probability xtc_threshold mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
+    "mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
     "dynatemp_range dynatemp_exp smoothing_factor smoothing_curve min_keep min_tokens_to_keep skew",
+    "That is a field of a stage: {stage} 'no_repeat_ngram:n=3,scope=prompt'.": "encoder_no_repeat_ngram_size",
+    "That is a stage with the inverse: 1.25 there is {stage} 'repetition:penalty=0.8,scope=prompt'.":
+    "encoder_repetition_penalty encoder_rep_pen",
+    "That is a field of a stage: {stage} 'repetition:penalty=1.1,slope=0.7'.": "rep_pen_slope",
+    "That is a field of a stage: {stage} 'repetition:penalty=1.1,sustain=256,decay=128'.":
+    "token_repetition_decay token_repetition_range repetition_decay",
+    "That is a field of a stage: {stage} 'dry:multiplier=0.8,max_ngram=20'.": "dry_max_ngram",
     "There is no such penalty here; {repetition_penalty}, {frequency_penalty} and {presence_penalty} are, "
-    "and {plugin} adds a stage of your own.": "dry dry_multiplier dry_base dry_allowed_length "
-    "dry_penalty_last_n "
-    "dry_sequence_breaker no_repeat_ngram_size no_repeat_ngram encoder_repetition_penalty diversity_penalty "
-    "encoder_no_repeat_ngram_size exponential_decay_length_penalty token_repetition_decay rep_pen_slope",
+    "and {plugin} adds a stage of your own.": "diversity_penalty",
     "The whole model lies on {device}; {device_map} auto spreads it over several.": "n_gpu_layers gpu_layers "
     "ngl num_gpu main_gpu tensor_split split_mode low_cpu_mem_usage gpus gpu",
     "Weights are read as they are stored, in the number format of {dtype}.": "load_format",

@@ -90,7 +90,8 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         _list(call, key, count)
         for text in _texts(values.get(key)):
             _most(call.options.fields[key], text, limits.stop_length, "characters")
-    for key in ("logit_bias", "allow_ids", "suppress_ids", "ban", "choice", "chain", "stages", "fields"):
+    lists = "logit_bias sequence_bias allow_ids suppress_ids ban dry_breaker choice chain stages fields"
+    for key in lists.split():
         _list(call, key, limits.entries)
     for key in _STRUCTURES:
         if key in values:

@@ -31,6 +31,10 @@ from processors.catalog.constrain import (
     SuppressParams,
     TailParams,
 )
+from processors.catalog.endings import ENDINGS
+from processors.catalog.gate import GATE
+from processors.catalog.ranked import RANKED
+from processors.catalog.repeats import REPEATS
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
@@ -66,11 +70,13 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 
 # The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
 _ORDER = """
-    tail allowed suppress ban min_tokens ignore_eos grammar
-    bias repetition frequency presence
+    tail allowed suppress ban min_tokens ignore_eos no_repeat_ngram grammar
+    bias sequence_bias length_decay length_boost repetition frequency presence dry lz
     temperature
-    top_n_sigma min_p top_k top_p epsilon eta top_a p_less
+    top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
+    xtc
 """.split()
-_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+_FAMILIES = (CONSTRAIN, ADJUST, ENDINGS, REPEATS, TRUNCATE, THRESHOLDS, RANKED, GATE)
+_SPECS = {spec.name: spec for family in _FAMILIES for spec in family}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

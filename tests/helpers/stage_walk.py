@@ -24,8 +24,14 @@ SEEDS = range(4)
 
 STAGE_PAIRS = list(combinations(PARAMS, 2))
 # Pairs of which only one acts in a step: why.
+_MASKED = "The ids that end a text are masked already."
 IN_TURN = {
     ("min_tokens", "ignore_eos"): "While min_tokens holds, the ids of ignore_eos are masked already.",
+    **{
+        (one, other): _MASKED
+        for one in ("min_tokens", "ignore_eos")
+        for other in ("length_decay", "length_boost")
+    },
 }
 
 

@@ -48,6 +48,26 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
     return tuple(pairs)
 
 
+def _dry_breakers(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts; "none" alone is no breaker at all, as in llama.cpp."""
+    return () if list(given) == ["none"] else read_texts(given)
+
+
+def _read_decay(given: str) -> tuple[int, float]:
+    """Return start and factor from "30:1.05". Raises UsageError."""
+    start, colon, factor = given.partition(":")
+    number = whole(start)
+    try:
+        value = float(factor)
+    except ValueError:
+        colon = ""
+    if not colon or number is None:
+        raise UsageError(
+            f"{given!r} is not of the form START:FACTOR.", hint="30:1.05 starts after 30 tokens."
+        )
+    return number, value
+
+
 def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
     """Return the option of a stage's field, with the declaration of the field."""
     params = builtin_registry().spec(stage).params
@@ -86,9 +106,25 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--eta", stage="eta"),
     _for_stage("--top-a", stage="top_a"),
     _for_stage("--p-less", stage="p_less"),
+    _for_stage("--typical", stage="typical"),
+    _for_stage("--tfs", stage="tfs"),
+    _for_stage("--top-h", stage="top_h"),
+    _for_stage("--min-k", stage="min_k", type=float),
+    _for_stage("--xtc-probability", stage="xtc"),
+    _for_stage("--xtc-threshold", stage="xtc", field="threshold"),
     _for_stage("--repetition-penalty", stage="repetition"),
     _for_stage("--frequency-penalty", stage="frequency"),
     _for_stage("--presence-penalty", stage="presence"),
+    _for_stage("--no-repeat-ngram", stage="no_repeat_ngram"),
+    _for_stage("--dry-multiplier", stage="dry"),
+    _for_stage("--dry-base", stage="dry", field="base"),
+    _for_stage("--dry-allowed-length", stage="dry", field="allowed"),
+    _for_stage("--dry-window", stage="dry", field="window", type=int),
+    _for_stage("--dry-breaker", stage="dry", field="breakers", many=True, read=_dry_breakers, metavar="TEXT"),
+    _for_stage("--lz", stage="lz"),
+    _for_stage("--length-boost", stage="length_boost"),
+    _for_stage("--length-decay", stage="length_decay", read=_read_decay, metavar="START:FACTOR"),
+    _for_stage("--sequence-bias", stage="sequence_bias", many=True, read=_read_bias, metavar="TEXT=NUMBER"),
     _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
     _for_penalties("--penalty-window", field="window", kind=int),
     _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),

@@ -36,6 +36,10 @@ def options(**body):
         ({"logit_bias": {"a": 1, "7": False}}, {"logit_bias": [["a", 1]], "suppress_ids": [7]}),
         ({"custom_token_bans": "5, 6", "banned_strings": ["x"]}, {"suppress_ids": [5, 6], "ban": ["x"]}),
         ({"custom_token_bans": "", "grammar_string": "", "negative_prompt": "", "banned_strings": ""}, {}),
+        ({"dry_multiplier": 0.8, "dry_penalty_last_n": -1, "dry_sequence_breakers": '"\\n", "x"'},
+         {"dry_multiplier": 0.8, "dry_breaker": ["\n", "x"]}),
+        ({"encoder_repetition_penalty": 1.25},
+         {"stages": {"repetition": {"penalty": 0.8, "scope": "prompt"}}}),
         ({"do_sample": False}, {"sampler": "greedy"}),
         ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "mirostat_tau": 5, "rid": "x"}, {}),
         ({"response_format": {"type": "text"}}, {}),
@@ -45,7 +49,7 @@ def options(**body):
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
         ({"t_max_predict_ms": 1500}, {"max_time": 1.5}),
-        ({"typical_p": 1.0, "mirostat": 0, "skip_special_tokens": True}, {}),
+        ({"typical_p": 0.9, "mirostat": 0, "skip_special_tokens": True}, {"typical": 0.9}),
         ({"best_of": 2, "n": 2}, {"n": 2}),
         ({"best_of": 3, "n": 2}, {"n": 2, "best_of": 3}),
         ({"use_beam_search": True, "n": 2, "best_of": 4}, {"n": 2, "beams": 4}),
@@ -104,7 +108,11 @@ def refused(client, path, body):
 OTHERS = {
     "applied": r"""
         max_tokens=3 max_completion_tokens=3 n_predict=3 min_tokens=1 top_k=5 min_p=0.1 rep_pen=1.1
-        top_n_sigma=1 top_a=0.5 repetition_penalty=1.1 repeat_penalty=1.1
+        top_n_sigma=1 top_a=0.5 typical_p=0.5 tfs=0.5 top_h=0.5 min_k=3
+        xtc_probability=0.5 repetition_penalty=1.1 repeat_penalty=1.1
+        dry_multiplier=0.8 dry_base=1.5 dry_allowed_length=3 dry_sequence_breakers=["x"] dry_penalty_last_n=64
+        dry_range=64 no_repeat_ngram_size=2 encoder_no_repeat_ngram_size=2 encoder_repetition_penalty=1.2
+        exponential_decay_length_penalty=[2,1.5] sequence_bias={"ab":1} rep_pen_slope=0.5
         include_stop_str_in_output=true ignore_eos=true
         no_stop_trim=true temperature_last=true stop_token_ids=[2] stop_regex="b" stop_sequence=["x"]
         allowed_token_ids=[97] bad_words=["x"] banned_strings=["x"] banned_tokens=[97]
@@ -115,18 +123,21 @@ OTHERS = {
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
         add_special_tokens=false n=2""",
     "refused": """
-        typical_p=0.5 xtc_probability=0.5 dynatemp_range=1 mirostat=2 dry_multiplier=0.8
-        tfs=0.5 epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
+        dynatemp_range=1 mirostat=2 repetition_decay=5
+        epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
         sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
         logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
         return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
         post_sampling_probs=true truncate_prompt_tokens=5 skip_special_tokens=false response_prefix="x"
         functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3 thinking_token_budget=5
-        reasoning_budget=0 no_repeat_ngram_size=2 chat_template="x" echo=5 top_kk=1""",
+        reasoning_budget=0 chat_template="x" echo=5 top_kk=1""",
     "idle": """
         typical_p=1 top_n_sigma=-1 top_a=0 xtc_probability=0 xtc_threshold=0.1 dynatemp_range=0 mirostat=0
-        mirostat_tau=5 mirostat_eta=0.1 dry_multiplier=0 dry_base=1.75 dry_sequence_breakers=["x"] tfs=1
-        epsilon_cutoff=0 repeat_last_n=64 repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
+        mirostat_tau=5 mirostat_eta=0.1 dry_multiplier=0 dry_penalty_last_n=0 dry_base=1.75
+        dry_sequence_breakers=["x"] dry_range=0 tfs=1
+        epsilon_cutoff=0 no_repeat_ngram_size=0 encoder_repetition_penalty=1 rep_pen_slope=1
+        encoder_no_repeat_ngram_size=0 repeat_last_n=64
+        repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
         stream_interval=1 timings_per_token=false return_tokens=false n_probs=0 skip_special_tokens=true
         user="u" metadata={} negative_prompt="" guidance_scale=1 use_beam_search=false best_of=1
         length_penalty=1 do_sample=true""",
