@@ -7,12 +7,15 @@ import pytest
 
 from gencli.core.request import Beams, Stops
 from gencli.models.fake import FakeRunner
-from processors.catalog import GrammarParams
+from processors.catalog import BUILTIN, GrammarParams
 from processors.chain import Chain
 from processors.choose import Chooser
+from processors.conditions.when import NO_CONDITION
 from processors.errors import ChainError
 from processors.standalone import sample
+from processors.testing.examples import EXAMPLES
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
+from tests.engine.test_drafts import fits
 
 TABLE = FakeRunner().table
 LETTERS = "allowed=[97,98,99,100,101,102,103]"  # a to g, so that tags come often
@@ -83,6 +86,31 @@ def test_the_text_is_that_of_a_loop_by_hand_with_drafts_and_in_a_batch(chain, co
         answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
         for most in (1, 3, 8):
             assert texts([one], drafter=Scripted(answers, most)) == {(one.id, 0): expected[one.id, 0]}
+
+
+EVERY = [
+    (spec.name, params)
+    for spec in BUILTIN
+    if spec.name not in NO_CONDITION
+    for params in EXAMPLES[spec.params][:2]
+    if fits(params)
+]
+
+
+@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
+def test_every_stage_acts_in_its_place_only_and_takes_drafts_there(name, params):
+    def runner():
+        return FakeRunner(vocab_size=300)
+
+    there = params.replace(when={"from": 8, "to": 30})
+    one = replace(request("the cat sat", max_tokens=40, jump="off"), chain=Chain(((name, there),)))
+    found, plain = generate([one], runner=runner()), texts([replace(one, chain=Chain())], runner=runner())
+    text = found[one.id, 0].text
+    assert text.encode(errors="replace")[:6] == plain[one.id, 0].encode(errors="replace")[:6]
+    drafter = Scripted({one.prompt_ids: tuple(text.encode())}, 8)
+    assert texts([one], drafter=drafter, runner=runner()) == {(one.id, 0): text}
+    beside = [replace(one, id="beside", chain=Chain(((name, params),))), one]
+    assert texts(beside, runner=runner())[one.id, 0] == text
 
 
 @pytest.mark.parametrize("policy", ["match", "rejection"])
