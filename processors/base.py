@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -245,7 +244,7 @@ class Columns:
         self._params: dict[int, Params] = {}
         self._known: dict[str, tuple[tuple[int, ...], frozenset[Any]]] = {}  # slots, and their values
         hints = get_type_hints(params)
-        for field in dataclasses.fields(params):
+        for field in params.own_fields():
             hint = hints[field.name]
             if get_origin(hint) is Literal:
                 self._choices[field.name] = get_args(hint)

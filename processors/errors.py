@@ -16,7 +16,9 @@ ProcessorsError
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from processors.names import close_names, did_you_mean
 
@@ -34,6 +36,7 @@ __all__ = [
     "TokenError",
     "UnknownStage",
     "nearest",
+    "shown_value",
 ]
 
 
@@ -42,6 +45,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = [repr(found) for found in close_names(name, names)]
     return did_you_mean(close) or f"Known are: {', '.join(names)}."
+
+
+def shown_value(value: Any) -> str:
+    """Return a value as messages show it: as JSON if it can be."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 class ProcessorsError(Exception):

@@ -49,15 +49,17 @@ def reorder(
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
-    stages = dict(chain.stages)
-    masks = [n for n in stages if n not in order and registry.phase(n) == Phase.CONSTRAIN]
-    left_out = [n for n in stages if n not in order and n not in masks]
-    would_run = [n for n in left_out if not stages[n].is_off()]
+    names_of = dict.fromkeys(name for name, _ in chain)
+    on = {name for name, params in chain if not params.is_off()}
+    masks = [n for n in names_of if n not in order and registry.phase(n) == Phase.CONSTRAIN]
+    left_out = [n for n in names_of if n not in order and n not in masks]
+    would_run = [name for name in left_out if name in on]
     if would_run and not is_open:
         text = f"The order leaves out {', '.join(would_run)}, which would run. Name it too."
         raise ChainError(text, stages=tuple(would_run))
     order = _completed(order, left_out, registry)
-    return Chain(tuple((name, stages[name]) for name in (*masks, *order) if name in stages))
+    places = {name: place for place, name in enumerate((*masks, *order))}
+    return Chain(tuple(sorted(chain.stages, key=lambda stage: places[stage[0]])))
 
 
 def _completed(order: Sequence[str], left_out: Sequence[str], registry: Registry) -> tuple[str, ...]:
@@ -157,5 +159,5 @@ def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:
 
 
 def _pairs(chain: Chain) -> Iterator[tuple[str, str]]:
-    names = [name for name, _ in chain]
+    names = list(dict.fromkeys(name for name, _ in chain))
     return ((before, after) for i, before in enumerate(names) for after in names[i + 1 :])

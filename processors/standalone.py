@@ -38,9 +38,9 @@ def sample(
 
     Row r draws like prompt r of a run with this seed: with derive(seed, r), at `position`, the number of
     tokens generated before (by default the length of `output`). Stages see `prompt` and `output` in every
-    row; mirostat and adaptive_p, which follow the probabilities of drawn tokens, are at their start. A chain
-    with temperature 0 is greedy. Raises ChainError, ParamError or UnknownStage for a wrong chain, RowError
-    for a row without a possible choice.
+    row, and conditions count `output`; mirostat and adaptive_p, which follow the probabilities of drawn
+    tokens, are at their start. A chain with temperature 0 is greedy. Raises ChainError, ParamError or
+    UnknownStage for a wrong chain, RowError for a row without a possible choice.
     """
     batch = logits if logits.dim() == 2 else logits[None]
     slots = range(len(batch))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gencli.config.chain import Assembly, assemble, greedy_cause
+from gencli.config.conditions import refuse_idle_conditions
 from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_dola, wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
@@ -126,6 +127,7 @@ def make_job(settings: Settings) -> Job:
     assembly = assemble(settings, registry, grammar=_first_grammar(structure), mark=mark)
     refuse_watermark(settings, mark, greedy=greedy_cause(settings, assembly))
     refuse_conflicts(settings, assembly)
+    refuse_idle_conditions(settings, assembly, structure)
     for pattern in settings["stop_regex"]:
         check_pattern(pattern)
     seed = settings["seed"]
@@ -246,14 +248,14 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
             yield job.structure.notice
         yield from _idle_stops(job)
     if not has_rows:
-        active = [name for name, _ in job.assembly.chain.active()]
+        active = list(dict.fromkeys(name for name, _ in job.assembly.chain.active()))
         yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
     yield from job.assembly.notices
     yield from doubts(job.chain, job.registry)
     yield from watermark_notices(job.chain)
     phase = job.registry.phase
-    stages = [name for name, _ in job.assembly.chain.active() if name != "temperature"]
-    idle = [name for name in stages if phase(name) >= Phase.SCALE]
+    named = dict.fromkeys(name for name, _ in job.assembly.chain.active() if name != "temperature")
+    idle = [name for name in named if phase(name) >= Phase.SCALE]
     if job.is_greedy and idle:
         how = "A beam search draws nothing" if job.beams else "The draw is greedy"
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."

@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.config.options.run import OPTIONS, option
 from gencli.structured.output_spec import KINDS
+from processors.conditions.when import When
 from processors.registry import Registry
 
 __all__ = [
@@ -56,7 +57,10 @@ _BY_NAME = ("vars",)  # pairs by name: a layer replaces only the names that it h
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A value of a stage's field: its layer, its name in messages, and the rank of the layer."""
+    """A value of a stage's field: its layer, its name in messages, and the rank of the layer.
+
+    `when`: the condition of the stage's entry; entries with other conditions have values of their own.
+    """
 
     stage: str
     field: str
@@ -64,6 +68,7 @@ class Assigned:
     origin: str
     said: str
     rank: int = -1
+    when: When | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _mapping(kind: str, text: str, said: str) -> dict[str, Any]:
 
 
 def _fields(kind: str, root: Node, said: str) -> dict[str, Any]:
-    known = list(STAGES[kind][1].__dataclass_fields__)
+    known = [field.name for field in STAGES[kind][1].own_fields()]
     found: dict[str, Any] = {}
     for given, value in root.plain().items():
         key = str(given)

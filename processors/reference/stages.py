@@ -230,8 +230,11 @@ def presence(logits: list[float], params: PresenceParams, view: View) -> list[fl
 
 
 def temperature(logits: list[float], params: TemperatureParams, view: View) -> list[float]:
-    """x = (x - max(x)) / T, with T clamped to normal float32."""
+    """x = (x - max(x)) / T, with T clamped to normal float32; T = 0 leaves the first of the largest."""
     top = max(max(logits), LOWEST)
+    if params.temperature == 0:
+        first = logits.index(max(logits))
+        return [finite(x, 0.0) if token == first else -math.inf for token, x in enumerate(logits)]
     scale = min(max(params.temperature, _TINY), HIGHEST)
     return [finite(logit, (logit - top) / scale) for logit in logits]
 

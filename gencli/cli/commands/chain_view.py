@@ -48,7 +48,9 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
     for name, params in job.assembly.chain:
         phase = job.registry.phase(name).name.lower()
         state = "" if name in active else "  (off)" if params.is_off() else idle
-        entries = job.assembly.of_stage(name)
+        entries = job.assembly.of_entry(name, params)
+        if params.when is not None:
+            state = f" when {to_json(params.when.to_mapping())}{state}"
         for entry in entries:
             origin = with_flags(f"{entry.origin} {entry.said}")
             yield phase, name, f"{entry.field}={_short(entry.value)}{state}", origin

@@ -12,7 +12,8 @@ from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
 from gencli.watermark.key_file import STAGES
-from processors.params import describe
+from processors.conditions.when import NO_CONDITION
+from processors.params import WHEN, WHEN_DOC, describe
 from processors.registry import Registry
 from processors.secret import Secret
 
@@ -41,7 +42,7 @@ def page(registry: Registry, name: str) -> str:
 
 def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
     yield "field", "type", "default", "range", "flag", "meaning"
-    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name}
+    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name and not entry.when}
     for field, about in describe(registry.spec(name).params).items():
         yield (
             field,
@@ -51,6 +52,8 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
             flags.get(field, "-"),
             about["doc"],
         )
+    if name not in NO_CONDITION:
+        yield WHEN, "condition", "null", "-", "-", f"{WHEN_DOC} See docs/when.md."
 
 
 def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:

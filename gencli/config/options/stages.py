@@ -9,6 +9,7 @@ from typing import Any, Literal
 from gencli.config.options.option import Option
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
+from processors.conditions.when import THINKING, When
 from processors.params import describe, whole
 from processors.registry import builtin_registry
 
@@ -93,6 +94,12 @@ def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option
 
 STAGES: tuple[Option, ...] = (
     _for_stage("--temperature", "-t", stage="temperature"),
+    _for_stage(
+        "--thinking-temperature",
+        stage="temperature",
+        when=When(inside=THINKING),
+        help="Temperature inside thinking: from <think> to </think>, or up to the text of `constrain_after`.",
+    ),
     _for_stage("--top-k", stage="top_k"),
     _for_stage("--top-p", stage="top_p"),
     _for_stage("--min-p", stage="min_p"),

@@ -25,7 +25,9 @@ STRUCTURE = {
     "chain": "The order of the stages as a list: a name (a stage, a phase, or penalties for all three) "
     "gives a place, a name with a value gives both, as in `- top_k: 40` or `- top_k: {k: 40, ties: keep}`.",
     "notes": "What is said on stderr when the preset is used, a text or a list of texts.",
-    "stages": "Values of stages by name: a main value, or a mapping of fields. They keep the default order.",
+    "stages": "Values of stages by name: a main value, a mapping of fields, or a list of such mappings with "
+    "conditions (when). They keep the default order.",
+    "fields": "Stages inside values of a JSON document, by JSON pointer: greedy, or a mapping as in stages.",
 }
 
 
