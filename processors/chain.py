@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from processors.catalog import Draw, Phase
+from processors.catalog import Draw, Phase, TemperatureParams
+from processors.catalog.scale import VaryingParams
 from processors.errors import ChainError
 from processors.params import Params
 from processors.registry import Registry, builtin_registry
@@ -68,8 +69,17 @@ class Chain:
         return next((params for stage, params in self.stages if stage == name), None)
 
     def active(self) -> Chain:
-        """Return the chain without stages that are off."""
-        return Chain(tuple((name, params) for name, params in self.stages if not params.is_off()))
+        """Return the chain without stages that are off.
+
+        A temperature beside a stage that varies the temperature becomes a value of that stage, whose bounds
+        lie around it.
+        """
+        on = tuple((name, params) for name, params in self.stages if not params.is_off())
+        heat = next((p.temperature for _, p in on if isinstance(p, TemperatureParams)), None)
+        if not heat or not any(_is_relative(params) for _, params in on):
+            return Chain(on)
+        merged = ((n, p.around(heat) if _is_relative(p) else p) for n, p in on if n != "temperature")
+        return Chain(tuple(merged))
 
     @property
     def is_greedy(self) -> bool:
@@ -93,6 +103,10 @@ class Chain:
 
     def __str__(self) -> str:
         return " | ".join(_shown(name, params) for name, params in self.stages)
+
+
+def _is_relative(params: Params) -> TypeGuard[VaryingParams]:
+    return isinstance(params, VaryingParams) and params.is_relative
 
 
 def parse_stage(text: str, registry: Registry | None = None) -> Stage:

@@ -4,6 +4,7 @@ ProcessorsError
     ParamError          a value that a stage does not take
     UnknownStage        a name that no stage has
     ChainError          stages that cannot be combined, or text that is no chain
+        Contradiction       two stages of which only one can run
     TokenError          a text that is not one token, or an id outside the vocabulary
     GrammarError        a grammar that no back end can compile
         GrammarTimeout      a grammar that takes too long to compile
@@ -21,6 +22,7 @@ from processors.names import close_names, did_you_mean
 
 __all__ = [
     "ChainError",
+    "Contradiction",
     "EmptySupport",
     "GrammarError",
     "GrammarTimeout",
@@ -73,6 +75,16 @@ class ChainError(ProcessorsError, ValueError):
     def __init__(self, message: str, *, stages: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.stages = stages
+
+
+class Contradiction(ChainError):
+    """Only one of two stages can run: `stages` names them, `why` says the reason."""
+
+    def __init__(self, one: str, other: str, why: str) -> None:
+        super().__init__(
+            f"{one} and {other} contradict each other: {why}. Leave out one.", stages=(one, other)
+        )
+        self.why = why
 
 
 class TokenError(ProcessorsError, ValueError):

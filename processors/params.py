@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from processors.errors import ParamError, nearest
+from processors.secret import Secret
 
 __all__ = ["MOST", "Bounds", "Params", "convert", "describe", "param", "shown_number", "whole"]
 
@@ -150,6 +151,8 @@ _hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Secret):
+        return str(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -178,6 +181,8 @@ def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True
     ParamError: `is "x", but has to be a number.`, or, for an item of a list with its path, `has "x" in it,
     where there has to be a number.`
     """
+    if Secret in get_args(hint):  # before anything could show the value
+        return value if value is None or isinstance(value, Secret) else Secret(value)
     try:
         converted = _convert(value, hint)
         _check_numbers(converted, bounds, finite)

@@ -58,6 +58,7 @@ class Pipeline:
         self._orders: dict[int, tuple[str, ...]] = {}
         self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
+        self._withholding: dict[int, Processor[Any]] = {}
         self._programs: dict[tuple[int, ...], _Program] = {}
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
@@ -91,13 +92,17 @@ class Pipeline:
             hooks.pop(slot, None)
             if found := tuple([s for s in stages if getattr(type(s), name) is not getattr(Processor, name)]):
                 hooks[slot] = found
+        self._withholding.pop(slot, None)
+        for stage in stages:
+            if stage.withholds(slot):
+                self._withholding[slot] = stage
         self._programs.clear()
 
     def release(self, slot: int) -> None:
         """Release the slot in its stages; its request has ended."""
         for name in self._orders.pop(slot, ()):
             self.stage(name).release(slot)
-        for hooks in (self._committing, self._previewing):
+        for hooks in (self._committing, self._previewing, self._withholding):
             hooks.pop(slot, None)
         self._programs.clear()
 
@@ -115,6 +120,11 @@ class Pipeline:
     def previews(self) -> bool:
         """Whether any slot has a grammar status to preview."""
         return bool(self._previewing)
+
+    @property
+    def withholding(self) -> dict[int, Processor[Any]]:
+        """The stage of each slot that decides which of its tokens are committed; see Processor.settle."""
+        return self._withholding
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
@@ -149,8 +159,11 @@ class Pipeline:
 
         A slot with a sequential stage runs without draft tokens.
         """
-        found = (n for n in self._orders[slot] if n in self._forced_sequential or self.stage(n).sequential)
-        return next(found, "")
+        return next(filter(self.runs_stepwise, self._orders[slot]), "")
+
+    def runs_stepwise(self, name: str) -> bool:
+        """Whether the stage is sequential, so that its slots run without draft tokens."""
+        return name in self._forced_sequential or self.stage(name).sequential
 
     def run_stepwise(self, name: str) -> None:
         """Treat this stage as sequential from now on, whatever its class declares."""

@@ -10,8 +10,10 @@ from gencli.cli.parser.help import describe_option, signature
 from gencli.config.options.run import OPTIONS
 from gencli.config.presets.keys import KEYS, STRUCTURE, stage_specs
 from gencli.config.presets.preset_schema import json_schema
+from gencli.config.watermark import MARKS
 from processors.catalog import BUILTIN
 from processors.params import describe
+from processors.secret import Secret
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -119,7 +121,11 @@ def stages_page() -> str:
             f"## {spec.name}\n\n{spec.phase.name.capitalize()}. {(spec.params.__doc__ or '').strip()}"
         )
         if spec.name not in {known.name for known in stage_specs()}:
-            parts[-1] += " Set from the model's tokenizer, never by hand."
+            is_mark = spec.name in MARKS
+            source = (
+                "by `watermark` and the file of `watermark_key`" if is_mark else "from the model's tokenizer"
+            )
+            parts[-1] += f" Set {source}, never by hand."
         rows = ["", "| Field | Type | Range | Default | Meaning |", "|---|---|---|---|---|"]
         for name, about in describe(spec.params).items():
             default = f"`{json.dumps(about['default'])}`"
@@ -139,6 +145,7 @@ PAGES = {"presets.md": presets_page, "stages.md": stages_page, "preset.schema.js
 
 def _type(hint: Any) -> str:
     names = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null"}
+    names[Secret] = "one or several whole numbers, never shown"
     arguments = get_args(hint)
     if hint in names:
         return names[hint]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
+from gencli.config.reasoning import thinking_tags
 from gencli.config.settings import COMPAT, Assigned, Layer, Settings, with_value
+from gencli.config.watermark import MARKS, Mark
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
+from processors.catalog import Draw
 from processors.chain import Chain, parse_fields
-from processors.errors import ChainError, ParamError
-from processors.order import check_order, reorder, temperature_last
+from processors.errors import ChainError, Contradiction, ParamError
+from processors.order import check_order, check_together, reorder, temperature_last
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble", "greedy_cause"]
@@ -23,10 +27,11 @@ _Chosen = dict[tuple[str, str], Assigned]  # by stage and field
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The chain and the origins of its values."""
+    """The chain, the origins of its values, and notices about stages that gave way to others."""
 
     chain: Chain
     values: tuple[Assigned, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
         """Return the assigned values of a stage."""
@@ -44,7 +49,11 @@ def greedy_cause(settings: Settings, assembly: Assembly) -> str:
 
 
 def assemble(
-    settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
+    settings: Settings,
+    registry: Registry | None = None,
+    *,
+    grammar: Mapping[str, Any] | None = None,
+    mark: Mark | None = None,
 ) -> Assembly:
     """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
 
@@ -57,6 +66,8 @@ def assemble(
             _choose(chosen, replace(entry, rank=rank), registry)
     for entry in list(_from_penalty_options(settings, chosen)):
         _choose(chosen, entry, registry)
+    for entry in thinking_tags(settings, tuple(chosen.values())):
+        _choose(chosen, entry, registry)
     values = tuple(chosen.values())
     # A bare name, as in `stage` = top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
@@ -66,7 +77,44 @@ def assemble(
     if grammar is not None:
         _refuse_two_grammars(settings, values, named="grammar" in fields)
         fields["grammar"] = dict(grammar)
-    return Assembly(_arranged(Chain.of(fields, registry), settings, values, registry), values)
+    chain = _arranged(Chain.of(fields, registry), settings, values, registry)
+    draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
+    if mark is None:
+        return _settled(Assembly(chain, values), draw, registry)
+    marked = Assembly(mark.put_into(chain, registry), (*values, *mark.values))
+    return _settled(marked, draw, registry)
+
+
+def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
+    """Return the assembly without stages that contradict one of a stronger layer.
+
+    Raises UsageError for stages of one layer that contradict each other.
+    """
+    with _naming(found.values):
+        try:
+            check_together(found.chain.resolved(draw, registry)[0], registry)
+            return found
+        except Contradiction as error:
+            entries = [found.of_stage(name) for name in error.stages]
+            if not all(entries):  # a bare name, which has no layer
+                raise
+            strongest = (max(some, key=lambda one: one.rank) for some in entries)
+            weak, strong = sorted(strongest, key=lambda one: one.rank)
+            if weak.rank == strong.rank:
+                raise
+            notice = f"{weak.origin} {weak.said} is left out beside {strong.said}: {error.why}."
+    chain = Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage))
+    return _settled(Assembly(chain, found.values, (*found.notices, notice)), draw, registry)
+
+
+@contextmanager
+def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
+    """Turn a ChainError into a UsageError that names these options, and what set the stages."""
+    try:
+        yield
+    except ChainError as error:
+        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+        raise UsageError(": ".join(filter(None, [" and ".join([*options, *said]), str(error)]))) from None
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
@@ -105,12 +153,9 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
             hint="Leave one of them out.",
         )
     if settings["chain"]:
-        try:
+        with _naming(values, settings.name("chain")):
             chain = reorder(chain, settings["chain"], registry, is_open=is_profile)
             check_order(chain, registry)
-        except ChainError as error:
-            said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
-            raise UsageError(f"{' and '.join([settings.name('chain'), *said])}: {error}") from None
     return temperature_last(chain, registry) if settings["temperature_last"] else chain
 
 
@@ -132,6 +177,9 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
+        name = text.partition(":")[0].partition("=")[0].strip()
+        if name in MARKS:  # before the text is shown, which may have a key in it
+            raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
         name, fields = parse_fields(text, registry)
         said = with_value(layer.said("stage"), repr(text))
         if name == "tail":

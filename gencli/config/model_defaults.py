@@ -37,6 +37,8 @@ _REST = {
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "suppress_tokens": "suppress_ids",
+    "begin_suppress_tokens": "begin_suppress_ids",
+    "min_eos_p": "eos_above",
     "stop_strings": "stop",
 }
 # Settings about the prompt: a stage, its field, and the setting that takes the same stage.
@@ -51,7 +53,6 @@ _LACKING: dict[str, Any] = {
     "penalty_alpha": None,
     "diversity_penalty": 0.0,
     "bad_words_ids": None,
-    "begin_suppress_tokens": None,
     "forced_bos_token_id": None,
     "forced_eos_token_id": None,
     "guidance_scale": None,

@@ -73,10 +73,14 @@ def suppress(logits: list[float], params: SuppressParams, view: View) -> list[fl
 def ban(logits: list[float], params: BanParams, view: View) -> list[float]:
     """Mask each token after which a banned text ends within the bytes that the token added."""
     before = view.text((*view.prompt, *view.output))
-    gone = []
+    texts, gone = {text.encode() for text in params.texts}, []
+    if params.ignore_case:
+        before = before.lower()
+        ways = (str, str.lower, str.upper, str.title, str.capitalize)
+        texts = {way(text).encode().lower() for text in params.texts for way in ways}
     for token in range(len(logits)):
-        added = view.text([token])
-        for text in map(str.encode, params.texts):
+        added = view.text([token]).lower() if params.ignore_case else view.text([token])
+        for text in texts:
             start = max(
                 0, len(before) - len(text) + 1
             )  # at most len(text) - 1 bytes of the text come before the token

@@ -18,7 +18,10 @@ LOWEST = -HIGHEST
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed."""
+    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed.
+
+    `earlier` has the rows of this step that saw fewer drafts: their logits, and the draft behind them.
+    """
 
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
@@ -26,6 +29,7 @@ class View:
     eos_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
     seed: int = 0
+    earlier: tuple[tuple[list[float], int], ...] = ()
 
     def token_id(self, key: int | str) -> int:
         """Return the id of a key: an id, or a text of one token."""

@@ -34,7 +34,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--no-repeat-ngram-size", "Did you mean --no-repeat-ngram?"),
         ("--encoder-repetition-penalty", "--stage 'repetition:penalty=0.8,scope=prompt'"),
         ("--rep-pen-slope", "slope=0.7"),
-        ("--eos", "Did you mean --ignore-eos?"),
+        ("--eos", "Did you mean --eos-above or --ignore-eos?"),
         ("--max_tokns", "Did you mean --max-tokens?"),
         ("--top-logprobs", "--logprobs"),
         ("--ctx-size", "the model's whole context; --max-tokens limits"),
@@ -88,7 +88,7 @@ def _raised(call, name):
 def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
     for name in ("temp", "temprature", "tempereture"):
         assert f"Did you mean {spelled}?" in say(name)
-    assert "cut, and " in say("mirostat")
+    assert "cut, and " in say("min_keep")
     assert "Did you mean" not in say("nope")
 
 

@@ -125,6 +125,7 @@ FEATURES = {
     "contrast": feature({"--contrast": ("fake",), "--contrast-alpha": ("0.003",)}),
     "contrast_alpha": feature({"--contrast-alpha": ("0.003",)}, given(contrast=("fake",))),
     "contrast_beta": feature({"--contrast-beta": ("2",)}, given(contrast=("fake",), contrast_alpha=("0",))),
+    "watermark": feature({"--watermark": ("kgw",), "--watermark-key": ("kgw.yaml",)}, {}, COUNTED),
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
@@ -269,6 +270,7 @@ _STAGE_WALK = "It sets a field of a stage; tests/processors/stages/test_stage_pa
 ELSEWHERE = {
     **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
     "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
+    "watermark_key": "It goes with `watermark`, which is tried with it.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }

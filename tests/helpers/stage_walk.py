@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import torch
 
-from processors.catalog import BUILTIN
+from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
@@ -23,6 +23,7 @@ PARAMS = {spec.name: spec.params for spec in BUILTIN}
 SEEDS = range(4)
 
 STAGE_PAIRS = list(combinations(PARAMS, 2))
+_ONE_LEFT = ("eos_above", "force", "reasoning_budget")  # stages that leave one id where they act
 # Pairs of which only one acts in a step: why.
 _MASKED = "The ids that end a text are masked already."
 IN_TURN = {
@@ -31,6 +32,13 @@ IN_TURN = {
         (one, other): _MASKED
         for one in ("min_tokens", "ignore_eos")
         for other in ("length_decay", "length_boost")
+    },
+    ("min_tokens", "eos_above"): "An id that min_tokens masks is not likely.",
+    ("ignore_eos", "eos_above"): "An id that ignore_eos masks is not likely.",
+    **{
+        (first, spec.name): "One id is left, which needs no further choice."
+        for first, spec in product(_ONE_LEFT, BUILTIN)
+        if spec.phase > Phase.CONSTRAIN
     },
 }
 

@@ -25,6 +25,11 @@ CASES = (
     *transformers.HISTORY,
     *mlx_lm.HISTORY,
     *exllama.HISTORY,
+    *transformers.FORCING,
+    *llama_cpp.TEMPERATURE,
+    *transformers.TEMPERATURE,
+    *exllama.TEMPERATURE,
+    *formulas.TEMPERATURE,
 )
 
 

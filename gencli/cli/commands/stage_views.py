@@ -11,8 +11,10 @@ from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
+from gencli.watermark.key_file import STAGES
 from processors.params import describe
 from processors.registry import Registry
+from processors.secret import Secret
 
 __all__ = ["page", "stage_table"]
 
@@ -58,7 +60,9 @@ def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
         return
     yield "Formula", note.formula
     yield "Reference", note.reference
-    yield "Example", f"--stage {_quoted(note.example)}"
+    kind = next((kind for kind, (stage, _) in STAGES.items() if stage == name), "")
+    marking = f"--watermark {kind} --watermark-key FILE"
+    yield "Example", marking if kind else f"--stage {_quoted(note.example)}"
     yield "Elsewhere", note.elsewhere
 
 
@@ -89,6 +93,7 @@ def _type(hint: Any) -> str:
         inner = [_type(argument) for argument in arguments if argument is not Ellipsis]
         return "list of " + inner[0] if len(inner) == 1 else "(" + ", ".join(inner) + ")"
     names = {int: "whole number", float: "number", bool: "true|false", str: "text", type(None): "null"}
+    names[Secret] = "secret numbers"
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 

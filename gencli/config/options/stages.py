@@ -68,16 +68,18 @@ def _read_decay(given: str) -> tuple[int, float]:
 
 
 def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
-    """Return the option of a stage's field, with the declaration of the field."""
+    """Return the option of a stage's field, with the declaration of the field. `kind` replaces its type."""
     params = builtin_registry().spec(stage).params
     field = field or params.main()
     about = describe(params)[field]
+    about["doc"] = about["doc"].replace("; null is no limit", "")  # an option without a value is not given
     kind = about["type"] if about["type"] in (int, float, bool) else str
     hint = params.__dataclass_fields__[field].metadata["hint"]
     declared = Option(
         names, kind, about["doc"], "Chain", about["default"], about["bounds"],
         stage=stage, field=field, hint=hint,
     )  # fmt: skip
+    changes |= {"type": changes.pop("kind")} if "kind" in changes else {}
     return dataclasses.replace(declared, **changes)
 
 
@@ -105,6 +107,19 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--min-k", stage="min_k", type=float),
     _for_stage("--xtc-probability", stage="xtc"),
     _for_stage("--xtc-threshold", stage="xtc", field="threshold"),
+    _for_stage("--dynatemp-min", stage="dynamic_temperature", field="min", type=float),
+    _for_stage("--dynatemp-max", stage="dynamic_temperature", field="max", type=float),
+    _for_stage("--dynatemp-range", stage="dynamic_temperature", field="range", type=float),
+    _for_stage("--dynatemp-exponent", stage="dynamic_temperature", field="exponent"),
+    _for_stage("--edt", stage="edt"),
+    _for_stage("--smoothing", stage="smoothing"),
+    _for_stage("--smoothing-curve", stage="smoothing", field="curve"),
+    _for_stage("--mirostat", stage="mirostat"),
+    _for_stage("--mirostat-tau", stage="mirostat", field="tau"),
+    _for_stage("--mirostat-eta", stage="mirostat", field="eta"),
+    _for_stage("--skew", stage="skew"),
+    _for_stage("--adaptive-target", stage="adaptive_p"),
+    _for_stage("--adaptive-decay", stage="adaptive_p", field="decay"),
     _for_stage("--repetition-penalty", stage="repetition"),
     _for_stage("--frequency-penalty", stage="frequency"),
     _for_stage("--presence-penalty", stage="presence"),
@@ -126,4 +141,11 @@ STAGES: tuple[Option, ...] = (
     _for_stage("--ban", stage="ban", many=True, read=read_texts, metavar="TEXT"),
     _for_stage("--min-tokens", stage="min_tokens"),
     _for_stage("--ignore-eos", stage="ignore_eos"),
+    _for_stage("--begin-suppress-ids", stage="begin_suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--eos-above", stage="eos_above"),
+    _for_stage("--ban-rewind", stage="ban", field="rewind"),
+    _for_stage("--force-text", stage="force", read=unescape, metavar="TEXT"),
+    _for_stage("--reasoning-budget", stage="reasoning_budget", kind=int),
+    _for_stage("--reasoning-message", stage="reasoning_budget", field="message", read=unescape,
+               metavar="TEXT"),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from gencli.config.options.run import OPTIONS, Option, option
 from gencli.config.peers import meant_option
+from gencli.config.watermark import MARKS
 from processors.catalog import StageSpec
 from processors.errors import ParamError
 from processors.params import convert, describe
@@ -52,9 +53,9 @@ def hint_of(entry: Option) -> Any:
 
 
 def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
-    """Return the stages that a preset may name, in default order; without tail, set from the model."""
+    """Return the stages that a preset may name, in default order; without those that other values set."""
     registry = registry or builtin_registry()
-    return tuple(registry.spec(name) for name in registry.names() if name != "tail")
+    return tuple(registry.spec(name) for name in registry.names() if name not in {"tail", *MARKS})
 
 
 def unknown_key(key: str) -> str:

@@ -12,6 +12,7 @@ from gencli.config.presets.find import describe, is_path
 from gencli.config.presets.keys import KEYS, checked, unknown_key
 from gencli.config.presets.values import placed
 from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
+from gencli.config.watermark import MARKS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
 from gencli.text.patterns import check_pattern
@@ -194,6 +195,8 @@ class _Reader:
             params = self._registry.spec(name).params
         except UnknownStage as error:
             return [name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}")]
+        if name in MARKS:
+            return [name_node.fault(f"The stage {name} is set by `watermark` and `watermark_key`.")]
         if name == "tail":
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
         if node.value == {}:

@@ -16,6 +16,7 @@ from gencli.config.options.run import PENALTY_OPTIONS
 from gencli.config.presets.keys import KEYS
 from gencli.config.presets.values import placed
 from gencli.config.settings import COMPAT, Settings
+from gencli.config.watermark import MARKS
 from processors.params import Params
 
 __all__ = ["needs", "preset_text", "scalar"]
@@ -83,6 +84,8 @@ def needs(settings: Settings, job: Job) -> Iterator[str]:
 def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
     for name, params in job.assembly.chain:
         if name == "grammar" and job.structure is not None:  # the structure sets it
+            continue
+        if name in MARKS:  # `watermark` and its key file set it
             continue
         said = job.assembly.of_stage(name)
         values = [

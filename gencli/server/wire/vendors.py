@@ -14,12 +14,10 @@ from processors.params import whole
 
 __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 
-# Fields that change no text: who asks, and what is stored about it. The second part are parameters of stages
-# of others, each of which a field in NEUTRAL has to switch on.
+# Fields that change no text: who asks, and what is stored about it.
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
-    "client_metadata request_id rid cache_prompt "
-    "mirostat_tau mirostat_eta dynatemp_exponent smoothing_curve adaptive_decay".split()
+    "client_metadata request_id rid cache_prompt".split()
 )
 
 _NAMES = {
@@ -27,6 +25,9 @@ _NAMES = {
     "min_tokens": "min_new_tokens",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
+    "dynatemp_exponent": "temp_exponent",
+    "smoothing": "smoothing_factor",
+    "mirostat": "mirostat_mode",
     "typical": "typical_p typ_p",
     "tfs": "tfs_z",
     "no_repeat_ngram": "no_repeat_ngram_size",
@@ -37,6 +38,7 @@ _NAMES = {
     "ignore_eos": "ban_eos_token",
     "allow_ids": "allowed_token_ids",
     "ban": "bad_words",
+    "reasoning_message": "reasoning_budget_message",
     "json": "guided_json_object json_object",
     "json_schema": "guided_json",
     "regex": "guided_regex regex_pattern",
@@ -50,17 +52,15 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 
 # Values with which a field of another server changes nothing. With another value the field is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "top_nsigma_p": (1,),
+    **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff mirostat mirostat_mode dynatemp_range skew "
-        "smoothing_factor repetition_decay token_repetition_decay "
+        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
         (0,),
     ),
     **dict.fromkeys(
-        "logprob_start_len id_slot adaptive_target thinking_token_budget reasoning_budget "
-        "truncate_prompt_tokens".split(),
+        "logprob_start_len id_slot truncate_prompt_tokens".split(),
         (-1,),
     ),
     **dict.fromkeys(
@@ -94,9 +94,11 @@ INSTEAD: Mapping[str, str] = {
     "post_sampling_probs": "logprobs_mode",
     "return_tokens": "return_token_ids",
     "response_prefix": "continue_final_message",
-    "thinking_token_budget": "chat_template_kwargs",
-    "reasoning_budget": "chat_template_kwargs",
-    "dynatemp_range": "temperature",
+    "dynatemp_low": "dynatemp_min",
+    "dynatemp_high": "dynatemp_max",
+    "min_temp": "dynatemp_min",
+    "max_temp": "dynatemp_max",
+    "dynamic_temperature": "dynatemp_range",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
     "repetition_decay": "stages",
@@ -236,6 +238,11 @@ def _unlimited(field: str, value: Any) -> _Found:
     return {} if value == -1 else {"max_tokens": value}
 
 
+def _budget(field: str, value: Any) -> _Found:
+    """Tokens of thinking; -1 is no limit, as without the field."""
+    return {} if value == -1 else {"reasoning_budget": value}
+
+
 def _drawn_seed(field: str, value: Any) -> _Found:
     """A seed of -1 is a new one for each request, as without the field."""
     return {} if value == -1 else {"seed": value}
@@ -272,6 +279,11 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "grammar_string": _unless_empty("grammar"),
     "negative_prompt": _unless_empty("negative"),
     "banned_strings": _unless_empty("ban"),
+    **dict.fromkeys(
+        "reasoning_budget thinking_token_budget thinking_budget thinking_budget_tokens "
+        "reasoning_budget_tokens".split(),
+        _budget,
+    ),
     "seed": _drawn_seed,
     "tool_choice": _tool_choice,
 }

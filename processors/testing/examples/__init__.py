@@ -12,16 +12,33 @@ from processors.testing.examples import (
     adjust,
     constrain,
     endings,
+    feedback,
+    forcing,
     gate,
     ranked,
     repeats,
+    scale,
     thresholds,
     truncate,
+    watermark,
 )
 
 __all__ = ["EXAMPLES", "examples"]
 
-_FAMILIES = (constrain, adjust, endings, repeats, truncate, thresholds, ranked, gate)
+_FAMILIES = (
+    constrain,
+    forcing,
+    adjust,
+    endings,
+    repeats,
+    scale,
+    truncate,
+    thresholds,
+    ranked,
+    gate,
+    feedback,
+    watermark,
+)
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     params: found for family in _FAMILIES for params, found in family.EXAMPLES.items()
 }

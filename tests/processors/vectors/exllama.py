@@ -68,3 +68,13 @@ HISTORY = (
     Case(f"{_FILE} rep_p-3", "repetition=2", (2, 2, -2, 2, 2, 2), logits_after=(2, 1, -4, 1, 2, 2),
          prompt=(1, 2, 3)),
 )  # fmt: skip
+
+TEMPERATURE = (
+    # Their logits after the temperature are 1, 3 and 4.
+    Case(
+        f"{_FILE} ban_tokens_after_temperature",
+        "temperature=2 | suppress=[1]",
+        (2.0, 4.0, 6.0, 8.0),
+        p=(0.03511903, 0, 0.25949646, 0.70538451),
+    ),
+)

@@ -125,3 +125,14 @@ HISTORY = (
         )
     ),
 )  # fmt: skip
+
+
+TEMPERATURE = tuple(
+    Case(f"{_FILE} {test}", chain, _FOUR, p=p)
+    for test, chain, p in (
+        ("test_temp", "temperature=1", (0.1, 0.2, 0.3, 0.4)),
+        ("test_temp", "temperature=0", (0, 0, 0, 1)),
+        ("test_temp_ext", "temperature=1 | dynamic_temperature:range=0,exponent=1", (0.1, 0.2, 0.3, 0.4)),
+        ("test_temp_ext", "temperature=0 | dynamic_temperature:range=0,exponent=1", (0, 0, 0, 1)),
+    )
+)

@@ -43,7 +43,12 @@ def options(**body):
         ({"encoder_no_repeat_ngram_size": 3, "stages": {"lz": 1}, "rep_pen_slope": 0.5},
          {"stages": {"no_repeat_ngram": {"n": 3, "scope": "prompt"}, "lz": 1, "repetition": {"slope": 0.5}}}),
         ({"do_sample": False}, {"sampler": "greedy"}),
-        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "mirostat_tau": 5, "rid": "x"}, {}),
+        ({"thinking_token_budget": -1}, {}),
+        ({"thinking_budget": 5, "reasoning_budget_message": "x"},
+         {"reasoning_budget": 5, "reasoning_message": "x"}),
+        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "xtc_threshold": 0.1, "rid": "x"}, {}),
+        ({"mirostat_mode": 2, "mirostat_tau": 4, "smoothing_factor": 0.1, "temp_exponent": 2},
+         {"mirostat": 2, "mirostat_tau": 4, "smoothing": 0.1, "dynatemp_exponent": 2}),
         ({"response_format": {"type": "text"}}, {}),
         ({"response_format": {"type": "json_object"}}, {"json": True}),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
@@ -51,7 +56,7 @@ def options(**body):
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
         ({"t_max_predict_ms": 1500}, {"max_time": 1.5}),
-        ({"typical_p": 0.9, "mirostat": 0, "skip_special_tokens": True}, {"typical": 0.9}),
+        ({"typical_p": 0.9, "dynatemp_low": 1, "skip_special_tokens": True}, {"typical": 0.9}),
         ({"best_of": 2, "n": 2}, {"n": 2}),
         ({"best_of": 3, "n": 2}, {"n": 2, "best_of": 3}),
         ({"use_beam_search": True, "n": 2, "best_of": 4}, {"n": 2, "beams": 4}),
@@ -69,7 +74,8 @@ def test_fields_are_options_under_their_names_here(body, expected):
     ("body", "param", "code", "message"),
     [
         ({"top_kk": 5}, "top_kk", "unknown_field", "There is no field 'top_kk'. Did you mean 'top_k'?"),
-        ({"mirostat": 2}, "mirostat", "unsupported_value", "mirostat is 2, which this server cannot do."),
+        ({"min_keep": 2}, "min_keep", "unsupported_value", "min_keep is 2, which this server cannot do."),
+        ({"max_temp": 2}, "max_temp", "unsupported_value", "The nearest field is dynatemp_max."),
         ({"frequency": 1}, "frequency", "unknown_field", "It is a stage: write it under stages"),
         ({"dtype": "float16"}, "dtype", "unknown_field", "There is no field 'dtype'."),
         ({"chat_template": "x"}, "chat_template", "unknown_field", "There is no field 'chat_template'."),
@@ -114,6 +120,7 @@ def refused(client, path, body):
 OTHERS = {
     "applied": r"""
         max_tokens=3 max_completion_tokens=3 n_predict=3 min_tokens=1 top_k=5 min_p=0.1 rep_pen=1.1
+        dynatemp_range=0.5 smoothing_factor=1 mirostat=2 mirostat_mode=1 adaptive_target=0.5 skew=1
         top_n_sigma=1 top_a=0.5 typical_p=0.5 tfs=0.5 top_h=0.5 min_k=3
         xtc_probability=0.5 repetition_penalty=1.1 repeat_penalty=1.1
         dry_multiplier=0.8 dry_base=1.5 dry_allowed_length=3 dry_sequence_breakers=["x"] dry_penalty_last_n=64
@@ -127,19 +134,20 @@ OTHERS = {
         guided_regex="a" guided_json={} guided_grammar="root::=\"a\"" grammar_string="root::=\"a\""
         regex_pattern="a" guidance_scale=2 cfg_scale=2 seed=5 t_max_predict_ms=9000 cache_salt="x"
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
-        add_special_tokens=false n=2""",
+        add_special_tokens=false n=2 thinking_token_budget=5 reasoning_budget=0 thinking_budget_tokens=5""",
     "refused": """
-        dynatemp_range=1 mirostat=2 repetition_decay=5
-        epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
+        dynamic_temperature=true dynatemp_high=2 repetition_decay=5
+        epsilon_cutoff=3 eta_cutoff=3
         sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
         logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
         return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
         post_sampling_probs=true truncate_prompt_tokens=5 skip_special_tokens=false response_prefix="x"
-        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3 thinking_token_budget=5
-        reasoning_budget=0 chat_template="x" echo=5 top_kk=1""",
+        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3
+        chat_template="x" echo=5 top_kk=1""",
     "idle": """
         typical_p=1 top_n_sigma=-1 top_a=0 xtc_probability=0 xtc_threshold=0.1 dynatemp_range=0 mirostat=0
-        mirostat_tau=5 mirostat_eta=0.1 dry_multiplier=0 dry_penalty_last_n=0 dry_base=1.75
+        mirostat_tau=5 mirostat_eta=0.1 smoothing_curve=1 adaptive_target=-1 skew=0 min_temp=1
+        dry_multiplier=0 dry_penalty_last_n=0 dry_base=1.75
         dry_sequence_breakers=["x"] dry_range=0 tfs=1
         epsilon_cutoff=0 no_repeat_ngram_size=0 encoder_repetition_penalty=1 rep_pen_slope=1
         encoder_no_repeat_ngram_size=0 repeat_last_n=64
@@ -192,7 +200,7 @@ def test_fields_of_other_servers_are_applied_or_refused_by_name(fake, kind):
         ("chat/completions", {"documents": [{"text": "x"}]}, "documents"),
         ("chat/completions", {"documents": "x"}, "documents"),
         ("chat/completions", {"thinking": "maybe"}, "thinking"),
-        ("chat/completions", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
+        ("chat/completions", {"thinking": {"type": "enabled", "tokens": 5}}, "thinking"),
         ("chat/completions", {"chat_template_kwargs": {"x": "a" * (1 << 20)}}, "chat_template_kwargs"),
         ("chat/completions", {"response_prefix": "x"}, "response_prefix"),
         ("responses", {"n_cmpl": 2}, "n_cmpl"),
