@@ -29,7 +29,12 @@ def enough_best(logits: Tensor) -> Tensor:
 
 
 def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns: Tensor) -> Tensor:
-    """Return `sums(logits, *columns [A, 1])` [A, N]; from the best values for rows that have no others."""
+    """Return `sums(logits, *columns [A, 1])` [A, N]; from the best values for rows that have no others.
+
+    A GPU looks at all logits: to find such rows it would have to synchronise.
+    """
+    if logits.device.type != "cpu":
+        return sums(logits, *columns)
     found = sums(ranked, *columns)
     if ranked.shape[1] < logits.shape[1]:
         at = (ranked[:, -1] > -math.inf).nonzero().squeeze(1)

@@ -13,7 +13,6 @@ from gencli.config.presets.write import preset_text
 from gencli.errors import UsageError
 from tests.cli.conftest import FAKE, ROOT
 from tests.config.presets.test_presets import SHIPPED
-from tests.helpers.profiles import skip_without
 
 HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "jinja2", "huggingface_hub")
 
@@ -62,7 +61,6 @@ def test_an_exported_run_is_the_same_run(here, gencli, flags):
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_an_exported_preset_resolves_to_the_same_settings(here, gencli, name):
-    skip_without(name, name.removesuffix("-default"))
     here("exported.yaml", gencli("config", "export", "--preset", name).out)
     one, other = gather({"preset": [name]}, {}), gather_presets("exported.yaml")
     assert run_of(one) == run_of(other)
@@ -98,7 +96,6 @@ FLAGS = {
 @pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 @pytest.mark.parametrize("first", SHIPPED)
 def test_presets_that_stack_are_exported_as_one_that_is_the_same(here, first, flags):
-    skip_without(first, first.removesuffix("-default"))
     settings = gather({"preset": [first, "story"], **flags}, {})
     try:
         text = preset_text(settings, make_job(settings))
@@ -152,7 +149,6 @@ def test_lint_says_all_faults_of_all_files(here, gencli):
 
 
 def test_shipped_presets_have_no_fault(here, gencli):
-    skip_without(*SHIPPED)
     assert gencli("config", "lint", *SHIPPED).code == 0
 
 

@@ -9,7 +9,7 @@ from gencli.config.layers import gather
 from gencli.config.options.compat import READS_MODEL
 from gencli.config.presets.find import profile_file
 from tests.cli.conftest import FAKE
-from tests.helpers.profiles import PROFILES, skip_without
+from tests.helpers.profiles import PROFILES
 
 
 def settings_of(name, **given):
@@ -43,14 +43,12 @@ ON = {
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profile_has_its_systems_values_in_its_order(name):
-    skip_without(name)
     found = values_of(settings_of(name))
     assert (list(found), found) == (list(ON[name]), ON[name])
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profile_says_what_it_is_what_it_was_checked_against_and_what_differs(name, gencli):
-    skip_without(name)
     text = profile_file(name).read_text(encoding="utf-8")
     assert text.startswith("# ")
     assert re.search(r"^# Checked against .*\d", text, re.MULTILINE)
@@ -62,7 +60,6 @@ def test_a_profile_says_what_it_is_what_it_was_checked_against_and_what_differs(
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profile_runs_and_its_values_can_be_changed(name, gencli):
-    skip_without(name)
     flags = ("-t", "0.9", "--max-tokens", "8", "--seed", "3", "-q", "x")
     result = gencli("run", *FAKE, "--compat", name, *flags)
     assert (result.code, result.err) == (0, "")
@@ -71,7 +68,6 @@ def test_a_profile_runs_and_its_values_can_be_changed(name, gencli):
 
 @pytest.mark.parametrize("name", [name for name in PROFILES if not name.endswith("mirostat")])
 def test_stages_that_a_system_lacks_run_with_its_profile_too(name):
-    skip_without(name)
     chain = make_job(settings_of(name, p_less=2, frequency_penalty=0.5)).assembly.chain.active()
     order = [stage for stage, _ in chain]
     assert {"p_less", "frequency"} <= set(order)
@@ -105,7 +101,6 @@ def test_a_preset_can_name_a_profile_and_an_export_keeps_the_name(here, gencli):
 
 @pytest.mark.parametrize("name", ["hf", "vllm", "llama-cpp"])
 def test_the_older_presets_are_the_profiles(name):
-    skip_without(name)
     assert values_of(gather({"preset": [f"{name}-default"]}, {})) == ON[name]
 
 
@@ -115,7 +110,6 @@ def test_a_models_own_values_are_above_the_profile_of_a_system_that_reads_them(t
     settings = settings_of("vllm", model=str(tmp_path))
     assert make_job(settings).assembly.chain.get("top_k").k == 20
     assert make_job(settings).assembly.chain.get("top_k").ties == "keep"
-    skip_without("mlx")
     below = settings_of("mlx", model=str(tmp_path))
     assert make_job(below).assembly.chain.get("temperature").temperature == 0
     assert "mlx" not in READS_MODEL

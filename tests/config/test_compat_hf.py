@@ -13,7 +13,6 @@ from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import builtin_registry
 from processors.rows import Rows
-from tests.helpers.profiles import skip_without
 from tests.models.tiny_models import VOCAB, build
 
 DEFAULTS = GenerationConfig._get_default_generation_params()
@@ -56,7 +55,6 @@ def model():
 
 @pytest.fixture(scope="module")
 def profile():
-    skip_without("hf")
     return gather({"compat": "hf"}, {})
 
 

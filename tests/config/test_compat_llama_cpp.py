@@ -5,7 +5,7 @@ import ctypes
 import pytest
 import torch
 
-from tests.helpers.profiles import far_rows, own_rows, random_rows, skip_without
+from tests.helpers.profiles import far_rows, own_rows, random_rows
 
 llama = pytest.importorskip("llama_cpp")
 VOCAB, ROWS = 300, 500
@@ -63,7 +63,6 @@ def llama_rows(logits, prompts, given):
 @pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
 @pytest.mark.parametrize("name", CHAINS)
 def test_its_chain_makes_the_distributions_of_llama_cpp(name, ties):
-    skip_without("llama-cpp")
     given = CHAINS[name]
     prompts, logits = random_rows(ROWS, VOCAB, ties=ties)
     theirs = llama_rows(logits, prompts, given)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.helpers.profiles import far_rows, own_rows, random_rows, skip_without
+from tests.helpers.profiles import far_rows, own_rows, random_rows
 
 STAGES = {
     "vllm": ("repetition", "frequency", "presence", "temperature", "min_p", "top_k", "top_p"),
@@ -78,7 +78,6 @@ def sglang_rows(logits, values):
 @pytest.mark.parametrize("given", CHAINS, ids=str)
 @pytest.mark.parametrize(("profile", "rows"), [("vllm", vllm_rows), ("sglang", sglang_rows)])
 def test_the_chain_makes_the_distributions_of_the_system(profile, rows, given, ties):
-    skip_without(profile)
     prompts, logits = random_rows(ROWS, VOCAB, ties=ties)
     theirs = rows(logits.clone(), {**EVEN, **given})
     assert far_rows(own_rows(profile, logits, prompts, **given), theirs, ties=ties) <= ROWS // 250

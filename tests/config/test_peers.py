@@ -14,7 +14,6 @@ from gencli.config.options.run import OPTIONS
 from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES, meant_option
 from gencli.config.presets.keys import unknown_key
 from gencli.errors import UsageError
-from tests.helpers.profiles import skip_without
 
 KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
 
@@ -149,5 +148,4 @@ SAMPLING = """
 
 @pytest.mark.parametrize("name", SAMPLING)
 def test_every_parameter_of_another_sampler_is_known_or_answered(name):
-    skip_without("tgw", "hf")
     assert name in KEYS or meant_option(name, {key: key for key in KEYS})

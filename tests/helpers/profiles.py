@@ -1,32 +1,18 @@
-"""The compat profiles for tests: what they need that a registry may lack, and rows through their chains."""
+"""The compat profiles for tests: rows through their chains."""
 
-import pytest
 import torch
 
 from gencli.config.job import make_job
 from gencli.config.layers import gather
 from gencli.config.options.compat import profiles
-from gencli.config.presets.find import profile_file
-from gencli.config.presets.read import read_preset
 from processors.base import Admission, Env
 from processors.history import History
 from processors.pipeline import Pipeline
-from processors.registry import builtin_registry
 from processors.rows import Rows
 
-__all__ = ["PROFILES", "far_rows", "own_rows", "random_rows", "skip_without"]
+__all__ = ["PROFILES", "far_rows", "own_rows", "random_rows"]
 
 PROFILES = profiles()
-
-
-def skip_without(*names):
-    """Skip the test if a profile or preset sets a stage or field that is not registered yet."""
-    for name in names:
-        path = profile_file(name) if name in PROFILES else profile_file("").parents[1] / f"{name}.yaml"
-        if path.is_file():
-            faults = read_preset(path, builtin_registry()).messages()
-            if missing := [text for text in faults if "no stage" in text or "no parameter" in text]:
-                pytest.skip(missing[0])
 
 
 def own_rows(profile, logits, prompts, outputs=None, **given):

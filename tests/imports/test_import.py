@@ -6,20 +6,17 @@ import pytest
 
 from gencli.config.layers import gather_presets
 from gencli.errors import GencliError
-from gencli.imports.peers import PEERS
 from gencli.imports.preset import import_settings
 from gencli.imports.source import read_arguments, read_text
 from processors.errors import ProcessorsError
 from processors.registry import builtin_registry
 from tests.config.conftest import gencli, here  # noqa: F401 - fixtures
-from tests.helpers.profiles import skip_without
 
 
 def imported(given, peer=""):
     """The lines of the preset behind its head, and the names that are not taken over."""
     text = json.dumps(given) if isinstance(given, dict) else given
     source = read_arguments(given, peer) if isinstance(given, list) else read_text(text, peer)
-    skip_without(PEERS[source.peer].profile)
     found = import_settings(source, builtin_registry())
     return found.text.splitlines()[1:], [note.split()[0] for note in found.notes]
 
