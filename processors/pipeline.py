@@ -69,7 +69,7 @@ class Pipeline:
         self._conditions = Conditions(env.vocabulary)
         self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
-        self._withholding: dict[int, Processor[Any]] = {}
+        self.withholding: dict[int, Processor[Any]] = {}  # stages that hold tokens back, by slot
         self._programs: dict[tuple[Any, ...], _Program] = {}
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
@@ -108,10 +108,10 @@ class Pipeline:
             hooks.pop(slot, None)
             if found := tuple([s for s in stages if getattr(type(s), name) is not getattr(Processor, name)]):
                 hooks[slot] = found
-        self._withholding.pop(slot, None)
+        self.withholding.pop(slot, None)
         for stage in stages:
             if stage.withholds(slot):
-                self._withholding[slot] = stage
+                self.withholding[slot] = stage
         self._programs.clear()
 
     def release(self, slot: int) -> None:
@@ -120,7 +120,7 @@ class Pipeline:
             for key in self._picks.pop(slot).keys:
                 self.stage(*key).release(slot)
         self._conditions.release(slot)
-        for hooks in (self._committing, self._previewing, self._withholding):
+        for hooks in (self._committing, self._previewing, self.withholding):
             hooks.pop(slot, None)
         self._programs.clear()
 
@@ -128,23 +128,18 @@ class Pipeline:
         """Advance the slot by tokens that are now part of the output."""
         for stage in self._committing.get(slot, ()):
             stage.commit(slot, tokens)
-        if slot in self._conditions:
+        if slot in self._conditions.slots:
             self._conditions.commit(slot, tokens)
 
     @property
     def commits(self) -> bool:
         """Whether any stage, or a condition of one, follows the tokens of its slots."""
-        return bool(self._committing) or bool(self._conditions)
+        return bool(self._committing) or bool(self._conditions.slots)
 
     @property
     def previews(self) -> bool:
         """Whether any slot has a grammar status to preview."""
         return bool(self._previewing)
-
-    @property
-    def withholding(self) -> dict[int, Processor[Any]]:
-        """The stage of each slot that decides which of its tokens are committed; see Processor.settle."""
-        return self._withholding
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
@@ -239,7 +234,7 @@ class Pipeline:
         return self._planned(rows).calls
 
     def _planned(self, rows: Rows) -> _Program:
-        key = self._state_of(rows) if self._conditions else rows.host_slots
+        key = self._state_of(rows) if self._conditions.slots else rows.host_slots
         found = self._programs.get(key)
         if found is None:
             if len(self._programs) > 64:
@@ -253,7 +248,7 @@ class Pipeline:
         """Return the slots of the rows, and which conditions hold in each of those that have any."""
         return rows.host_slots, tuple(
             [
-                self._conditions.hold(slot, drafts) if slot in self._conditions else ()
+                self._conditions.hold(slot, drafts) if slot in self._conditions.slots else ()
                 for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
             ]
         )

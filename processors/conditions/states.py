@@ -131,31 +131,25 @@ class Conditions:
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:
         self._vocabulary = vocabulary
-        self._slots: dict[int, _Slot] = {}
-
-    def __contains__(self, slot: int) -> bool:
-        return slot in self._slots
-
-    def __len__(self) -> int:
-        return len(self._slots)
+        self.slots: dict[int, _Slot] = {}  # a plain attribute: every step asks whether there are any
 
     def admit(self, slot: int, whens: Sequence[When], prompt: Sequence[int]) -> None:
         """Follow these conditions in a slot. ChainError for one about text if there is no tokenizer."""
         rules = _Rules(whens, self._vocabulary)
-        self._slots[slot] = _Slot(rules, rules.first(prompt))
+        self.slots[slot] = _Slot(rules, rules.first(prompt))
 
     def hold(self, slot: int, drafts: tuple[int, ...] = ()) -> tuple[bool, ...]:
         """Return for each condition of the slot whether it holds for the token after these drafts."""
-        return self._slots[slot].hold(drafts)
+        return self.slots[slot].hold(drafts)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the slot by tokens that are now part of the output."""
-        self._slots[slot].commit(tokens)
+        self.slots[slot].commit(tokens)
 
     def fork(self, source: int, target: int) -> None:
         """Make the target slot an independent copy of the source."""
-        self._slots[target] = _Slot(self._slots[source].rules, self._slots[source].state)
+        self.slots[target] = _Slot(self.slots[source].rules, self.slots[source].state)
 
     def release(self, slot: int) -> None:
         """Forget the slot; no error if it has no conditions."""
-        self._slots.pop(slot, None)
+        self.slots.pop(slot, None)
