@@ -35,6 +35,8 @@ IN_TURN = {
     },
     ("min_tokens", "eos_above"): "An id that min_tokens masks is not likely.",
     ("ignore_eos", "eos_above"): "An id that ignore_eos masks is not likely.",
+    ("eos_above", "no_repeat_ngram"): "What eos_above leaves are ids that end a text, which none has before.",
+    ("begin_suppress", "length_decay"): "The one acts on the first token, the other from the second on.",
     **{
         (first, spec.name): "One id is left, which needs no further choice."
         for first, spec in product(_ONE_LEFT, BUILTIN)
