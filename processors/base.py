@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import torch
 from torch import Tensor
@@ -26,6 +36,7 @@ __all__ = [
     "GrammarStatus",
     "Noise",
     "Processor",
+    "Settled",
     "Vocabulary",
     "in_slot",
 ]
@@ -98,12 +109,25 @@ class Env:
 class Admission:
     """Facts of a request that a stage receives beside its Params.
 
-    `max_tokens` is the limit of output tokens; None if it is not known.
+    `max_tokens` is the limit of output tokens; None if it is not known. `can_rewind`: chosen tokens are
+    committed only as `Processor.settle` says.
     """
 
     prompt: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
     max_tokens: int | None = None
+    can_rewind: bool = False
+
+
+class Settled(NamedTuple):
+    """Of the tokens chosen behind a slot's output: how many are certain, and how many behind them stay.
+
+    Those that stay are given to the next step as drafts. `is_whole`: none of the tokens was taken back.
+    """
+
+    certain: int
+    held: int = 0
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +145,8 @@ class GrammarStatus:
 class Processor(ABC, Generic[P]):
     """A logits processor shared by all requests; the state of a request is indexed by its slot.
 
-    `apply` is pure: state changes only in admit, commit, release and fork. A `sequential` stage needs the
-    chosen token of the position before, so its requests run without draft tokens. A stage that
+    `apply` is pure: state changes only in admit, settle, commit, release and fork. A `sequential` stage
+    needs the chosen token of the position before, so its requests run without draft tokens. A stage that
     `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs.
     """
 
@@ -175,6 +199,21 @@ class Processor(ABC, Generic[P]):
         """
         return ()
 
+    def withholds(self, slot: int) -> bool:
+        """Whether `settle` decides which tokens of the slot are committed."""
+        return False
+
+    def settle(self, slot: int, tokens: Sequence[int], *, is_final: bool) -> Settled:
+        """Decide about tokens chosen behind the slot's output, those held back included.
+
+        `is_final`: the text ends with them unless they are taken back. The certain ones are committed next.
+        """
+        return Settled(len(tokens))
+
+    def may_hold(self, slot: int, tokens: Sequence[int]) -> bool:
+        """Whether `settle` may hold or take back any of these tokens. Changes nothing."""
+        return False
+
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return tokens that complete the document left open by `tokens`; () if none are needed or found."""
         return ()
@@ -192,7 +231,7 @@ class Columns:
     """The numeric fields of a Params class as tensors [S] indexed by slot.
 
     float is stored as float64, int as int64, bool as bool, and a Literal as its index in the declaration.
-    None is stored as `NONE`, a very large int64, so that a window of None covers everything.
+    None is stored as `NONE`, a very large number, so that a window of None covers everything.
     """
 
     NONE: ClassVar[int] = torch.iinfo(torch.int64).max // 2
@@ -205,7 +244,7 @@ class Columns:
         self._params: dict[int, Params] = {}
         self._known: dict[str, tuple[tuple[int, ...], frozenset[Any]]] = {}  # slots, and their values
         hints = get_type_hints(params)
-        for field in dataclasses.fields(params):
+        for field in params.own_fields():
             hint = hints[field.name]
             if get_origin(hint) is Literal:
                 self._choices[field.name] = get_args(hint)
@@ -243,6 +282,10 @@ class Columns:
         """Return the field's value for each row [R]; float fields as float64. Not to be changed in place."""
         return self._of(name, rows)[1]
 
+    def at(self, name: str, slots: Tensor) -> Tensor:
+        """Return the field's value for each of the slots [N], as `exact` does for rows."""
+        return self._tensors[name][slots]
+
     def _of(self, name: str, rows: Rows) -> tuple[tuple[int, ...], Tensor, Tensor]:
         """Return the entry of the rows' slots, gathered when they were not those of the last call."""
         found = self._gathered.get(name)
@@ -251,6 +294,10 @@ class Columns:
             found = rows.host_slots, values, values.float() if values.is_floating_point() else values
             self._gathered[name] = found
         return found
+
+    def params(self, slot: int) -> Params:
+        """Return the parameters of a slot."""
+        return self._params[slot]
 
     def known(self, name: str, rows: Rows) -> frozenset[Any]:
         """Return the distinct values of the field among the rows, without device synchronisation."""
@@ -279,4 +326,4 @@ def _column_dtype(hint: Any) -> torch.dtype | None:
         return torch.int64
     if hint in simple:
         return simple[hint]
-    return torch.int64 if hint == int | None else None
+    return {int | None: torch.int64, float | None: torch.float64}.get(hint)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from processors.catalog import Draw, Phase
+from processors.catalog import Draw, Phase, TemperatureParams
+from processors.catalog.scale import VaryingParams
 from processors.errors import ChainError
 from processors.params import Params
 from processors.registry import Registry, builtin_registry
@@ -24,7 +25,11 @@ Stage = tuple[str, Params]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Stages with their parameters, in the order in which they run."""
+    """Stages with their parameters, in the order in which they run.
+
+    A stage may stand several times, each with another condition (`when`), and once without one: where several
+    hold, the last acts; where none holds, the one without a condition.
+    """
 
     stages: tuple[Stage, ...] = ()
 
@@ -32,8 +37,16 @@ class Chain:
     def of(cls, values: Mapping[str, Any], registry: Registry | None = None) -> Chain:
         """Build from {stage: value} in default order; a value is the main parameter or a mapping."""
         registry = registry or builtin_registry()
-        stages = dict(_stage(name, value, registry) for name, value in values.items())
-        return cls(tuple((name, stages[name]) for name in registry.names() if name in stages))
+        return cls.ordered([_stage(name, value, registry) for name, value in values.items()], registry)
+
+    @classmethod
+    def ordered(cls, stages: Iterable[Stage], registry: Registry | None = None) -> Chain:
+        """Build from stages in any order, put into default order.
+
+        Of the entries of one stage that without a condition comes first; the others keep their order.
+        """
+        names = (registry or builtin_registry()).names()
+        return cls(tuple(sorted(stages, key=lambda one: (names.index(one[0]), one[1].when is not None))))
 
     @classmethod
     def from_list(cls, items: Iterable[Mapping[str, Any]], registry: Registry | None = None) -> Chain:
@@ -53,10 +66,15 @@ class Chain:
         return [{name: params.to_mapping()} for name, params in self.stages]
 
     def with_stage(self, name: str, registry: Registry | None = None, **values: Any) -> Chain:
-        """Return a copy with these parameters set; a new stage is inserted at its default position."""
+        """Return a copy with these parameters set; a new stage is inserted at its default position.
+
+        Entries of the stage with a condition stay as they are.
+        """
         registry = registry or builtin_registry()
         if self.get(name) is not None:
-            changed = [(n, p.replace(**values) if n == name else p) for n, p in self.stages]
+            changed = [
+                (n, p.replace(**values) if n == name and p.when is None else p) for n, p in self.stages
+            ]
             return Chain(tuple(changed))
         order = registry.names()
         before = [stage for stage in self.stages if order.index(stage[0]) < order.index(name)]
@@ -64,17 +82,39 @@ class Chain:
         return Chain((*self.stages[:index], _stage(name, values, registry), *self.stages[index:]))
 
     def get(self, name: str) -> Params | None:
-        """Return the parameters of a stage, or None if the chain does not have it."""
-        return next((params for stage, params in self.stages if stage == name), None)
+        """Return the parameters of a stage without a condition, or None if the chain does not have it."""
+        return next((p for stage, p in self.stages if stage == name and p.when is None), None)
 
     def active(self) -> Chain:
-        """Return the chain without stages that are off."""
-        return Chain(tuple((name, params) for name, params in self.stages if not params.is_off()))
+        """Return the chain without stages that are off, but where they switch another entry off.
+
+        A temperature beside a stage that varies the temperature becomes a value of that stage, whose bounds
+        lie around it.
+        """
+        names = {name for name, params in self.stages if not params.is_off()}
+        on = tuple((n, p) for n, p in self.stages if not p.is_off() or (p.when and n in names))
+        heat = next(
+            (p.temperature for _, p in on if isinstance(p, TemperatureParams) and p.when is None), None
+        )
+        if not heat or not any(_is_relative(params) for _, params in on):
+            return Chain(on)
+        merged = (
+            (n, p.around(heat) if _is_relative(p) else p)
+            for n, p in on
+            if n != "temperature" or p.when is not None
+        )
+        return Chain(tuple(merged))
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether any stage has a condition."""
+        return any(params.when is not None for _, params in self.stages)
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the chain asks for the most likely token (temperature 0)."""
-        return any(name == "temperature" and getattr(p, "temperature", 1.0) == 0 for name, p in self.stages)
+        """Whether the chain always asks for the most likely token (temperature 0)."""
+        values = {p.when: getattr(p, "temperature", 1.0) for n, p in self.stages if n == "temperature"}
+        return values.get(None) == 0 and not any(values.values())
 
     def resolved(self, draw: Draw = "gumbel", registry: Registry | None = None) -> tuple[Chain, Draw]:
         """Return the stages that run and the draw that they run with.
@@ -93,6 +133,10 @@ class Chain:
 
     def __str__(self) -> str:
         return " | ".join(_shown(name, params) for name, params in self.stages)
+
+
+def _is_relative(params: Params) -> TypeGuard[VaryingParams]:
+    return isinstance(params, VaryingParams) and params.is_relative
 
 
 def parse_stage(text: str, registry: Registry | None = None) -> Stage:
@@ -127,7 +171,7 @@ def _is_fields(value: Mapping[Any, Any], params: type[Params]) -> bool:
     # A mapping may also be a main value (bias: {42: 1.5}). It sets fields if all keys are field names, or if
     # the main value cannot be a mapping: then an unknown key gets a "did you mean".
     takes_mapping = params.default(params.main()) == () and params.main() not in value
-    return not takes_mapping or not value or set(value) <= set(params.__dataclass_fields__)
+    return not takes_mapping or not value or set(value) <= {field.name for field in params.own_fields()}
 
 
 def _pair(item: str, text: str) -> tuple[str, Any]:

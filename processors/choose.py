@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from processors.conditions.picks import Key
 from processors.pipeline import Pipeline, StageCall
 from processors.registry import Registry
 from processors.rows import Rows
@@ -23,15 +24,19 @@ __all__ = ["FUSED", "Chooser"]
 
 FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
 _Program = tuple[StageCall, ...]
+_MOST_PLANS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Rows whose chains end with the same fused stages; places None: all rows of the step."""
+    """Rows whose chains end with the same fused stages; places None: all rows of the step.
+
+    Without a tail the stages run one after the other, as where a condition gives a temperature of 0.
+    """
 
     places: tuple[int, ...] | None
-    stages: tuple[str, ...]
-    tail: Tail
+    stages: tuple[Key, ...]
+    tail: Tail | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +63,7 @@ class Chooser:
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._plan = _Plan((), None, (), ())
+        self._plans: dict[int, _Plan] = {}  # by the id of their program, for conditions that come and go
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
@@ -77,6 +83,8 @@ class Chooser:
 
     def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [A] for the logits [A, V] before the group's stages."""
+        if group.tail is None:
+            return self._stepwise(group, logits, rows)
         from processors.fused import choose_fused
 
         choice = choose_fused(logits, group.tail, rows)
@@ -87,16 +95,21 @@ class Chooser:
 
     def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """As `_chosen`, stage after stage, which may change the logits."""
-        for name in group.stages:
-            logits = self._pipeline.stage(name).apply(logits, rows)
+        for key in group.stages:
+            logits = self._pipeline.stage(*key).apply(logits, rows)
         return self._sampler(logits, rows)
 
     def _planned(self, rows: Rows) -> _Plan:
         """Return the plan of the rows' slots, made anew if one has changed."""
         program = self._pipeline.program(rows)
         if program is not self._plan.program or rows.host_slots != self._plan.slots:
-            found = self._split(program, rows) if _has_numpy() else (program, ())
-            self._plan = _Plan(rows.host_slots, program, *found)
+            known = self._plans.get(id(program))
+            if known is None or known.program is not program or known.slots != rows.host_slots:
+                if len(self._plans) >= _MOST_PLANS:
+                    self._plans.clear()
+                found = self._split(program, rows) if _has_numpy() else (program, ())
+                known = self._plans[id(program)] = _Plan(rows.host_slots, program, *found)
+            self._plan = known
         return self._plan
 
     def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
@@ -106,20 +119,21 @@ class Chooser:
         pipeline, first = self._pipeline, len(program)
         while first and _may_be_fused(program[first - 1].stage, pipeline.registry):
             first -= 1
-        stages: dict[int, tuple[str, ...]] = dict.fromkeys(range(len(rows)), ())
+        stages: dict[int, tuple[Key, ...]] = dict.fromkeys(range(len(rows)), ())
         for call in program[first:]:
             for place in stages if call.places is None else call.places:
-                stages[place] += (call.stage,)
-        kinds: dict[tuple[str, ...], list[int]] = {}
-        for place, names in stages.items():
-            kinds.setdefault(names, []).append(place)
+                stages[place] += (call.key,)
+        kinds: dict[tuple[Key, ...], list[int]] = {}
+        for place, keys in stages.items():
+            kinds.setdefault(keys, []).append(place)
         groups = []
-        for names, places in kinds.items():
-            some = rows if len(kinds) == 1 else rows.select(places)
-            tail = Tail.of({name: pipeline.stage(name) for name in names}, some)
-            if tail is None or list(names) != [name for name in FUSED if name in names]:
+        for keys, places in kinds.items():
+            some, names = rows if len(kinds) == 1 else rows.select(places), [name for name, _ in keys]
+            tail = Tail.of({key[0]: pipeline.stage(*key) for key in keys}, some)
+            is_left = tail is None and len(kinds) > 1 and names == ["temperature"]
+            if (tail is None and not is_left) or names != [name for name in FUSED if name in names]:
                 return program, ()
-            groups.append(_Group(None if len(kinds) == 1 else tuple(places), names, tail))
+            groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
         return program[:first], tuple(groups)
 
 

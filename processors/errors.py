@@ -4,6 +4,7 @@ ProcessorsError
     ParamError          a value that a stage does not take
     UnknownStage        a name that no stage has
     ChainError          stages that cannot be combined, or text that is no chain
+        Contradiction       two stages of which only one can run
     TokenError          a text that is not one token, or an id outside the vocabulary
     GrammarError        a grammar that no back end can compile
         GrammarTimeout      a grammar that takes too long to compile
@@ -15,12 +16,15 @@ ProcessorsError
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from processors.names import close_names, did_you_mean
 
 __all__ = [
     "ChainError",
+    "Contradiction",
     "EmptySupport",
     "GrammarError",
     "GrammarTimeout",
@@ -32,6 +36,7 @@ __all__ = [
     "TokenError",
     "UnknownStage",
     "nearest",
+    "shown_value",
 ]
 
 
@@ -40,6 +45,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     close = [repr(found) for found in close_names(name, names)]
     return did_you_mean(close) or f"Known are: {', '.join(names)}."
+
+
+def shown_value(value: Any) -> str:
+    """Return a value as messages show it: as JSON if it can be."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 class ProcessorsError(Exception):
@@ -73,6 +86,16 @@ class ChainError(ProcessorsError, ValueError):
     def __init__(self, message: str, *, stages: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.stages = stages
+
+
+class Contradiction(ChainError):
+    """Only one of two stages can run: `stages` names them, `why` says the reason."""
+
+    def __init__(self, one: str, other: str, why: str) -> None:
+        super().__init__(
+            f"{one} and {other} contradict each other: {why}. Leave out one.", stages=(one, other)
+        )
+        self.why = why
 
 
 class TokenError(ProcessorsError, ValueError):

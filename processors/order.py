@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from processors.catalog import Phase
+from processors.catalog.scale import DynamicTemperatureParams
 from processors.chain import Chain
-from processors.errors import ChainError, nearest
+from processors.errors import ChainError, Contradiction, nearest
 from processors.registry import Registry, builtin_registry, twice
 
-__all__ = ["GROUPS", "check_order", "doubts", "expand", "reorder", "temperature_last"]
+__all__ = ["GROUPS", "check_order", "check_together", "doubts", "expand", "reorder", "temperature_last"]
 
+_FOLLOWING = ("mirostat", "adaptive_p")
 GROUPS = {"penalties": ("repetition", "frequency", "presence")}
 
 
@@ -37,21 +39,36 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
     return tuple(found)
 
 
-def reorder(chain: Chain, names: Sequence[str], registry: Registry | None = None) -> Chain:
+def reorder(
+    chain: Chain, names: Sequence[str], registry: Registry | None = None, *, is_open: bool = False
+) -> Chain:
     """Return the chain in the order of `names`; names of stages that it lacks are ignored.
 
-    CONSTRAIN stages that are not named run first. Any other stage of the chain that is not named is a
-    ChainError.
+    CONSTRAIN stages that are not named run first. Any other stage that is on and not named is a ChainError,
+    or with `is_open` runs as soon as all have run that come before it by default.
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
-    stages = dict(chain.stages)
-    masks = [n for n in stages if n not in order and registry.phase(n) == Phase.CONSTRAIN]
-    left_out = [n for n in stages if n not in order and n not in masks]
-    if left_out:
-        text = f"The order leaves out {', '.join(left_out)}, which would run. Name it too."
-        raise ChainError(text, stages=tuple(left_out))
-    return Chain(tuple((name, stages[name]) for name in (*masks, *order) if name in stages))
+    names_of = dict.fromkeys(name for name, _ in chain)
+    on = {name for name, params in chain if not params.is_off()}
+    masks = [n for n in names_of if n not in order and registry.phase(n) == Phase.CONSTRAIN]
+    left_out = [n for n in names_of if n not in order and n not in masks]
+    would_run = [name for name in left_out if name in on]
+    if would_run and not is_open:
+        text = f"The order leaves out {', '.join(would_run)}, which would run. Name it too."
+        raise ChainError(text, stages=tuple(would_run))
+    order = _completed(order, left_out, registry)
+    places = {name: place for place, name in enumerate((*masks, *order))}
+    return Chain(tuple(sorted(chain.stages, key=lambda stage: places[stage[0]])))
+
+
+def _completed(order: Sequence[str], left_out: Sequence[str], registry: Registry) -> tuple[str, ...]:
+    """Return the order with the stages that it leaves out, each behind those before it by default."""
+    default, found = registry.names(), list(order)
+    for stage in sorted(left_out, key=default.index):
+        before = [place for place, name in enumerate(found) if default.index(name) < default.index(stage)]
+        found.insert(max(before, default=-1) + 1, stage)
+    return tuple(found)
 
 
 def temperature_last(chain: Chain, registry: Registry | None = None) -> Chain:
@@ -73,14 +90,74 @@ def check_order(chain: Chain, registry: Registry | None = None) -> None:
             )
 
 
+def check_together(chain: Chain, registry: Registry | None = None) -> None:
+    """Raise ChainError for stages that do not fit each other, Contradiction where one of them may stay.
+
+    `chain` is that of a run, resolved.
+
+    Mirostat truncates alone. It and adaptive_p look at the probability of the drawn token, which no stage
+    behind them may change by scaling or truncating. A row has one temperature.
+    """
+    phase = (registry or builtin_registry()).phase
+    active = chain.active()
+    names = [name for name, _ in active]
+    _check_temperatures(active)
+    if "mirostat" in names:
+        for name in names:
+            if phase(name) == Phase.TRUNCATE:
+                raise Contradiction("mirostat", name, "mirostat alone decides how many tokens are left")
+        if "adaptive_p" in names:
+            raise Contradiction("mirostat", "adaptive_p", "both steer the probability of what is drawn")
+    for before, after in _pairs(active):
+        if before in _FOLLOWING and phase(after) in (Phase.SCALE, Phase.TRUNCATE):
+            raise ChainError(
+                f"{before} runs before {after}, which would change the probabilities that {before} looks at. "
+                f"Put {after} first.",
+                stages=(before, after),
+            )
+
+
+def _check_temperatures(chain: Chain) -> None:
+    """Raise ChainError for a temperature that is given twice, or by half."""
+    dynamic, edt = chain.get("dynamic_temperature"), chain.get("edt")
+    if isinstance(dynamic, DynamicTemperatureParams):
+        _check_bounds(dynamic)
+    if dynamic is not None and edt is not None:
+        raise Contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
+    if chain.get("temperature") is None:  # relative values have taken it in
+        return
+    if dynamic is not None:
+        why = "min and max of dynamic_temperature are two more"
+        raise Contradiction("temperature", "dynamic_temperature", why)
+    if edt is not None:
+        raise Contradiction("temperature", "edt", "t0 of edt is one too")
+
+
+def _check_bounds(params: DynamicTemperatureParams) -> None:
+    name, low, high = "dynamic_temperature", params.min, params.max
+    if params.range and (low is not None or high is not None):
+        text = f"{name} has a range around the temperature and also min or max. Leave out one of the two."
+    elif not params.is_relative and (low is None or high is None):
+        given, missing = ("max", "min") if low is None else ("min", "max")
+        text = f"{name} has a {given}, but no {missing}. Give both, or a range around the temperature."
+    elif low is not None and high is not None and low > high:
+        text = f"{name} has a min of {low}, which is above its max of {high}. Exchange them."
+    else:
+        return
+    raise ChainError(text, stages=(name,))
+
+
 def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:
-    """Yield warnings of orders that are sound but unusual: ADJUST after TRUNCATE."""
+    """Yield warnings of chains that are sound but unusual: ADJUST after TRUNCATE, adaptive_p alone."""
     phase = (registry or builtin_registry()).phase
     for before, after in _pairs(chain.active()):
         if phase(before) >= Phase.TRUNCATE and phase(after) == Phase.ADJUST:
             yield f"{after} runs after {before}: it changes only tokens that {before} has left."
+    names = [name for name, _ in chain.active()]
+    if "adaptive_p" in names and not any(phase(name) == Phase.TRUNCATE for name in names):
+        yield "adaptive_p lifts unlikely tokens, and nothing truncates before it. Add min_p, for example."
 
 
 def _pairs(chain: Chain) -> Iterator[tuple[str, str]]:
-    names = [name for name, _ in chain]
+    names = list(dict.fromkeys(name for name, _ in chain))
     return ((before, after) for i, before in enumerate(names) for after in names[i + 1 :])

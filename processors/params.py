@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from processors.errors import ParamError, nearest
+from processors.conditions.when import When
+from processors.errors import ParamError, nearest, shown_value
+from processors.secret import Secret
 
-__all__ = ["MOST", "Bounds", "Params", "convert", "describe", "param", "shown_number", "whole"]
+__all__ = [
+    "MOST",
+    "WHEN",
+    "WHEN_DOC",
+    "Bounds",
+    "Params",
+    "convert",
+    "describe",
+    "param",
+    "shown_number",
+    "whole",
+]
 
 MOST = 2**31 - 1  # upper bound of ids, counts and lengths
 _WIDEST = 2**62  # integers are smaller, to fit the int64 columns of a stage
+WHEN = "when"  # the field that every stage has beside its own
+WHEN_DOC = "Where in the output the stage acts; null is everywhere."
 _DIGITS = 40  # digits up to which an integer is read and shown in full
 
 
@@ -82,12 +96,32 @@ def param(
 
 @dataclass(frozen=True, slots=True)
 class Params:
-    """Base class of stage parameters. The defaults mean "off"; the first field is the main parameter."""
+    """Base class of stage parameters. The defaults mean "off"; the first field is the main parameter.
+
+    Every stage has the field `when` beside its own, which is none of `own_fields`.
+    """
+
+    when: When | None = dataclasses.field(
+        default=None,
+        kw_only=True,
+        repr=False,
+        metadata={"doc": WHEN_DOC, "bounds": Bounds(), "hint": "", "finite": True},
+    )
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
+        for field in self.own_fields():
             value = _converted(type(self), field, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
+        if self.when is not None:
+            try:
+                object.__setattr__(self, WHEN, When.of(self.when))
+            except ParamError as error:
+                raise ParamError(f"{WHEN} {error}") from None
+
+    @classmethod
+    def own_fields(cls) -> tuple[dataclasses.Field[Any], ...]:
+        """Return the declared fields of the stage, in order, without `when`."""
+        return tuple(field for field in dataclasses.fields(cls) if field.name != WHEN)
 
     def is_off(self) -> bool:
         """Whether these values switch the stage off."""
@@ -97,13 +131,13 @@ class Params:
     @classmethod
     def main(cls) -> str:
         """Return the name of the field that `stage=value` sets."""
-        return dataclasses.fields(cls)[0].name
+        return cls.own_fields()[0].name
 
     @classmethod
     def is_list(cls) -> bool:
         """Whether the main parameter is a list, so that two values can be merged."""
         hint = _hints(cls)[cls.main()]
-        return any(get_origin(entry) is tuple for entry in (hint, *get_args(hint)))
+        return any(Ellipsis in get_args(entry) for entry in (hint, *get_args(hint)))
 
     @classmethod
     def default(cls, name: str) -> Any:
@@ -123,9 +157,15 @@ class Params:
             raise ParamError(f"{stage}: {error}" if stage else str(error), error.path) from None
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the values that differ from the defaults, as plain lists, numbers and strings."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: _plain(value) for name, value in values.items() if value != self.default(name)}
+        """Return the values that differ from the defaults, as plain lists, numbers and strings.
+
+        Beside a condition the main value is always there, as it may switch the stage off.
+        """
+        values = {field.name: getattr(self, field.name) for field in self.own_fields()}
+        changed = {name: _plain(value) for name, value in values.items() if value != self.default(name)}
+        if self.when is None:
+            return changed
+        return {self.main(): _plain(values[self.main()]), **changed, WHEN: self.when.to_mapping()}
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some values changed."""
@@ -142,7 +182,7 @@ def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
             "default": field.default,
             "bounds": field.metadata["bounds"],
         }
-        for field in dataclasses.fields(params)
+        for field in params.own_fields()
     }
 
 
@@ -150,6 +190,8 @@ _hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Secret):
+        return str(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -178,6 +220,8 @@ def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True
     ParamError: `is "x", but has to be a number.`, or, for an item of a list with its path, `has "x" in it,
     where there has to be a number.`
     """
+    if Secret in get_args(hint):  # before anything could show the value
+        return value if value is None or isinstance(value, Secret) else Secret(value)
     try:
         converted = _convert(value, hint)
         _check_numbers(converted, bounds, finite)
@@ -197,10 +241,7 @@ def _item(value: Any, path: tuple[int, ...]) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return shown_number(value)
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError):
-        return repr(value)
+    return shown_value(value)
 
 
 def _each(values: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,13 @@ from torch import Tensor
 
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.chain import Chain
-from processors.errors import EmptySupport, NonFiniteLogits, ProcessorsError, RowError, StageFailure
+from processors.conditions.picks import Key, Picks, check_conditions
+from processors.conditions.states import Conditions
+from processors.errors import ProcessorsError, RowError
+from processors.failures import explain_failure
 from processors.foreign import ForeignStage
-from processors.registry import Registry, builtin_registry, twice
+from processors.params import Params
+from processors.registry import Registry, builtin_registry
 from processors.rows import Rows
 from processors.upload import upload
 
@@ -22,19 +26,24 @@ __all__ = ["Pipeline", "Seen", "StageCall"]
 
 Seen = Callable[[str, Tensor], None]  # gets the name of a stage and the logits [R, V] after it
 
-_EMPTY = "No token is left to choose from"
-
 
 @dataclass(frozen=True, slots=True)
 class StageCall:
     """One stage and the indices of the rows where it is active; None means all rows.
 
     `looks_first`: search the rows for NaN and +inf before the stage runs, because it might mask them.
+    `turn`: which instance of the stage; a chain that has a stage several times, with conditions, has several.
     """
 
     stage: str
     places: tuple[int, ...] | None
     looks_first: bool = False
+    turn: int = 0
+
+    @property
+    def key(self) -> Key:
+        """The stage and its turn."""
+        return self.stage, self.turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,56 +57,71 @@ class _Program:
 class Pipeline:
     """The stages of all requests. Each stage is built once and runs only on the rows where it is on.
 
-    A plug-in stage runs behind a guard (see processors.foreign). `notices` collects messages to users.
+    A stage that a chain has several times, with conditions, is built as often: one set of values in a slot
+    for each. Which of them act in a row is known on the host before the model runs. A plug-in stage runs
+    behind a guard (see processors.foreign). `notices` collects messages to users.
     """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
         self.env = env
         self.registry = registry or builtin_registry()
-        self._stages: dict[str, Processor[Any]] = {}
-        self._orders: dict[int, tuple[str, ...]] = {}
+        self._stages: dict[Key, Processor[Any]] = {}
+        self._picks: dict[int, Picks] = {}  # by slot
+        self._conditions = Conditions(env.vocabulary)
         self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
-        self._programs: dict[tuple[int, ...], _Program] = {}
+        self.withholding: dict[int, Processor[Any]] = {}  # stages that hold tokens back, by slot
+        self._programs: dict[tuple[Any, ...], _Program] = {}
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
     def admit(self, slot: int, chain: Chain, request: Admission) -> None:
         """Admit a request to the active stages of its chain. If one raises, none keeps the slot."""
-        stages = chain.active().stages
-        names = tuple(name for name, _ in stages)
-        for name in names:
-            if names.count(name) > 1:
-                raise twice(name, "chain", self.registry)
-        for index, (name, params) in enumerate(stages):
+        check_conditions(chain, self.registry)
+        picks = Picks(chain, self.registry)
+        if picks.whens:
+            self._conditions.admit(slot, picks.whens, request.prompt)
+        for index, key in enumerate(picks.keys):
             try:
-                self.stage(name).admit(slot, params, request)
+                self.stage(*key).admit(slot, picks.stages[key][1], request)
             except ProcessorsError:
-                for admitted in names[:index]:
-                    self.stage(admitted).release(slot)
+                for admitted in picks.keys[:index]:
+                    self.stage(*admitted).release(slot)
+                self._conditions.release(slot)
                 raise
-        self._set_order(slot, names)
+        if not picks.whens:
+            self._conditions.release(slot)
+        self._set_picks(slot, picks)
 
     def fork(self, source: int, target: int) -> None:
         """Make the target slot an independent copy of the source."""
-        for name in self._orders[source]:
-            self.stage(name).fork(source, target)
-        self._set_order(target, self._orders[source])
+        picks = self._picks[source]
+        for key in picks.keys:
+            self.stage(*key).fork(source, target)
+        if picks.whens:
+            self._conditions.fork(source, target)
+        self._set_picks(target, picks)
 
-    def _set_order(self, slot: int, names: tuple[str, ...]) -> None:
-        stages = [self.stage(name) for name in names]
-        self._orders[slot] = names
+    def _set_picks(self, slot: int, picks: Picks) -> None:
+        stages = [self.stage(*key) for key in picks.keys]
+        self._picks[slot] = picks
         for hooks, name in ((self._committing, "commit"), (self._previewing, "preview")):
             hooks.pop(slot, None)
             if found := tuple([s for s in stages if getattr(type(s), name) is not getattr(Processor, name)]):
                 hooks[slot] = found
+        self.withholding.pop(slot, None)
+        for stage in stages:
+            if stage.withholds(slot):
+                self.withholding[slot] = stage
         self._programs.clear()
 
     def release(self, slot: int) -> None:
         """Release the slot in its stages; its request has ended."""
-        for name in self._orders.pop(slot, ()):
-            self.stage(name).release(slot)
-        for hooks in (self._committing, self._previewing):
+        if slot in self._picks:
+            for key in self._picks.pop(slot).keys:
+                self.stage(*key).release(slot)
+        self._conditions.release(slot)
+        for hooks in (self._committing, self._previewing, self.withholding):
             hooks.pop(slot, None)
         self._programs.clear()
 
@@ -105,11 +129,13 @@ class Pipeline:
         """Advance the slot by tokens that are now part of the output."""
         for stage in self._committing.get(slot, ()):
             stage.commit(slot, tokens)
+        if slot in self._conditions.slots:
+            self._conditions.commit(slot, tokens)
 
     @property
     def commits(self) -> bool:
-        """Whether any stage follows the tokens of its slots."""
-        return bool(self._committing)
+        """Whether any stage, or a condition of one, follows the tokens of its slots."""
+        return bool(self._committing) or bool(self._conditions.slots)
 
     @property
     def previews(self) -> bool:
@@ -120,7 +146,7 @@ class Pipeline:
         """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
         for call in self._planned(rows).preparing:
             active = rows if call.places is None else rows.select(call.places)
-            forced = self.stage(call.stage).prepare(active)
+            forced = self.stage(*call.key).prepare(active)
             if forced is not None:
                 rows = rows.with_forced(call.places, forced)
         return rows
@@ -134,37 +160,43 @@ class Pipeline:
 
     def predicted(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
         """Return the first non-empty `Processor.predicted` among the slot's stages; () if there is none."""
-        return next(
-            filter(None, (self.stage(name).predicted(slot, noise) for name in self._orders[slot])), ()
-        )
+        return next(filter(None, (one.predicted(slot, noise) for one in self._of_slot(slot))), ())
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return the first non-empty `Processor.completion` among the slot's stages; () if there is none."""
-        return next(
-            filter(None, (self.stage(name).completion(slot, tokens) for name in self._orders[slot])), ()
-        )
+        return next(filter(None, (one.completion(slot, tokens) for one in self._of_slot(slot))), ())
 
     def sequential(self, slot: int) -> str:
         """Return the name of a sequential stage in the slot's chain; "" if there is none.
 
         A slot with a sequential stage runs without draft tokens.
         """
-        found = (n for n in self._orders[slot] if n in self._forced_sequential or self.stage(n).sequential)
-        return next(found, "")
+        return next((name for name, _ in self._picks[slot].keys if self.runs_stepwise(name)), "")
+
+    def runs_stepwise(self, name: str) -> bool:
+        """Whether the stage is sequential, so that its slots run without draft tokens."""
+        return name in self._forced_sequential or self.stage(name).sequential
+
+    def _of_slot(self, slot: int) -> Iterator[Processor[Any]]:
+        return (self.stage(*key) for key in self._picks[slot].keys)
+
+    def values(self, slot: int, call: StageCall) -> Params:
+        """Return the values that a stage has in a slot where it is called."""
+        return self._picks[slot].stages[call.key][1]
 
     def run_stepwise(self, name: str) -> None:
         """Treat this stage as sequential from now on, whatever its class declares."""
         self._forced_sequential.add(name)
 
-    def stage(self, name: str) -> Processor[Any]:
-        """Return the only instance of a stage, built on first use."""
-        if name not in self._stages:
+    def stage(self, name: str, turn: int = 0) -> Processor[Any]:
+        """Return an instance of a stage, built on first use: one for each turn."""
+        if (name, turn) not in self._stages:
             found = self.registry.load(name)
             is_ours = self.registry.is_builtin(name)
             built = found(self.env) if is_ours else ForeignStage(found, self.env, self.notices)
             built.notices = self.notices
-            self._stages[name] = built
-        return self._stages[name]
+            self._stages[name, turn] = built
+        return self._stages[name, turn]
 
     def __call__(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
         """Return processed logits [R, V] float32. The input is not changed; it is returned if no stage is on.
@@ -192,9 +224,9 @@ class Pipeline:
     def _run(self, call: StageCall, logits: Tensor, rows: Rows) -> Tensor:
         """Select the active rows, apply the stage, write them back. Tracing replaces this method."""
         if call.places is None:
-            return self.stage(call.stage).apply(logits, rows)
+            return self.stage(*call.key).apply(logits, rows)
         at = upload(call.places, logits.device)
-        active = self.stage(call.stage).apply(logits.index_select(0, at), rows.select(call.places))
+        active = self.stage(*call.key).apply(logits.index_select(0, at), rows.select(call.places))
         return logits.index_copy_(0, at, active)
 
     @property
@@ -203,89 +235,57 @@ class Pipeline:
         return "_run" in vars(self)
 
     def program(self, rows: Rows) -> tuple[StageCall, ...]:
-        """Return the calls of a step, cached by its slots: the same object until a slot changes."""
+        """Return the calls of a step, cached: the same object until a slot, or what holds in one, changes."""
         return self._planned(rows).calls
 
     def _planned(self, rows: Rows) -> _Program:
-        found = self._programs.get(rows.host_slots)
+        key = self._state_of(rows) if self._conditions.slots else rows.host_slots
+        found = self._programs.get(key)
         if found is None:
             if len(self._programs) > 64:
                 self._programs.clear()
-            calls = self._plan(rows.host_slots)
-            found = _Program(calls, tuple(call for call in calls if self.stage(call.stage).prepares))
-            self._programs[rows.host_slots] = found
+            calls = self._plan(rows)
+            found = _Program(calls, tuple(call for call in calls if self.stage(*call.key).prepares))
+            self._programs[key] = found
         return found
 
-    def _plan(self, slots: tuple[int, ...]) -> tuple[StageCall, ...]:
+    def _state_of(self, rows: Rows) -> tuple[Any, ...]:
+        """Return the slots of the rows, and which conditions hold in each of those that have any."""
+        return rows.host_slots, tuple(
+            [
+                self._conditions.hold(slot, drafts) if slot in self._conditions.slots else ()
+                for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
+            ]
+        )
+
+    def _plan(self, rows: Rows) -> tuple[StageCall, ...]:
         """Plan the calls: chains in default order share them, each other order has its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
-        for index, slot in enumerate(slots):
-            order = self._orders[slot]
-            ranks = [default.index(name) for name in order]
-            groups.setdefault(default if ranks == sorted(ranks) else order, []).append(index)
+        turns = list[dict[str, int]]()  # by row, of the stages that act there
+        for index, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
+            picks = self._picks[slot]
+            ranks = [default.index(name) for name in picks.order]
+            groups.setdefault(default if ranks == sorted(ranks) else picks.order, []).append(index)
+            hold = self._conditions.hold(slot, drafts) if picks.whens else ()
+            turns.append(dict(picks.where(hold)))
         calls, may_have_faults = [], True
         for order, places in groups.items():
             for name in order:
-                active = tuple(index for index in places if name in self._orders[slots[index]])
-                if active:
-                    looks = may_have_faults and not self.stage(name).keeps_faults
-                    calls.append(StageCall(name, None if len(active) == len(slots) else active, looks))
+                active: dict[int, list[int]] = {}
+                for index in places:
+                    if name in turns[index]:
+                        active.setdefault(turns[index][name], []).append(index)
+                for turn, found in sorted(active.items()):
+                    looks = may_have_faults and not self.stage(name, turn).keeps_faults
+                    calls.append(
+                        StageCall(name, None if len(found) == len(rows) else tuple(found), looks, turn)
+                    )
                     may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 
     def explain_failure(self, logits: Tensor, rows: Rows, index: int) -> RowError:
         """Return why the row `index` failed: run it again alone and check the logits after each stage."""
         row = rows.select([index])
-        where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
-        work = logits[index : index + 1].to(torch.float32, copy=True)
-        error = _fault(work, stage="model", **where)
-        for call in self._plan(row.host_slots):
-            if error is not None:
-                break
-            work, error = self._explained(call.stage, work, row, where)
-        failures = filter(None, (self._failure(name, where) for name in self._orders[row.host_slots[0]]))
-        unknown = StageFailure("it failed among others and not alone", stage="?", **where)
-        return error or next(failures, unknown)
-
-    def _explained(
-        self, name: str, logits: Tensor, row: Rows, where: Mapping[str, int]
-    ) -> tuple[Tensor, RowError | None]:
-        """Return the logits after one stage, and the error if the row fails there."""
-        stage = self.stage(name)
-        after = stage.apply(logits, row)
-        error = _fault(after, stage=name, **where)
-        if isinstance(error, NonFiniteLogits):
-            error = self._failure(name, where) or error
-        elif error and (reason := stage.failure_reason(row.host_slots[0], row.host_drafts[0])):
-            error = EmptySupport(f"{_EMPTY}: {reason}.", stage=name, **where)
-        return after, error
-
-    def _failure(self, name: str, where: Mapping[str, int]) -> StageFailure | None:
-        """Return the failure of a plug-in stage in the slot; None if there is none."""
-        stage = self.stage(name)
-        fault = stage.fault(where["slot"]) if isinstance(stage, ForeignStage) else None
-        if fault is None:
-            return None
-        error = StageFailure(fault.text, stage=name, **where)
-        error.__cause__ = fault.cause
-        return error
-
-
-def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError | None:
-    top = float(logits.amax())
-    if top == -torch.inf:
-        return EmptySupport(
-            f"{_EMPTY}: loosen this stage or one before it.",
-            stage=stage,
-            slot=slot,
-            position=position,
-        )
-    if not top < torch.inf:
-        return NonFiniteLogits(
-            "NaN or +inf among the logits: the stage, or the model's number format, is at fault.",
-            stage=stage,
-            slot=slot,
-            position=position,
-        )
-    return None
+        keys = self._picks[row.host_slots[0]].keys
+        return explain_failure(self.stage, self._plan(row), keys, logits[index : index + 1], row)

@@ -157,16 +157,20 @@ class Rows:
         from_prompt, from_output [R] bool select the scope; window [R] int64 is in tokens.
         """
         seen = self.visible()
+        start, end = self.bounds(from_prompt, from_output, window)
+        column = torch.arange(seen.ids.shape[1], device=seen.ids.device)
+        inside = (column >= start[:, None]) & (column < end[:, None])
+        return Visible(seen.ids, seen.valid & inside & self.unforced(seen.ids.shape[1]))
+
+    def bounds(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first column [R] of the last `window` tokens of the scope, and the one behind it [R]."""
         prompt = self.history.prompt_lengths[self.slots]
         total = self.history.lengths[self.slots] + self.offsets
         end = torch.where(from_output, total, prompt)
         start = torch.where(from_prompt, torch.zeros_like(prompt), prompt)
-        start = torch.maximum(start, end - window)
-        column = torch.arange(seen.ids.shape[1], device=seen.ids.device)
-        inside = (column >= start[:, None]) & (column < end[:, None])
-        return Visible(seen.ids, seen.valid & inside & self._chosen(seen.ids.shape[1]))
+        return torch.maximum(start, end - window), end
 
-    def _chosen(self, width: int) -> Tensor:
+    def unforced(self, width: int) -> Tensor:
         """Return which visible tokens were not forced [R, W] bool; a single True if none were."""
         past, num_drafts = self.history.forced, self.drafts.shape[1]
         if not self.has_forced:

@@ -13,6 +13,7 @@ from processors.catalog import Draw
 from processors.chain import Chain
 from processors.choose import Chooser
 from processors.history import History
+from processors.order import check_together
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rng import derive, signed
@@ -37,13 +38,15 @@ def sample(
 
     Row r draws like prompt r of a run with this seed: with derive(seed, r), at `position`, the number of
     tokens generated before (by default the length of `output`). Stages see `prompt` and `output` in every
-    row. A chain with temperature 0 is greedy. Raises ChainError, ParamError or UnknownStage for a wrong
-    chain, RowError for a row without a possible choice.
+    row, and conditions count `output`; mirostat and adaptive_p, which follow the probabilities of drawn
+    tokens, are at their start. A chain with temperature 0 is greedy. Raises ChainError, ParamError or
+    UnknownStage for a wrong chain, RowError for a row without a possible choice.
     """
     batch = logits if logits.dim() == 2 else logits[None]
     slots = range(len(batch))
     parsed = Chain.parse(chain, registry) if isinstance(chain, str) else chain
     parsed, draw = parsed.resolved(draw, registry)
+    check_together(parsed, registry)
     device = batch.device
     history = History(device, slots=max(len(batch), 1), length=len(prompt) + len(output) + 1)
     pipeline, sampler = Pipeline(Env(batch.shape[1], device=device), registry), Sampler()
@@ -71,7 +74,8 @@ class LogitsProcessor:
         model.generate(**inputs, logits_processor=[LogitsProcessor("repetition=1.2 | min_p=0.05")])
 
     The ids of the first call are the prompts, without leading `pad_id`; ids with other prompts begin a new
-    generation. Rows may be reordered or cut back between calls. Stages that read text need `vocabulary`;
+    generation. Rows may be reordered or cut back between calls; after a cut, mirostat and adaptive_p
+    are at their start. Stages that read text need `vocabulary`;
     stages about the end of text need `eos_ids`. generate() itself draws: pass do_sample=True to
     it, and leave out its temperature and top_p. Raises ChainError, ParamError or UnknownStage for a wrong
     chain.
@@ -87,6 +91,7 @@ class LogitsProcessor:
         registry: Registry | None = None,
     ) -> None:
         self.chain = (Chain.parse(chain, registry) if isinstance(chain, str) else chain).active()
+        check_together(self.chain, registry)
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
         self._seen = torch.empty(0, 0, dtype=torch.int64)  # [B, L] of the call before

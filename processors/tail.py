@@ -50,9 +50,9 @@ class Tail:
     def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
         """Return the tail that these stages make on these rows; None for values left to the stages."""
         known = {
-            f"{stage}.{name}": one.columns.known(name, rows)
+            f"{stage}.{field.name}": one.columns.known(field.name, rows)
             for stage, one in stages.items()
-            for name in one.Params.__dataclass_fields__
+            for field in one.Params.own_fields()
         }
         if not all(_LIMITS.get(key, _are_equal)(values) for key, values in known.items()):
             return None

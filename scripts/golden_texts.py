@@ -125,9 +125,14 @@ def batches() -> Iterator[tuple[str, str, list[Row]]]:
     yield "mixed", "--max-batch 5 --max-tokens 24", Random(94).sample(mixed, len(mixed))
 
 
+# Presets that came later are the last, so that the others keep their seeds.
+ADDED = ("creative-dry-xtc", "min-p", "roleplay", "top-n-sigma")
+
+
 def runs() -> Iterator[tuple[str, list[str]]]:
     """Yield name and arguments of each `gencli run`."""
-    for i, path in enumerate(sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))):
+    paths = (Path(__file__).parents[1] / "configs").glob("*.yaml")
+    for i, path in enumerate(sorted(paths, key=lambda path: (path.stem in ADDED, path.stem))):
         yield f"preset-{path.stem}", ["--preset", path.stem, "--max-tokens=32", f"--seed={i}", PROMPTS[i % 3]]
     for i, chat in enumerate(CHATS):
         yield f"chat-{i}", ["--chat", "--system=You tell sad stories.", f"-n{1 + i % 2}", f"--seed={i}", chat]

@@ -37,6 +37,7 @@ _BESIDE = {
     "offline",
     "download",
     "memory_check",
+    "watermark_key",
 }
 # Options that decide which texts and drafts are computed in one forward.
 _COMPANY = {"max_batch", "draft", "draft_tokens", "draft_min_p"}

@@ -52,9 +52,10 @@ def _measured(
     stage = _admitted(name, pipeline, prompts)
     for slot, prompt in enumerate(prompts):
         store.admit(slot, prompt, seed=slot)
-    rows, work = Rows.build(store, range(len(prompts))), torch.empty_like(logits)
+    slots, work = range(len(prompts)), torch.empty_like(logits)
 
     def apply() -> None:
+        rows = Rows.build(store, slots)
         pipeline.stage(name).prepare(rows)
         pipeline.stage(name).apply(work, rows)
 
@@ -62,7 +63,11 @@ def _measured(
         work.logsumexp(-1)
 
     rounds = []
-    for _ in range(repeats + 2):
+    for number in range(repeats + 2):
+        token = prompts[0][number % len(prompts[0])]
+        store.append(slots, [(token,)] * len(prompts))  # a stage that follows the text has work in each step
+        for slot in slots:
+            pipeline.commit(slot, (token,))
         times = []
         for way in (apply, scan):
             work.copy_(logits)

@@ -41,7 +41,7 @@ def _set(rest: str, chat: Chat) -> list[str]:
 
 def _show(rest: str, chat: Chat) -> list[str]:
     names = [entry.flag.lstrip("-") for entry in changeable()]
-    stages = [name for name, _ in chat.job.assembly.chain]
+    stages = list(dict.fromkeys(name for name, _ in chat.job.assembly.chain))
     return _with_prefix(rest, dict.fromkeys(["model", "seed", "system", *names, *stages]))
 
 

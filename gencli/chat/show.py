@@ -12,12 +12,15 @@ from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.peers import meant_option
 from gencli.config.settings import Assigned
 from gencli.errors import UsageError
+from gencli.json_text import to_json
 from gencli.structured.output_spec import KINDS
 
 __all__ = ["Row", "about", "everything", "find_option", "history", "listed", "option_rows", "shown"]
 
 Row = tuple[str, str, str]  # name, value, origin
-_NAMES = {(entry.stage, entry.field): entry.flag.lstrip("-") for entry in OPTIONS if entry.stage}
+_NAMES = {
+    (entry.stage, entry.field): entry.flag.lstrip("-") for entry in OPTIONS if entry.stage and not entry.when
+}
 _OWN = {"seed": "/seed", "system": "/system", "preset": "/preset", **dict.fromkeys(KINDS, "/schema")}
 
 
@@ -44,6 +47,8 @@ def option_rows(chat: Chat, entry: Option) -> list[Row]:
     """
     stages = PENALTY_STAGES if entry in PENALTY_OPTIONS else (entry.stage,)
     values = [v for v in chat.job.assembly.values if v.field == entry.field and v.stage in stages]
+    if entry.when is not None:
+        values = [value for value in values if value.when is not None]
     if entry.field and values:
         return [_row(value) for value in values]
     settings = chat.settings
@@ -68,7 +73,7 @@ def everything(chat: Chat) -> list[Row]:
     """Return the rows of model, seed, presets and system message, then of all values but defaults."""
     assembly, settings = chat.job.assembly, chat.settings
     rows = [*_head(chat)]
-    rows += [_row(value) for name, _ in assembly.chain for value in assembly.of_stage(name)]
+    rows += [_row(value) for name, params in assembly.chain for value in assembly.of_entry(name, params)]
     for entry in changeable():
         is_given = settings.is_given(entry.key) or entry.key == "max_tokens"
         if is_given and not entry.field and entry.key != "stage":
@@ -116,7 +121,10 @@ def _head(chat: Chat) -> Iterator[Row]:
 
 def _row(value: Assigned) -> Row:
     name = _NAMES.get((value.stage, value.field), f"{value.stage}.{value.field}")
-    return name, shown(value.value), _from(value.origin, value.said, name.replace("-", "_"))
+    origin = _from(value.origin, value.said, name.replace("-", "_"))
+    if value.when is not None:
+        name = f"{value.stage}.{value.field} when {to_json(value.when.to_mapping())}"
+    return name, shown(value.value), origin
 
 
 def _origin(chat: Chat, key: str) -> str:

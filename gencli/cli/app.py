@@ -34,6 +34,7 @@ COMMANDS = {
     "quantize": "Write a model with weights of 8 or 4 bits.",
     "schema": "Show which keywords of a JSON schema are enforced.",
     "tokenize": "Show the tokens of a text.",
+    "detect": "Tell whether a text has a watermark.",
     "doctor": "Check this installation and machine.",
     "completion": "Print the shell's completion script.",
     "stages": "List, show and check the stages of the chain.",

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
-from gencli.config.settings import Assigned, Layer, Settings, with_value
+from gencli.config.reasoning import thinking_tags
+from gencli.config.settings import COMPAT, Assigned, Layer, Settings, with_value
+from gencli.config.watermark import MARKS, Mark
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
-from processors.chain import Chain, parse_fields
-from processors.errors import ChainError, ParamError
-from processors.order import check_order, reorder, temperature_last
+from processors.catalog import Draw
+from processors.chain import Chain, Stage, parse_fields
+from processors.conditions.picks import check_conditions
+from processors.conditions.when import THINKING, When
+from processors.errors import ChainError, Contradiction, ParamError
+from processors.order import check_order, check_together, reorder, temperature_last
+from processors.params import WHEN, Params
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["Assembly", "Assigned", "assemble", "greedy_cause"]
 
-_Chosen = dict[tuple[str, str], Assigned]  # by stage and field
+_Entry = tuple[str, When | None]  # a stage and a condition
+_Chosen = dict[tuple[_Entry, str], Assigned]  # by entry and field
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The chain and the origins of its values."""
+    """The chain, the origins of its values, and notices about stages that gave way to others."""
 
     chain: Chain
     values: tuple[Assigned, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
-        """Return the assigned values of a stage."""
+        """Return the assigned values of a stage, with whatever conditions."""
         return tuple(entry for entry in self.values if entry.stage == name)
+
+    def of_entry(self, name: str, params: Params) -> tuple[Assigned, ...]:
+        """Return the assigned values of one entry of a stage, which its condition tells from others."""
+        return tuple(entry for entry in self.of_stage(name) if entry.when == params.when)
 
 
 def greedy_cause(settings: Settings, assembly: Assembly) -> str:
@@ -39,12 +52,17 @@ def greedy_cause(settings: Settings, assembly: Assembly) -> str:
         return settings.with_value("sampler")
     if not assembly.chain.is_greedy:
         return ""
-    temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
+    plain = (entry.said for entry in assembly.of_stage("temperature") if entry.when is None)
+    temperature = next(plain, "`temperature`")
     return f"a temperature of 0 ({temperature})"
 
 
 def assemble(
-    settings: Settings, registry: Registry | None = None, *, grammar: Mapping[str, Any] | None = None
+    settings: Settings,
+    registry: Registry | None = None,
+    *,
+    grammar: Mapping[str, Any] | None = None,
+    mark: Mark | None = None,
 ) -> Assembly:
     """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
 
@@ -52,21 +70,97 @@ def assemble(
     """
     registry = registry or builtin_registry()
     chosen: _Chosen = {}
+    after = settings["constrain_after"] or ""
     for rank, layer in enumerate(settings.layers):
         for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
-            _choose(chosen, replace(entry, rank=rank), registry)
+            _choose(chosen, replace(entry, rank=rank, when=_placed(entry.when, after)), registry)
     for entry in list(_from_penalty_options(settings, chosen)):
+        _choose(chosen, entry, registry)
+    for entry in thinking_tags(settings, tuple(chosen.values())):
         _choose(chosen, entry, registry)
     values = tuple(chosen.values())
     # A bare name, as in `stage` = top_k, puts a stage in with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
-    fields: dict[str, dict[str, Any]] = {parse_fields(text, registry)[0]: {} for text in named}
+    fields: dict[_Entry, dict[str, Any]] = {}
+    for text in named:
+        name, when, _ = _split(text, registry)
+        fields[name, _placed(when, after)] = {}
     for entry in values:
-        fields.setdefault(entry.stage, {})[entry.field] = entry.value
+        fields.setdefault((entry.stage, entry.when), {})[entry.field] = entry.value
     if grammar is not None:
-        _refuse_two_grammars(settings, values, named="grammar" in fields)
-        fields["grammar"] = dict(grammar)
-    return Assembly(_arranged(Chain.of(fields, registry), settings, values, registry), values)
+        _refuse_two_grammars(settings, values, named=("grammar", None) in fields)
+        fields["grammar", None] = dict(grammar)
+    stages = [_made(entry, given, registry) for entry, given in fields.items()]
+    chain = _arranged(Chain.ordered(stages, registry), settings, values, registry)
+    _check_conditions(chain, values, registry)
+    draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
+    if mark is None:
+        return _settled(Assembly(chain, values), draw, registry)
+    marked = Assembly(mark.put_into(chain, registry), (*values, *mark.values))
+    return _settled(marked, draw, registry)
+
+
+def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
+    """Return the assembly without stages that contradict one of a stronger layer.
+
+    Raises UsageError for stages of one layer that contradict each other.
+    """
+    with _naming(found.values):
+        try:
+            check_together(found.chain.resolved(draw, registry)[0], registry)
+            return found
+        except Contradiction as error:
+            entries = [found.of_stage(name) for name in error.stages]
+            if not all(entries):  # a bare name, which has no layer
+                raise
+            strongest = (max(some, key=lambda one: one.rank) for some in entries)
+            weak, strong = sorted(strongest, key=lambda one: one.rank)
+            if weak.rank == strong.rank:
+                raise
+            notice = f"{weak.origin} {weak.said} is left out beside {strong.said}: {error.why}."
+    chain = Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage))
+    return _settled(Assembly(chain, found.values, (*found.notices, notice)), draw, registry)
+
+
+@contextmanager
+def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
+    """Turn a ChainError into a UsageError that names these options, and what set the stages."""
+    try:
+        yield
+    except ChainError as error:
+        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+        raise UsageError(": ".join(filter(None, [" and ".join([*options, *said]), str(error)]))) from None
+
+
+def _made(entry: _Entry, fields: Mapping[str, Any], registry: Registry) -> Stage:
+    """Return the stage of an entry."""
+    name, when = entry
+    given = fields if when is None else {**fields, WHEN: when}
+    return name, registry.spec(name).params.from_mapping(given, stage=name)
+
+
+def _placed(when: When | None, after: str) -> When | None:
+    """Return a condition where thinking ends, and the document begins, with the marker `after`."""
+    if when is None or not after:
+        return when
+    marked = ("", after)
+    return replace(
+        when,
+        inside=marked if when.inside == THINKING else when.inside,
+        outside=marked if when.outside == THINKING else when.outside,
+        after=when.after or (after if when.path is not None else ""),
+    )
+
+
+def _check_conditions(chain: Chain, values: tuple[Assigned, ...], registry: Registry) -> None:
+    """Raise UsageError for conditions that the stages cannot have."""
+    if not chain.is_conditional:
+        return
+    try:
+        check_conditions(chain, registry)
+    except ChainError as error:
+        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages and entry.when)
+        raise UsageError(f"{' and '.join(said)}: {error}" if said else str(error)) from None
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
@@ -80,7 +174,8 @@ def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, na
 
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
     """Assign the entry to its field unless a stronger layer has set it."""
-    before = chosen.get((entry.stage, entry.field))
+    key = (entry.stage, entry.when), entry.field
+    before = chosen.get(key)
     if before and before.rank == entry.rank:
         params = registry.spec(entry.stage).params
         is_list = entry.field == params.main() and params.is_list()
@@ -89,27 +184,26 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
             hint="Put them into one list." if is_list else "Leave one of them out.",
         )
     if not before or before.rank < entry.rank:
-        chosen[entry.stage, entry.field] = entry
+        chosen[key] = entry
 
 
 def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
-    """Return the chain in the requested order. Raises UsageError for an invalid order."""
-    if settings["chain"] and settings["temperature_last"]:
+    """Return the chain in the requested order. Raises UsageError for an invalid order.
+
+    The order of a compat profile need not name all stages, and its temperature may be moved.
+    """
+    is_profile = settings.origin("chain") == COMPAT
+    if settings["chain"] and settings["temperature_last"] and not is_profile:
         raise UsageError(
             f"{settings.name('chain')} and {settings.name('temperature_last')} both set the "
             "place of the temperature.",
             hint="Leave one of them out.",
         )
-    if settings["temperature_last"]:
-        return temperature_last(chain, registry)
     if settings["chain"]:
-        try:
-            chain = reorder(chain, settings["chain"], registry)
+        with _naming(values, settings.name("chain")):
+            chain = reorder(chain, settings["chain"], registry, is_open=is_profile)
             check_order(chain, registry)
-        except ChainError as error:
-            said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
-            raise UsageError(f"{' and '.join([settings.name('chain'), *said])}: {error}") from None
-    return chain
+    return temperature_last(chain, registry) if settings["temperature_last"] else chain
 
 
 def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
@@ -125,24 +219,37 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
         if entry.stage and entry.key in layer.values:
             value, said = layer.values[entry.key], layer.said(entry.key)
             _check(entry.stage, {entry.field: value}, said, registry)
-            yield Assigned(entry.stage, entry.field, value, layer.origin, said)
+            yield Assigned(entry.stage, entry.field, value, layer.origin, said, when=entry.when)
 
 
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
-        name, fields = parse_fields(text, registry)
+        name = text.partition(":")[0].partition("=")[0].strip()
+        if name in MARKS:  # before the text is shown, which may have a key in it
+            raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
+        name, given = parse_fields(text, registry)
         said = with_value(layer.said("stage"), repr(text))
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
-        _check(name, fields, said, registry)
+        _check(name, given, said, registry)
+        _, when, fields = _split(text, registry)
+        if when is not None and not fields and registry.is_builtin(name):
+            raise UsageError(f"{said} is given a condition, but no value.", hint="Give both.")
         for field, value in fields.items():
-            yield Assigned(name, field, value, layer.origin, said)
+            yield Assigned(name, field, value, layer.origin, said, when=when)
+
+
+def _split(text: str, registry: Registry) -> tuple[str, When | None, dict[str, Any]]:
+    """Return the name, the condition and the other fields of a stage in text. ParamError for a wrong one."""
+    name, fields = parse_fields(text, registry)
+    when = fields.pop(WHEN, None)
+    return name, None if when is None else When.of(when), fields
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
     """Yield the scope and the window of all penalties, once for each penalty that is on."""
     given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
-    active = [name for name in PENALTY_STAGES if _is_on(name, chosen)]
+    active = [entry for name in PENALTY_STAGES for entry in _entries_that_are_on(name, chosen)]
     if given and not active:
         raise UsageError(
             f"{settings.name(given[0])} is given, but no penalty is on.",
@@ -150,12 +257,14 @@ def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assig
         )
     for key in given:
         origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)
-        for stage in active:
-            yield Assigned(stage, option(key).field, settings[key], origin, said, rank)
+        for stage, when in active:
+            yield Assigned(stage, option(key).field, settings[key], origin, said, rank, when)
 
 
-def _is_on(penalty: str, chosen: _Chosen) -> bool:
-    if (penalty, "penalty") not in chosen:
-        return False
-    value = chosen[penalty, "penalty"].value
-    return bool(value != builtin_registry().spec(penalty).params.default("penalty"))
+def _entries_that_are_on(penalty: str, chosen: _Chosen) -> list[_Entry]:
+    default = builtin_registry().spec(penalty).params.default("penalty")
+    return [
+        entry
+        for (entry, field), given in chosen.items()
+        if entry[0] == penalty and field == "penalty" and given.value != default
+    ]

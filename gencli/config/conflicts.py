@@ -7,8 +7,9 @@ from pathlib import Path
 from gencli.config.chain import Assembly, greedy_cause
 from gencli.config.guidance import refuse_guidance
 from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.options.stages import STAGES
 from gencli.config.search_conflicts import refuse_search
-from gencli.config.settings import DEFAULT, Settings
+from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 
@@ -21,7 +22,11 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     refuse_search(settings, assembly)
     if not settings["beams"]:
         _refuse_greedy(settings, assembly)
+    _refuse_idle(settings, assembly)
     _refuse_lengths(settings, assembly)
+    ban = assembly.chain.get("ban")
+    if settings["ban_rewind"] and (ban is None or ban.is_off()):
+        raise UsageError(f"{settings.name('ban_rewind')} is given, but no text is banned.", hint="Add `ban`.")
     _refuse_drafts(settings)
     refuse_guidance(settings)
     _refuse_output(settings)
@@ -83,6 +88,20 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
             f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts.",
             hint="Leave out `n`, or draw with a temperature above 0.",
         )
+
+
+def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
+    """Raise UsageError for an option of the command line whose stage is off by its main value."""
+    for entry in STAGES:
+        params = assembly.chain.get(entry.stage) if entry.stage else None
+        if params is None or not params.is_off() or entry.field == params.main():
+            continue
+        if settings[entry.key] and settings.origin(entry.key) == FLAG:
+            mains = (one.key for one in STAGES if (one.stage, one.field) == (entry.stage, params.main()))
+            raise UsageError(
+                f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off.",
+                hint=f"Add `{next(mains, 'stage')}`, or leave it out.",
+            )
 
 
 def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:

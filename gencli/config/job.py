@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from gencli.config.chain import Assembly, assemble
+from gencli.config.chain import Assembly, assemble, greedy_cause
+from gencli.config.conditions import refuse_idle_conditions
 from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_dola, wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.settings import Settings
 from gencli.config.structure import build_output_spec
+from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
 from gencli.core.request import Beams, Drafting, Guidance, LayerContrast, Limits, Request, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
@@ -122,8 +124,11 @@ def make_job(settings: Settings) -> Job:
     """Return the job of the settings. Raises UsageError, or ProcessorsError for values of a stage."""
     registry = settings.registry or make_registry(settings["plugin"])
     structure = build_output_spec(settings)
-    assembly = assemble(settings, registry, grammar=_first_grammar(structure))
+    mark = wanted_mark(settings)
+    assembly = assemble(settings, registry, grammar=_first_grammar(structure), mark=mark)
+    refuse_watermark(settings, mark, greedy=greedy_cause(settings, assembly))
     refuse_conflicts(settings, assembly)
+    refuse_idle_conditions(settings, assembly, structure)
     for pattern in settings["stop_regex"]:
         check_pattern(pattern)
     seed = settings["seed"]
@@ -246,11 +251,14 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
             yield job.structure.notice
         yield from _idle_stops(job)
     if not has_rows:
-        active = [name for name, _ in job.assembly.chain.active()]
+        active = list(dict.fromkeys(name for name, _ in job.assembly.chain.active()))
         yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
+    yield from job.assembly.notices
     yield from doubts(job.chain, job.registry)
+    yield from watermark_notices(job.chain)
     phase = job.registry.phase
-    idle = [name for name, _ in job.assembly.chain.active() if phase(name) >= Phase.TRUNCATE]
+    named = dict.fromkeys(name for name, _ in job.assembly.chain.active() if name != "temperature")
+    idle = [name for name in named if phase(name) >= Phase.SCALE]
     if job.is_greedy and idle:
         how = "A beam search draws nothing" if job.beams else "The draw is greedy"
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."

@@ -11,7 +11,7 @@ from typing import Any
 from gencli.config.job import Job, make_job
 from gencli.config.presets.keys import KEYS
 from gencli.config.presets.read import read_values
-from gencli.config.settings import Layer, Settings, resolve
+from gencli.config.settings import Assigned, Layer, Settings, resolve
 from gencli.errors import UsageError
 from gencli.recent import Recent
 from processors.registry import Registry
@@ -21,10 +21,10 @@ __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
 ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
 _MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # kept in memory: jobs, and characters of their options
 _SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
-# Options that a request may set, and the two keys of presets that hold stages.
+# Options that a request may set, and the three keys of presets that hold stages.
 REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
     "template", "vars",
-} | {"chain", "stages"}  # fmt: skip
+} | {"chain", "fields", "stages"}  # fmt: skip
 
 
 def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> Layer:
@@ -32,8 +32,14 @@ def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) ->
     preset = read_values(values, registry)
     for fault in preset.faults:
         raise UsageError(fault.text)
-    stages = tuple(replace(entry, origin=origin, said=f"stages.{entry.stage}") for entry in preset.stages)
+    stages = tuple(replace(entry, origin=origin, said=_said(entry)) for entry in preset.stages)
     return Layer(origin, preset.values, {key: key for key in preset.values}, stages)
+
+
+def _said(entry: Assigned) -> str:
+    """Return the source of a stage's value in messages, with the path of a condition."""
+    is_field = entry.when is not None and entry.when.path is not None
+    return f"stages.{entry.stage} ({entry.when.path})" if is_field and entry.when else f"stages.{entry.stage}"
 
 
 class Jobs:

@@ -1,4 +1,7 @@
-"""The layers of a run, weakest first: model, user defaults, presets, environment, flags."""
+"""The layers of a run, weakest first: model, compat profile, user defaults, presets, environment, flags.
+
+The model's own values are above the profile of a system that reads them itself.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any
 
 from gencli.config.environment import environment_layer
 from gencli.config.model_defaults import model_layer
-from gencli.config.presets.find import defaults_file
-from gencli.config.settings import FLAG, PRESET, USER, Layer, Settings, resolve
+from gencli.config.options.compat import READS_MODEL
+from gencli.config.presets.find import defaults_file, profile_file
+from gencli.config.settings import COMPAT, FLAG, PRESET, USER, Layer, Settings, resolve
 from gencli.plugins.registry import make_registry
 from processors.registry import Registry
 
@@ -21,18 +25,18 @@ def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins)
     layers = (*_user_defaults(registry), *_presets(names, registry), environment, flags)
-    return _with_model(layers, registry)
+    return _with_base(layers, registry)
 
 
 def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
     """Return the settings of presets, without the environment."""
     registry = registry or make_registry()
-    return _with_model(tuple(_presets(names, registry)), registry)
+    return _with_base(tuple(_presets(names, registry)), registry)
 
 
 def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
     """Return the settings of a layer above presets and the model's own values, without the environment."""
-    return _with_model((*_presets(presets, registry), layer), registry)
+    return _with_base((*_presets(presets, registry), layer), registry)
 
 
 def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -53,6 +57,14 @@ def _user_defaults(registry: Registry) -> list[Layer]:
     return _presets((str(path),), registry, origin=USER) if path.is_file() else []
 
 
-def _with_model(layers: tuple[Layer, ...], registry: Registry) -> Settings:
-    model = model_layer(resolve(*layers)["model"])
-    return resolve(*((model,) if model else ()), *layers, registry=registry)
+def _profile(name: str | None, registry: Registry) -> list[Layer]:
+    return _presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
+
+
+def _with_base(layers: tuple[Layer, ...], registry: Registry) -> Settings:
+    """Return the settings of the layers above the model's own values and the compat profile."""
+    found = resolve(*layers)
+    model, profile = model_layer(found["model"]), _profile(found["compat"], registry)
+    own = [model] if model else []
+    base = [*profile, *own] if found["compat"] in READS_MODEL else [*own, *profile]
+    return resolve(*base, *layers, registry=registry)

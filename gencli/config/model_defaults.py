@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gencli.config.settings import Layer
+from gencli.config.settings import Assigned, Layer
 from gencli.errors import ModelError
 from gencli.models.files.json_files import read_object
 from gencli.models.files.locate import find_local
@@ -26,27 +26,33 @@ _DRAW = {
     "min_p": "min_p",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
+    "typical_p": "typical",
+    "top_h": "top_h",
 }
 _REST = {
     "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "exponential_decay_length_penalty": "length_decay",
+    "sequence_bias": "sequence_bias",
     "max_new_tokens": "max_tokens",
     "min_new_tokens": "min_tokens",
     "suppress_tokens": "suppress_ids",
+    "begin_suppress_tokens": "begin_suppress_ids",
+    "min_eos_p": "eos_above",
     "stop_strings": "stop",
 }
+# Settings about the prompt: a stage, its field, and the setting that takes the same stage.
+_PROMPT = {
+    "encoder_repetition_penalty": ("repetition", "penalty", "repetition_penalty"),
+    "encoder_no_repeat_ngram_size": ("no_repeat_ngram", "n", "no_repeat_ngram_size"),
+}
+_OFF = {"penalty": 1, "n": 0}
 # Settings of transformers that gencli lacks or does not take over, with the value that disables them.
 _LACKING: dict[str, Any] = {
-    "typical_p": 1.0,
-    "top_h": None,
     "num_beams": 1,
     "penalty_alpha": None,
     "diversity_penalty": 0.0,
-    "encoder_repetition_penalty": 1.0,
-    "no_repeat_ngram_size": 0,
     "bad_words_ids": None,
-    "sequence_bias": None,
-    "exponential_decay_length_penalty": None,
-    "begin_suppress_tokens": None,
     "forced_bos_token_id": None,
     "forced_eos_token_id": None,
     "guidance_scale": None,
@@ -65,9 +71,27 @@ def model_layer(name: str) -> Layer | None:
     places = {key: said for said, key in names.items()}
     if is_greedy:
         given["temperature"], places["temperature"] = 0.0, "do_sample=false"
+    stages, twice = _of_prompt(path, found)
     lacking = [k for k, neutral in _LACKING.items() if found.get(k) not in (None, neutral)]
     notices = tuple(f"{path} asks for {key}={found[key]}, {_not_taken(key)}." for key in lacking)
-    return Layer(GENERATION_CONFIG, _checked(path, given), places, notices=notices)
+    return Layer(GENERATION_CONFIG, _checked(path, given), places, stages, (*notices, *twice))
+
+
+def _of_prompt(path: Path, found: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:
+    """Return fields of stages that are about the prompt, and notices of those whose stage is taken."""
+    fields, notices = list[Assigned](), list[str]()
+    for key, (stage, field, beside) in _PROMPT.items():
+        value = found.get(key)
+        if value is None or value == _OFF[field]:
+            continue
+        if found.get(beside) not in (None, _OFF[field]):
+            notices.append(f"{path} asks for {key}={value} beside {beside}, and gencli takes one of them.")
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise ModelError(f"{path}: {key} is {value!r}, but has to be a number above 0.")
+        pairs = ((field, 1 / value if field == "penalty" else value), ("scope", "prompt"))
+        fields += [Assigned(stage, name, item, GENERATION_CONFIG, key) for name, item in pairs]
+    return tuple(fields), notices
 
 
 def _not_taken(key: str) -> str:

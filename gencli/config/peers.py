@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 
 from processors.names import close_names, did_you_mean
 
-__all__ = ["COMMAND_NAMES", "OPTION_NAMES", "SENTENCES", "SLASH_NAMES", "meant_command", "meant_option"]
+__all__ = [
+    "COMMAND_NAMES",
+    "OPTION_NAMES",
+    "SENTENCES",
+    "SLASH_NAMES",
+    "key_of",
+    "meant_command",
+    "meant_option",
+]
 
 _Names = Mapping[str, str]
 
@@ -31,22 +39,47 @@ OPTION_NAMES: _Names = {
     "temperature": "temp",
     "top_k": "topk",
     "top_p": "nucleus topp nucleus_p",
-    "repetition_penalty": "repeat_penalty rep_pen rep_penalty",
-    "frequency_penalty": "repeat_frequency_penalty freq_penalty freq_pen",
-    "presence_penalty": "repeat_presence_penalty pres_penalty",
-    "penalty_window": "repeat_last_n rep_pen_range repetition_context_size presence_context_size",
-    "logit_bias": "sequence_bias token_bias bias",
+    "repetition_penalty": "repeat_penalty rep_pen rep_penalty token_repetition_penalty",
+    "frequency_penalty": "repeat_frequency_penalty freq_penalty freq_pen token_frequency_penalty",
+    "presence_penalty": "repeat_presence_penalty pres_penalty presence_pen token_presence_penalty",
+    "penalty_window": "repeat_last_n rep_pen_range repetition_context_size presence_context_size "
+    "repetition_penalty_range penalty_range",
+    "logit_bias": "token_bias bias",
     "allow_ids": "allowed_token_ids allow_tokens allowed_ids",
     "top_n_sigma": "top_nsigma nsigma",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "dry_multiplier": "dry",
+    "dry_window": "dry_penalty_last_n dry_range",
+    "dry_breaker": "dry_sequence_breaker dry_sequence_breakers",
+    "lz": "lz_penalty ngram_penalty",
+    "length_decay": "exponential_decay_length_penalty",
     "epsilon": "epsilon_cutoff",
     "eta": "eta_cutoff",
+    "dynatemp_min": "dynatemp_low min_temp",
+    "dynatemp_max": "dynatemp_high max_temp",
+    "dynatemp_exponent": "dynatemp_exp temp_exponent",
+    "smoothing": "smoothing_factor",
+    "mirostat": "mirostat_mode",
+    "mirostat_tau": "mirostat_ent",
+    "mirostat_eta": "mirostat_lr",
+    "typical": "typical_p typ_p typical_decay typ",
+    "tfs": "tfs_z tail_free",
+    "xtc_probability": "xtc xtc_prob",
+    "xtc_threshold": "xtc_thresh",
     "suppress_ids": "suppress_tokens disallow_tokens banned_ids bad_words_ids",
+    "begin_suppress_ids": "begin_suppress_tokens",
+    "eos_above": "min_eos_p",
+    "reasoning_budget": "thinking_budget thinking_token_budget reasoning_budget_tokens",
+    "reasoning_message": "reasoning_budget_message",
+    "force_text": "force_prefix trigger_phrase",
     "ban": "bad_words banned_strings banned_tokens custom_token_bans",
     "min_tokens": "min_new_tokens n_min",
     "ignore_eos": "ban_eos_token ban_eos",
-    "chain": "samplers sampler_seq sampling_seq sampler_priority",
+    "chain": "samplers sampler_seq sampling_seq sampler_priority sampler_order samplers_priorities",
+    "watermark": "watermarking watermarking_config watermark_kind",
+    "watermark_key": "hashing_key watermarking_key",
     "sampler": "sampling_method",
-    "seed": "sampling_seed random_seed rng_seed",
+    "seed": "sampling_seed sampler_seed random_seed rng_seed",
     "n": "num_return_sequences num_samples n_samples n_cmpl num_sequences",
     "beams": "num_beams beam_width use_beam_search beam_size beam_search",
     "max_tokens": "max_new_tokens n_predict predict num_predict max_completion_tokens max_output_tokens "
@@ -92,16 +125,20 @@ SENTENCES: _Names = {
     "Every run uses the model's whole context; {max_tokens} limits the output.": "ctx_size -c n_ctx num_ctx "
     "ctx max_model_len context context_size context_length max_kv_size max_seq_len max_length",
     "There is no such stage here; {top_p}, {min_p} and {top_k} cut, and {plugin} adds a stage of your own.":
-    "typical typical_p typical_decay tfs tfs_z top_h "
-    "xtc xtc_probability xtc_threshold mirostat mirostat_lr mirostat_ent mirostat_eta mirostat_tau "
-    "dynatemp_range dynatemp_exp smoothing_factor smoothing_curve min_keep min_tokens_to_keep skew",
+    "min_keep min_tokens_to_keep",
+    "That is a field of a stage: {stage} 'no_repeat_ngram:n=3,scope=prompt'.": "encoder_no_repeat_ngram_size",
+    "That is a stage with the inverse: 1.25 there is {stage} 'repetition:penalty=0.8,scope=prompt'.":
+    "encoder_repetition_penalty encoder_rep_pen",
+    "That is a field of a stage: {stage} 'repetition:penalty=1.1,slope=0.7'.": "rep_pen_slope",
+    "That is a field of a stage: {stage} 'repetition:penalty=1.1,sustain=256,decay=128'.":
+    "token_repetition_decay token_repetition_range repetition_decay",
+    "That is a field of a stage: {stage} 'dry:multiplier=0.8,max_ngram=20'.": "dry_max_ngram",
     "There is no such penalty here; {repetition_penalty}, {frequency_penalty} and {presence_penalty} are, "
-    "and {plugin} adds a stage of your own.": "dry dry_multiplier dry_base dry_allowed_length "
-    "dry_penalty_last_n "
-    "dry_sequence_breaker no_repeat_ngram_size no_repeat_ngram encoder_repetition_penalty diversity_penalty "
-    "encoder_no_repeat_ngram_size exponential_decay_length_penalty token_repetition_decay rep_pen_slope",
+    "and {plugin} adds a stage of your own.": "diversity_penalty",
     "The whole model lies on {device}; {device_map} auto spreads it over several.": "n_gpu_layers gpu_layers "
     "ngl num_gpu main_gpu tensor_split split_mode low_cpu_mem_usage gpus gpu",
+    "Tokens are forced by the stage force, with {stage}; gencli stages show force has its fields.":
+    "forced_bos_token_id forced_eos_token_id",
     "Weights are read as they are stored, in the number format of {dtype}.": "load_format",
     "Keys and values are kept in the number format of {dtype}.": "cache_type_k cache_type_v kv_cache_dtype "
     "kv_bits kv_group_size quantized_kv_start cache_implementation kv_cache_quant",
@@ -117,7 +154,7 @@ SENTENCES: _Names = {
     "return_full_text simple_io nowordwrap",
     "gencli chat talks turn by turn.": "interactive -i interactive_first multiline_input conversation cnv",
     "{constrain_after} says where thinking ends and the answer begins.": "think thinking reasoning "
-    "reasoning_format reasoning_budget enable_thinking reasoning_effort hidethinking",
+    "reasoning_format enable_thinking reasoning_effort hidethinking",
     "gencli serve answers over HTTP; other commands need neither address nor key.": "host port api_key "
     "base_url api_base",
     "Models read text alone.": "image images attachment mmproj audio video",
@@ -131,6 +168,7 @@ COMMAND_NAMES: _Names = {
     "run": "generate gen complete completion infer predict ask llama-cli",
     "chat": "repl talk conversation interactive",
     "models": "list ls ps pull rm download get model cache",
+    "detect": "watermark detector detect_watermark",
     "tokenize": "token tokens tokenise tokenizer encode detokenize",
     "quantize": "quantise convert llama-quantize",
     "batch": "run-batch batches map offline",
@@ -164,6 +202,11 @@ SLASH_NAMES: _Names = {
     "stats": "usage timings perf",
     "schema": "format json",
 }
+
+
+def key_of(word: str) -> str:
+    """Return the key of the option that other tools call so; "" if none has the name."""
+    return _KEY_OF.get(word, "")
 
 
 def meant_option(word: str, spelled: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from gencli.config.peers import meant_option
 from gencli.config.settings import Layer
 from gencli.errors import UsageError
 from processors.chain import Chain
+from processors.conditions.picks import check_conditions
 from processors.errors import UnknownStage
 from processors.registry import Registry, builtin_registry
 
@@ -47,7 +48,7 @@ class SamplingParams(Mapping[str, Any]):
         params_layer({**values, "stages": known}, registry)
         if isinstance(chain, str):
             with suppress(UnknownStage):
-                Chain.parse(chain, registry)
+                check_conditions(Chain.parse(chain, registry), registry)
 
     def replaced(self, **values: Any) -> SamplingParams:
         """Return a copy with these values changed; None removes a value."""
@@ -73,8 +74,12 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
     """
     chain = values.get("chain")
     if isinstance(chain, str):
-        stages = [_stage(name, params.to_mapping()) for name, params in Chain.parse(chain, registry)]
-        values = {**values, "chain": stages}
+        parsed, entries = Chain.parse(chain, registry), dict[str, list[dict[str, Any]]]()
+        check_conditions(parsed, registry)
+        for name, params in parsed:
+            given = params.to_mapping() or {params.main(): getattr(params, params.main())}
+            entries.setdefault(name, []).append(given)
+        values = {**values, "chain": [_stage(name, found) for name, found in entries.items()]}
     return request_layer(values, registry, origin)
 
 
@@ -101,9 +106,11 @@ def _plain(key: str, value: Any) -> Any:
     return value
 
 
-def _stage(name: str, values: Mapping[str, Any]) -> Any:
+def _stage(name: str, entries: list[dict[str, Any]]) -> Any:
     """Return a stage as an item of a preset's chain."""
-    return {name: values} if values else name
+    if entries[1:]:
+        return {name: entries}
+    return {name: entries[0]} if entries[0] else name
 
 
 def _schema_of(kind: Any) -> Any:

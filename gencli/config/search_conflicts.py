@@ -84,7 +84,7 @@ def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
     The search replaces those of weaker layers, as a greedy draw does.
     """
     registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
-    for name, _ in assembly.chain.active():
+    for name in dict.fromkeys(name for name, _ in assembly.chain.active()):
         if registry.phase(name) >= Phase.SCALE:
             entries = assembly.of_stage(name)
             yield from (entry.said for entry in entries if entry.rank >= rank)

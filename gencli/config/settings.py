@@ -8,9 +8,11 @@ from typing import Any
 
 from gencli.config.options.run import OPTIONS, option
 from gencli.structured.output_spec import KINDS
+from processors.conditions.when import When
 from processors.registry import Registry
 
 __all__ = [
+    "COMPAT",
     "DEFAULT",
     "ENVIRONMENT",
     "FLAG",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 DEFAULT = "default"
+COMPAT = "compat"
 USER = "user defaults"
 PRESET = "preset"
 ENVIRONMENT = "environment"
@@ -54,7 +57,10 @@ _BY_NAME = ("vars",)  # pairs by name: a layer replaces only the names that it h
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A value of a stage's field: its layer, its name in messages, and the rank of the layer."""
+    """A value of a stage's field: its layer, its name in messages, and the rank of the layer.
+
+    `when`: the condition of the stage's entry; entries with other conditions have values of their own.
+    """
 
     stage: str
     field: str
@@ -62,6 +68,7 @@ class Assigned:
     origin: str
     said: str
     rank: int = -1
+    when: When | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +192,8 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry |
     for rank, layer in enumerate(made):
         for key, value in layer.values.items():
             for other in _REPLACES.get(key, ()) if value else ():
-                entries[other] = defaults[other]
+                if (other, entries[other].origin) != ("chain", COMPAT):  # the temperature moves in its order
+                    entries[other] = defaults[other]
         for key, value in layer.values.items():
             if key in _BY_NAME:
                 value = tuple({**dict(entries[key].value), **dict(value)}.items())

@@ -8,12 +8,14 @@ from typing import cast
 
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.request import Drafting, Request
+from gencli.engine.rewind import can_rewind
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.text.stream import StopRules, TextStream
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission
 from processors.catalog import IgnoreEosParams, MinTokensParams
+from processors.order import check_together
 from processors.registry import Registry
 
 __all__ = ["admission", "check_request", "effective", "text_stream"]
@@ -23,13 +25,15 @@ def effective(request: Request, *, known: int, width: int, registry: Registry) -
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
     A beam search draws and drafts nothing, a given output drafts nothing. `known`: number of ids of the
-    tokenizer; larger ids are masked. `width`: number of logits per row.
+    tokenizer; larger ids are masked. `width`: number of logits per row. Raises ChainError for stages that
+    contradict each other.
     """
     if request.given is not None:
         request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
     if request.beams is not None:
         request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
     chain, draw = request.chain.resolved(request.draw, registry)
+    check_together(chain, registry)
     chain = chain.with_stage("tail", registry, size=known) if known < width else chain
     return replace(request, draw=draw, chain=chain)
 
@@ -38,7 +42,7 @@ def admission(request: Request, context: int) -> Admission:
     """The request's data for the stages. `context`: maximum number of prompt and output tokens."""
     size = len(request.prompt_ids)
     most = max(0, min(request.limits.max_tokens, context - size))
-    return Admission(prompt=request.prompt_ids, stop_ids=request.stops.ids, max_tokens=most)
+    return Admission(request.prompt_ids, request.stops.ids, most, can_rewind(request))
 
 
 def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:

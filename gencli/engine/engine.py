@@ -22,6 +22,7 @@ from gencli.engine.logprobs import Watch
 from gencli.engine.outputs import Outputs
 from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
 from gencli.engine.queue import WINDOW, Samples
+from gencli.engine.rewind import can_rewind, check_rewind, held_drafts
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwner
@@ -100,6 +101,7 @@ class Engine:
         self.notices += engine_drafter.notices
         self._interrupted = False
         self._has_given = False  # whether any request so far had a given output
+        self._may_hold = False  # whether tokens of any request so far may be taken back
         self._has_asked = False  # whether any request so far asked for log-probabilities
         self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
         self.occupancy = 0.0  # of the last step: running sequences / limit
@@ -128,6 +130,8 @@ class Engine:
             self._state.check(request, context)
             self._speculation.check(request)
             self.notices += self._speculation.guard(request)
+            check_rewind(request, self._runner.spec, self.pipeline)
+            self._may_hold |= can_rewind(request)
             self._endings.forget(request.id)
             self._best_of.watch(wanted)
             self._has_asked |= request.logprobs is not None or request.prompt_logprobs is not None
@@ -210,7 +214,7 @@ class Engine:
     def _choose(self) -> StepResult | None:
         """Run the model and choose tokens. Commits nothing and emits no event."""
         self.occupancy = len(self._scheduler.running) / self.limit
-        propose = self._propose if self._has_given else self._speculation.propose
+        propose = self._propose if self._has_given or self._may_hold else self._speculation.propose
         step = self._scheduler.plan(propose, self._companions.is_behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
@@ -251,11 +255,12 @@ class Engine:
         return self._outputs.scores() if self._has_asked else iter(())
 
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
-        """Return the drafts of sequences whose output is drawn, and the next ids of those that are given."""
+        """Return the drafts of sequences: of the drafter, or the tokens that are held or given."""
         given = [one for one in sequences if one.request.given is not None]
-        runs = self._speculation.propose([one for one in sequences if one.request.given is None])
+        drawn = [one for one in sequences if one.request.given is None]
+        runs = self._speculation.propose([one for one in drawn if not one.held])
         rows = self._score_rows // 2  # the logits are held twice: raw and processed
-        return runs | given_drafts(given, self.pipeline, self._runner.spec, rows)
+        return runs | held_drafts(drawn) | given_drafts(given, self.pipeline, self._runner.spec, rows)
 
     def _preempt_all(self) -> list[Event]:
         """After out-of-memory: restart the running sequences, half as many at once. A single one fails."""

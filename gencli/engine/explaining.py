@@ -28,7 +28,6 @@ def explained(
         result.logits.index_select(0, at),
         result.rows.select(places),
         upload_ints(tokens, result.logits.device),
-        [request.chain] * len(tokens),
         [request.draw] * len(tokens),
         count=request.trace or 0,
     )

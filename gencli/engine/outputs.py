@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from collections.abc import Sequence as Tokens
 
 from gencli.core.events import Event
 from gencli.engine.beams.searches import BeamSearches
 from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
 from gencli.engine.given import take_given
+from gencli.engine.rewind import settle
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.slot_state import ProcessorState
@@ -41,6 +43,7 @@ class Outputs:
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
         now = time.monotonic()
         preview = self._pipeline.preview if self._pipeline.previews else None
+        withholding = self._pipeline.withholding
         for index, (sequence, drafts) in enumerate(result.sampled):
             if sequence.group is not None:
                 continue
@@ -49,17 +52,22 @@ class Outputs:
             else:
                 tokens = result.tokens[index]
                 if drafts or sequence.drafted is not None:
-                    self._speculation.observe(sequence, proposed=len(drafts), accepted=len(tokens) - 1)
+                    count = 0 if sequence.held else len(drafts)
+                    self._speculation.observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))
                 valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
                 followed = preview(sequence.slot, valid) if preview else ()
-                taken, error = sequence.take(valid, followed, now=now, logprobs=result.logprobs[index])
+                certain: Tokens[int] = valid
+                is_whole = True
+                if withholding and (stage := withholding.get(sequence.slot)):
+                    certain, is_whole = settle(sequence, valid, followed, stage, now)
+                taken, error = sequence.take(certain, followed, now=now, logprobs=result.logprobs[index])
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
                 if sequence.request.trace is not None and taken.ids:
                     sequence.explain(explained(result, index, taken.ids, self._state))
                 if sequence.cut:
                     sequence.end_cut(self._endings.completion(sequence, taken.ids))
-                if error is None and sequence.finish is None and valid is not tokens:
+                if error is None and sequence.finish is None and valid is not tokens and is_whole:
                     row = result.first_rows[index] + len(valid)
                     error = self._pipeline.explain_failure(result.logits, result.rows, row)
             events += sequence.drain(now, error)
@@ -89,7 +97,7 @@ class Outputs:
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
-        self._state.commit(kept)
+        self._state.commit([(sequence, taken) for sequence, taken in kept if taken.ids])
         for sequence, _ in kept:
             if self._rewinds and self._scheduler.rewind(sequence):
                 self._runner.release(sequence.slot)

@@ -51,8 +51,8 @@ class Scheduler:
     - prompt chunks: what decoding and drafts leave, at least a quarter of the budget if decoding leaves it;
     - draft tokens: cut to the rest. Where cutting would change a text (`Request.drafts_decide`), chunks
       shrink and sequences take turns instead.
-    Two exceptions may exceed the budget: one token per sequence, and up to 64 prompt tokens that an
-    unconditional sequence still lacks when its sample first chooses a token.
+    Three exceptions may exceed the budget: one token per sequence, tokens that are held back, and up to 64
+    prompt tokens that an unconditional sequence still lacks when its sample first chooses a token.
     `rope_switches` is ModelSpec.rope_switches. `score_rows`: prompt positions that a step scores at most.
     """
 
@@ -292,11 +292,11 @@ class Scheduler:
     def _cut(
         self, drafts: dict[int, tuple[int, ...]], sampled: list[Sequence], room: int
     ) -> dict[int, tuple[int, ...]]:
-        """Cut the drafts to `room` tokens, except those of requests with `drafts_decide`."""
+        """Cut the drafts to `room` tokens, except held ones and those of requests with `drafts_decide`."""
         if not drafts:
             self._num_drafts_requested = 0
             return drafts
-        lanes = {s.slot: s.request.num_lanes for s in sampled if not s.drafts_decide}
+        lanes = {s.slot: s.request.num_lanes for s in sampled if not (s.drafts_decide or s.held)}
         free = {slot: run for slot, run in drafts.items() if slot in lanes}
         self._num_drafts_requested = sum(lanes[slot] * len(run) for slot, run in free.items())
         return drafts | fitting(free, lanes, room)

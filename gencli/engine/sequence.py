@@ -36,7 +36,8 @@ class Sequence:
     `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
     `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
     Times are seconds of a monotonic clock. `decode_cost`: tokens that decoding feeds over all lanes, with the
-    drafts that must not be cut (see span_cost). `scoring`: scores of the prompt.
+    drafts that must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen behind
+    `output` that may be taken back (see gencli.engine.rewind).
     """
 
     request: Request
@@ -60,6 +61,7 @@ class Sequence:
     first_token: float | None = None
     logprob: float = 0.0  # sum over `output`, computed for beam search and best-of
     drafted: Drafted | None = None
+    held: tuple[int, ...] = ()
     prompt: tuple[int, ...] = field(init=False)
     drafts_decide: bool = field(init=False)
     decode_cost: int = field(init=False)
@@ -162,6 +164,12 @@ class Sequence:
     def record_drafts(self, drafted: Drafted) -> None:
         """Add to the draft statistics."""
         self.drafted = drafted if self.drafted is None else self.drafted + drafted
+
+    def hold(self, tokens: tuple[int, ...]) -> None:
+        """Set the tokens behind the output that are not certain; they are fed as drafts."""
+        if self.held != tokens:
+            self.decode_cost += self.request.num_lanes * (len(tokens) - len(self.held))
+            self.held = tokens
 
     def score(self, logprob: float) -> None:
         """Set the log-probability of the text."""
@@ -267,6 +275,7 @@ class Sequence:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
         self.stream = stream
         self.place(-1)
+        self.hold(())
         self.output, self._logprobs, self._views, self._texts, self.logprob = [], [], [], [], 0.0
         self.finish, self.cut, self.document, self.drafted = None, "", None, None
 

@@ -12,6 +12,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Drafted
 from gencli.core.request import Request
 from gencli.core.step import StepPlan
+from gencli.engine.rewind import can_rewind
 from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
@@ -78,7 +79,7 @@ class Speculation:
 
     def guard(self, request: Request) -> Iterator[str]:
         """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
-        if not self._drafter.handles(request) and request.given is None:
+        if not (self._drafter.handles(request) or request.given is not None or can_rewind(request)):
             return
         new = [text for text in _draft_notices(request) if text not in self._noted]
         self._noted.update(new)

@@ -19,6 +19,7 @@ from gencli.files import MAX_PROMPT, read_file
 from gencli.json_text import to_json
 from gencli.plugins.registry import make_registry
 from gencli.structured.files import named_file
+from gencli.watermark.key_file import file_fingerprint
 from gencli.yaml_tree import Bounds
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 CODE = ("plugin", "pydantic", "trust_remote_code")  # options whose code is not recorded
-_FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools")
+_FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools", "watermark_key")
 _BOUNDS = Bounds("logged run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
 _COLUMNS = ("time", "version", "model", "seed", "exit_code", "prompts")
 
@@ -96,7 +97,9 @@ def code_of(settings: Settings) -> dict[str, Any]:
 
 def files_of(settings: Settings) -> dict[str, Any]:
     """Return path and current SHA-256 of each file in the settings, by option key."""
-    return {key: {"path": os.path.abspath(path), "sha256": _digest(path)} for key, path in _named(settings)}
+    return {
+        key: {"path": os.path.abspath(path), "sha256": _digest(path, key)} for key, path in _named(settings)
+    }
 
 
 def _named(settings: Settings) -> Iterator[tuple[str, Path]]:
@@ -106,7 +109,9 @@ def _named(settings: Settings) -> Iterator[tuple[str, Path]]:
             yield key, path
 
 
-def _digest(path: Path) -> str | None:
+def _digest(path: Path, key: str) -> str | None:
+    if key == "watermark_key":  # a plain hash would let short keys be guessed
+        return file_fingerprint(path)
     try:
         return sha256(read_file(path, MAX_PROMPT)).hexdigest()
     except OSError:
@@ -119,7 +124,7 @@ def refuse_changed(entry: Entry) -> None:
         name = f"{file['path']} ({key})"
         if file["sha256"] is None:
             raise ConfigError(f"The run read {name} from a pipe, whose content is not recorded.")
-        if (digest := _digest(Path(file["path"]))) != file["sha256"]:
+        if (digest := _digest(Path(file["path"]), key)) != file["sha256"]:
             state = "cannot be read" if digest is None else "has changed since"
             raise ConfigError(f"The run read {name}, which {state}.")
 

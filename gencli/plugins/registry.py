@@ -71,6 +71,17 @@ class PluginRegistry(Registry):
             self._refuse_two("drafters", kind.name, self._drafters[kind.name][0], plugin.source)
         self._drafters[kind.name] = (plugin.source, kind)
 
+    def take_class(self, stage: type[Processor[Any]]) -> None:
+        """Check and register a stage class that Python code gives. Raises PluginError."""
+        from gencli.plugins.validation import check_class, check_defaults
+
+        source = f"{getattr(stage, '__module__', '?')}:{getattr(stage, '__qualname__', repr(stage))}"
+        check_class(stage, source)
+        check_defaults(stage, source)
+        if stage.name in self:
+            self._refuse_two("stages", stage.name, self.spec(stage.name).source, source)
+        self.register(stage, source=source)
+
     def drafter(self, name: str) -> type[Drafter] | None:
         """Return the class of a drafter from a plugin or an installed package; None if there is none."""
         for plugin in installed_plugins(DRAFTERS) if self._given is None else ():
@@ -103,9 +114,15 @@ class PluginRegistry(Registry):
         )
 
 
-def make_registry(plugins: Iterable[str] = ()) -> PluginRegistry:
-    """Return the registry of a run: built-in stages, installed plugins, and those that `plugin` names."""
+def make_registry(plugins: Iterable[str | type[Processor[Any]]] = ()) -> PluginRegistry:
+    """Return the registry of a run: built-in stages, installed plugins, and those that `plugin` names.
+
+    Python code may also give classes of stages.
+    """
     registry = PluginRegistry()
-    for text in plugins:
-        registry.take(parse_plugin(text))
+    for plugin in plugins:
+        if isinstance(plugin, str):
+            registry.take(parse_plugin(plugin))
+        else:
+            registry.take_class(plugin)
     return registry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from gencli.speculative.base import Drafter
 from processors.base import Processor
 from processors.catalog import Phase
 from processors.errors import ParamError
-from processors.params import Params
+from processors.params import WHEN, Params
 
 __all__ = ["check_class", "check_defaults", "check_drafter"]
 
@@ -39,7 +38,7 @@ def check_class(stage: type[Processor[Any]], source: str) -> None:
 def check_defaults(stage: type[Processor[Any]], source: str) -> None:
     """Raise PluginError if the stage is on by default."""
     if not stage.Params().is_off():
-        values = {field.name: field.default for field in dataclasses.fields(stage.Params)}
+        values = {field.name: field.default for field in stage.Params.own_fields()}
         seen = f"is on with the defaults of {stage.Params.__name__}: {values}"
         _refuse(stage, source, seen, "defaults that mean off")
 
@@ -92,10 +91,13 @@ def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(params, type) or not issubclass(params, Params):
         yield f"has as Params {getattr(params, '__name__', repr(params))}", expected
         return
-    if "__dataclass_fields__" not in vars(params) or not dataclasses.fields(params):
+    if "__dataclass_fields__" not in vars(params) or not params.own_fields():
         yield f"has Params {params.__name__} without fields of its own, or without @dataclass", expected
         return
-    for field in dataclasses.fields(params):
+    if WHEN in vars(params).get("__annotations__", ()):
+        yield f"has the field {params.__name__}.{WHEN}, which every stage has", "another name"
+        return
+    for field in params.own_fields():
         if not {"doc", "bounds", "hint", "finite"} <= set(field.metadata):
             yield f"has the field {params.__name__}.{field.name} without a declaration", "param(default, doc)"
             return

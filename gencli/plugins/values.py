@@ -47,7 +47,7 @@ class AdapterParams(Params):
     @classmethod
     def main(cls) -> str:
         """Return the first argument, if there is one."""
-        return [field.name for field in dataclasses.fields(cls)][:2][-1]
+        return [field.name for field in cls.own_fields()][:2][-1]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
@@ -62,7 +62,7 @@ class AdapterParams(Params):
 
     def build(self) -> Callable[..., Any]:
         """Return a new callable (ids, logits) -> logits with these values."""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "enabled"]
+        names = [field.name for field in self.own_fields() if field.name != "enabled"]
         values = {name: _listed(getattr(self, name)) for name in names}
         for name in names:
             if name in self.required and values[name] is None:

@@ -37,6 +37,7 @@ from gencli.scoring.scores import MODES, Score
 from gencli.scoring.windows import CONVENTIONS
 from gencli.templates.conversation import Message, check_messages, render_conversation
 from gencli.text.tokenizer import Tokenizer
+from processors.base import Processor
 from processors.rng import derive
 
 __all__ = ["LLM"]
@@ -56,15 +57,17 @@ class LLM:
             print(out.text, out.finish_reason)
 
     `options` are the model options of `gencli run`: dtype, device, threads, max_batch, draft, contrast, ...
-    `plugins` name your own stages and drafters, as in "path.py:Class". An LLM is not thread-safe. A model of
-    the hub must be in the local cache: `gencli models pull NAME` fetches it. Each notice is issued once as a
-    GencliWarning.
+    `plugins` name your own stages and drafters, as in "path.py:Class", or are classes of stages. An LLM is
+    not thread-safe. A model of the hub must be in the local cache: `gencli models pull NAME` fetches it. Each
+    notice is issued once as a GencliWarning.
 
     Raises UsageError for an unknown option or a value out of bounds, ModelError for a model that cannot be
     loaded.
     """
 
-    def __init__(self, model: str = "tiny", *, plugins: Sequence[str] = (), **options: Any) -> None:
+    def __init__(
+        self, model: str = "tiny", *, plugins: Sequence[str | type[Processor[Any]]] = (), **options: Any
+    ) -> None:
         for key in options:
             if key not in _KEYS:
                 near = meant_option(key, {name: name for name in _KEYS})

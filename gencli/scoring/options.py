@@ -47,6 +47,7 @@ _OF_MODEL = frozenset(
 # Options of a run that change processed log-probabilities; a row may set them too.
 CHAIN_KEYS = frozenset(
     {entry.key for entry in OPTIONS if entry.section in ("Chain", "Guidance")}
+    - {"watermark", "watermark_key"}
     | set(
         "sampler max_tokens stop_id json json_schema pydantic regex grammar lark choice structural_tag "
         "constrain_after grammar_backend grammar_timeout schema_strict extra_properties property_order "

@@ -130,7 +130,7 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
     run = serving.engine.effective(request)
     return {
         "stages": [
-            {"name": name, "values": _values(params), "origins": _origins(job, name)}
+            {"name": name, "values": _values(params), "origins": _origins(job, name, params)}
             for name, params in run.chain
         ],
         "sampler": job.method,
@@ -147,9 +147,9 @@ def _values(params: Params) -> dict[str, Any]:
     return {key: value[:200] if isinstance(value, str) else value for key, value in values.items()}
 
 
-def _origins(job: Job, stage: str) -> dict[str, str]:
+def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
     """Where the values of a stage come from, by field; no folder of this machine is named."""
-    entries = job.assembly.of_stage(stage)
+    entries = job.assembly.of_entry(stage, params)
     return {entry.field: f"{entry.origin} {entry.said.rpartition('/')[2]}".strip() for entry in entries}
 
 

@@ -12,7 +12,17 @@ from gencli.server.wire.errors import ApiError
 from processors.params import whole
 
 __all__ = ["CallLimits", "check_call", "check_text"]
-_STRUCTURES = ("json_schema", "regex", "grammar", "lark", "structural_tag", "tools", "choice", "stages")
+_STRUCTURES = (
+    "json_schema",
+    "regex",
+    "grammar",
+    "lark",
+    "structural_tag",
+    "tools",
+    "choice",
+    "stages",
+    "fields",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +90,8 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         _list(call, key, count)
         for text in _texts(values.get(key)):
             _most(call.options.fields[key], text, limits.stop_length, "characters")
-    for key in ("logit_bias", "allow_ids", "suppress_ids", "ban", "choice", "chain", "stages"):
+    lists = "logit_bias sequence_bias allow_ids suppress_ids ban dry_breaker choice chain stages fields"
+    for key in lists.split():
         _list(call, key, limits.entries)
     for key in _STRUCTURES:
         if key in values:

@@ -1,4 +1,4 @@
-"""Jump-forward: draft the text that a grammar forces, and JSON separators that are likely next."""
+"""Jump-forward: draft the text that a grammar or a stage forces, and JSON separators that are likely next."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from processors.pipeline import Pipeline
 
 __all__ = ["ForcedTextDrafter"]
 
+_FORCING = ("force", "reasoning_budget", "grammar")  # stages that predict tokens
 _PRIOR = 4.0  # weight of the prior belief, in accepted guesses, that stated probabilities are right
 _DECAY = 0.98  # weight of past guesses, with each new observation
 
 
 class ForcedTextDrafter(Drafter):
-    """Proposes the tokens that the grammar forces, in the tokenizer's canonical spelling.
+    """Proposes the tokens that a grammar or a stage forces, in the tokenizer's canonical spelling.
 
     Likely tokens follow, chosen with the noise of the request's draw, while their acceptance probability
     exceeds their cost (see StepCostModel). If an autoregressive drafter serves the request, it drafts these.
@@ -38,8 +39,8 @@ class ForcedTextDrafter(Drafter):
         self._chooser = chooser
 
     def handles(self, request: Request) -> bool:
-        """Whether the request has a grammar and allows jump-forward."""
-        return request.jump == "auto" and request.chain.get("grammar") is not None
+        """Whether the request has a stage that predicts tokens, and allows jump-forward."""
+        return request.jump == "auto" and any(request.chain.get(name) for name in _FORCING)
 
     def admit(self, slot: int, request: Request) -> None:
         self._requests[slot] = request

@@ -15,12 +15,14 @@ _OBJECTS = ("structural_tag", "tools")
 def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
     """Return the file that the value of an option names, or None if the value is the structure itself.
 
-    Tools and structural tags are files unless they begin with [ or {. A grammar without a colon or a newline
-    is a file. A schema is a file if its name ends in .json, .yaml or .yml, or exists, unless it begins with {
-    or is true or false. Relative names are relative to `folder`.
+    A watermark's key is a file. Tools and structural tags are files unless they begin with [ or {. A grammar
+    without a colon or a newline is a file. A schema is a file if its name ends in .json, .yaml or .yml, or
+    exists, unless it begins with { or is true or false. Relative names are relative to `folder`.
     """
     stripped = text.strip()
     path = folder / os.path.expanduser(stripped)
+    if kind == "watermark_key":
+        return path
     if kind in ("grammar", "lark"):
         return path if not {":", "\n"} & set(text) else None
     if kind == "json_schema":

@@ -31,9 +31,17 @@ from processors.catalog.constrain import (
     SuppressParams,
     TailParams,
 )
+from processors.catalog.endings import ENDINGS
+from processors.catalog.feedback import FEEDBACK
+from processors.catalog.forcing import FORCING
+from processors.catalog.gate import GATE
+from processors.catalog.ranked import RANKED
+from processors.catalog.repeats import REPEATS
+from processors.catalog.scale import SCALE
 from processors.catalog.stage_spec import Note, Phase, StageSpec
 from processors.catalog.thresholds import THRESHOLDS
 from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
+from processors.catalog.watermark import WATERMARKS
 
 __all__ = [
     "BAN_LIMIT",
@@ -66,11 +74,27 @@ Draw = Literal["gumbel", "multinomial", "greedy"]
 
 # The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
 _ORDER = """
-    tail allowed suppress ban min_tokens ignore_eos grammar
-    bias repetition frequency presence
-    temperature
-    top_n_sigma min_p top_k top_p epsilon eta top_a p_less
+    tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above no_repeat_ngram force
+    reasoning_budget grammar
+    bias sequence_bias length_decay length_boost repetition frequency presence dry lz kgw
+    temperature dynamic_temperature edt smoothing
+    top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
+    xtc mirostat skew synthid adaptive_p gumbel_mark
 """.split()
-_SPECS = {spec.name: spec for spec in (*CONSTRAIN, *ADJUST, *TRUNCATE, *THRESHOLDS)}
+_FAMILIES = (
+    CONSTRAIN,
+    FORCING,
+    ADJUST,
+    ENDINGS,
+    REPEATS,
+    SCALE,
+    TRUNCATE,
+    THRESHOLDS,
+    RANKED,
+    GATE,
+    FEEDBACK,
+    WATERMARKS,
+)
+_SPECS = {spec.name: spec for family in _FAMILIES for spec in family}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

@@ -1,4 +1,4 @@
-"""Stages that change logits of some tokens: bias, repetition, frequency, presence."""
+"""Stages that change logits of some tokens: bias, sequence_bias, repetition, frequency, presence."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ __all__ = [
     "PresenceParams",
     "RepetitionParams",
     "Scope",
+    "SequenceBiasParams",
+    "SequenceKey",
 ]
 
 Scope = Literal["prompt", "output", "both"]
+SequenceKey = int | tuple[int, ...] | str  # an id, several, or a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,20 @@ class BiasParams(Params):
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceBiasParams(Params):
+    """Add to the logits of tokens that complete a sequence (transformers)."""
+
+    biases: tuple[tuple[SequenceKey, float], ...] = param(
+        (),
+        "Added to the last token of a sequence, given as text or ids, where its other tokens come before; "
+        "-inf bans it.",
+        finite=False,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PenaltyParams(Params):
-    """The parameters of repetition, frequency and presence; subclasses only change defaults."""
+    """The parameters of repetition, frequency and presence; subclasses change defaults and add fields."""
 
     penalty: float = param(0.0, "Strength.")
     scope: Scope = param("output", "Which tokens count: prompt, output or both.")
@@ -44,7 +59,7 @@ class PenaltyParams(Params):
     )  # fmt: skip
     exempt: tuple[int | str, ...] = param(
         (),
-        "Never penalised and never counted: special, stop, token ids, texts that are one token.",
+        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
         ge=0,
         le=MOST,
     )
@@ -60,9 +75,19 @@ class RepetitionParams(PenaltyParams):
     scope: Scope = param("both", "Which tokens count: prompt, output or both.")
     exempt: tuple[int | str, ...] = param(
         ("special",),
-        "Never penalised and never counted: special, stop, token ids, texts that are one token.",
+        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
         ge=0,
         le=MOST,
+    )
+    slope: float = param(
+        1.0, "Share of a penalty above 1 that tokens have which are seen in the older half only.", ge=0
+    )
+    sustain: int | None = param(
+        None, "The penalty is full for this many last tokens, then it fades; null is all.", ge=1, le=MOST
+    )
+    decay: int = param(0, "Number of tokens before those over which it fades; 0: it ends.", ge=0, le=MOST)
+    decay_space: Literal["penalty", "logit"] = param(
+        "penalty", "What fades: the penalty towards 1, or the difference that it makes to the logit."
     )
 
 
@@ -94,6 +119,18 @@ ADJUST: tuple[StageSpec, ...] = (
         ),
     ),
     StageSpec(
+        "sequence_bias",
+        Phase.ADJUST,
+        SequenceBiasParams,
+        "processors.stages.sequence_bias:SequenceBias",
+        note=Note(
+            "x[i] = x[i] + bias for each sequence that i completes behind the last tokens",
+            "transformers' SequenceBiasLogitsProcessor.",
+            'sequence_bias={" of the": -2}',
+            "transformers sequence_bias, the same; a sequence of one token is always biased",
+        ),
+    ),
+    StageSpec(
         "repetition",
         Phase.ADJUST,
         RepetitionParams,
@@ -102,7 +139,10 @@ ADJUST: tuple[StageSpec, ...] = (
             "x[i] = x[i] / penalty if x[i] > 0 else x[i] * penalty, once for every token i seen",
             "Keskar et al. 2019, CTRL: A Conditional Transformer Language Model, arXiv 1909.05858.",
             "repetition:penalty=1.1,window=64",
-            "transformers, vLLM, SGLang repetition_penalty; llama.cpp --repeat-penalty; mlx-lm",
+            "transformers, vLLM, SGLang, mlx-lm repetition_penalty, llama.cpp --repeat-penalty; "
+            "transformers encoder_repetition_penalty r is penalty=1/r,scope=prompt; slope is koboldcpp's "
+            "rep_pen_slope; token_repetition_range r and token_repetition_decay of ExLlamaV2 are sustain=r+1 "
+            "and decay, those of ExLlamaV3 sustain=r and decay_space=logit",
         ),
     ),
     StageSpec(

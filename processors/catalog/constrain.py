@@ -1,4 +1,4 @@
-"""Stages that mask tokens: tail, allowed, suppress, ban, min_tokens, ignore_eos, grammar."""
+"""Stages that mask tokens: by id, by text, for the end of a text, by a grammar."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from processors.params import MOST, Params, param
 __all__ = [
     "BAN_LIMIT",
     "CONSTRAIN",
+    "REWIND_LIMIT",
     "WHITESPACE_LIMIT",
     "AllowedParams",
     "BanParams",
+    "BeginSuppressParams",
+    "EosAboveParams",
     "GrammarParams",
     "IgnoreEosParams",
     "MinTokensParams",
@@ -24,6 +27,7 @@ __all__ = [
 ]
 
 BAN_LIMIT = 16384  # bytes of all banned texts; the tables of the stage grow with them
+REWIND_LIMIT = 256  # bytes of a text that is banned with rewind: so much output may be held back
 WHITESPACE_LIMIT = 1024
 
 
@@ -56,13 +60,34 @@ class SuppressParams(Params):
 
 
 @dataclass(frozen=True, slots=True)
+class BeginSuppressParams(Params):
+    """Mask the listed ids at the beginning of the output."""
+
+    ids: tuple[int, ...] = param((), "These token ids are never the first one of the output.", ge=0, le=MOST)
+
+
+@dataclass(frozen=True, slots=True)
 class BanParams(Params):
     """Keep texts out of the output, however they are cut into tokens."""
 
     texts: tuple[str, ...] = param((), "These texts never appear in the output, not even inside a word.")
+    rewind: bool = param(
+        False,
+        "Where such a text appears, go back to the token where it began, ban that one there and draw again.",
+    )
+    ignore_case: bool = param(
+        False,
+        "A to Z are as a to z; other letters are found as written, in lower or upper case, capitals first.",
+    )
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
+        longest = max((len(text.encode(errors="surrogatepass")) for text in self.texts), default=0)
+        if self.rewind and longest > REWIND_LIMIT:
+            raise ParamError(
+                f"texts has one of {longest} bytes, but with rewind the limit is {REWIND_LIMIT}. "
+                "Shorten it, or leave rewind out."
+            )
         if "" in self.texts:
             path = (self.texts.index(""),)
             raise ParamError("texts has an empty text, which would ban everything. Remove it.", path)
@@ -85,6 +110,15 @@ class IgnoreEosParams(Params):
     """Mask the end-of-text ids, so that no end marker appears."""
 
     enabled: bool = param(False, "Never choose an end-of-text id.")
+
+
+@dataclass(frozen=True, slots=True)
+class EosAboveParams(Params):
+    """End the text as soon as its end is likely."""
+
+    p: float = param(
+        0.0, "Allow only end-of-text ids where one is more probable than this; 0 is off.", ge=0, lt=1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +178,29 @@ CONSTRAIN: tuple[StageSpec, ...] = (
         ),
     ),
     StageSpec(
+        "begin_suppress",
+        Phase.CONSTRAIN,
+        BeginSuppressParams,
+        "processors.stages.masks:BeginSuppress",
+        note=Note(
+            "x[i] = -inf for i in ids, at the first output position",
+            "transformers' SuppressTokensAtBeginLogitsProcessor.",
+            "begin_suppress=[220,50257]",
+            "transformers begin_suppress_tokens",
+        ),
+    ),
+    StageSpec(
         "ban",
         Phase.CONSTRAIN,
         BanParams,
         "processors.stages.ban:Ban",
         note=Note(
-            "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens",
+            "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens; "
+            "with rewind for the ids with which one began at this place",
             "Aho and Corasick 1975, on the bytes of the tokens.",
             'ban=["fox","once upon"]',
-            "bad_words of transformers and vLLM see whole tokenizations only; "
-            "ExLlamaV2 banned_strings rewinds",
+            "bad_words of transformers and vLLM see whole tokenizations only; rewind is what ExLlamaV2's and "
+            "koboldcpp's banned_strings do",
         ),
     ),
     StageSpec(
@@ -178,6 +225,18 @@ CONSTRAIN: tuple[StageSpec, ...] = (
             "vLLM's and llama.cpp's ignore_eos; here the id is masked, so none appears in the text.",
             "ignore_eos=true",
             "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
+        ),
+    ),
+    StageSpec(
+        "eos_above",
+        Phase.CONSTRAIN,
+        EosAboveParams,
+        "processors.stages.length:EosAbove",
+        note=Note(
+            "x[i] = -inf for every i that ends no text, where p[e] > p for an end-of-text id e",
+            "transformers' BarkEosPrioritizerLogitsProcessor.",
+            "eos_above=0.2",
+            "transformers min_eos_p",
         ),
     ),
     StageSpec(

@@ -34,20 +34,19 @@ def explain_rows(
     logits: Tensor,
     rows: Rows,
     tokens: Tensor,
-    chains: Sequence[Chain],
     draws: Sequence[Draw],
     *,
     count: int = 5,
 ) -> list[RowView]:
     """Explain the tokens [A] that the rows got from the model's logits [A, V], with guidance applied.
 
-    Call it with rows for which the pipeline has prepared, before their tokens are committed. `chains` and
-    `draws` are those of each row, `count` is the number of ids in lists. With n stages it costs n (n - 1) / 2
+    Call it with rows for which the pipeline has prepared, before their tokens are committed. `draws`
+    are those of each row, `count` is the number of ids in lists. With n stages it costs n (n - 1) / 2
     further stages and n draws.
     """
     done = _passed(pipeline, logits, rows)
     raw, final = (places(some, tokens, count) for some in (done.logits[0], done.logits[-1]))
-    views = _stages(pipeline, done, tokens, chains, count)
+    views = _stages(pipeline, done, rows, tokens, count)
     deciding = _deciding(pipeline, sampler, done, rows, tokens)
     others = _without_cuts(pipeline, sampler, done, rows)
     if pipeline.commits:  # a stage may commit what it computed last
@@ -84,13 +83,11 @@ def _places_of(call: StageCall, count: int) -> Sequence[int]:
     return range(count) if call.places is None else call.places
 
 
-def _stages(
-    pipeline: Pipeline, done: _Pass, tokens: Tensor, chains: Sequence[Chain], count: int
-) -> list[list[StageView]]:
+def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, tokens: Tensor, count: int) -> list[list[StageView]]:
     """Return the views of each row's stages, in the order in which they ran."""
-    views: list[list[StageView]] = [[] for _ in chains]
+    views: list[list[StageView]] = [[] for _ in range(len(rows))]
     for number, call in enumerate(done.calls):
-        at = list(_places_of(call, len(chains)))
+        at = list(_places_of(call, len(rows)))
         before, after = done.logits[number][at], done.logits[number + 1][at]
         old = places(before, tokens[at], 0)
         new = places(after, tokens[at], count)
@@ -100,11 +97,11 @@ def _stages(
         if pipeline.registry.phase(call.stage) == Phase.ADJUST:
             moved = changed(before, after, count)
         for i, place in enumerate(at):
-            params = chains[place].get(call.stage)
+            params = pipeline.values(rows.host_slots[place], call)
             views[place].append(
                 StageView(
                     name=call.stage,
-                    params=str(Chain(((call.stage, params),))) if params else call.stage,
+                    params=str(Chain(((call.stage, params),))),
                     acted=acted[i],
                     alive=(old[i].alive, new[i].alive),
                     mass_kept=mass[i],

@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from processors.reference import stages, thresholds
+from processors.reference import (
+    endings,
+    feedback,
+    forcing,
+    gate,
+    ranked,
+    repeats,
+    scale,
+    stages,
+    thresholds,
+    watermark,
+)
 from processors.reference.view import View
 
 __all__ = ["REFERENCE", "Twin", "View"]
 
 Twin = Callable[[list[float], Any, View], list[float]]
 
-REFERENCE: dict[str, Twin] = {**stages.TWINS, **thresholds.TWINS}
+_FAMILIES = (stages, forcing, endings, repeats, scale, thresholds, ranked, gate, feedback, watermark)
+REFERENCE: dict[str, Twin] = {name: twin for family in _FAMILIES for name, twin in family.TWINS.items()}

@@ -25,8 +25,9 @@ from processors.catalog import (
     TopKParams,
     TopPParams,
 )
+from processors.catalog.adjust import SequenceBiasParams
 from processors.grammar.state.forced_tokens import ANCHOR, PROBES
-from processors.reference.view import HIGHEST, LOWEST, View, exp_all, finite, masked, ranking
+from processors.reference.view import HIGHEST, LOWEST, View, exempt, exp_all, finite, masked, ranking
 
 __all__ = [
     "TWINS",
@@ -42,6 +43,8 @@ __all__ = [
     "occurrences",
     "presence",
     "repetition",
+    "scoped",
+    "sequence_bias",
     "suppress",
     "tail",
     "temperature",
@@ -70,10 +73,14 @@ def suppress(logits: list[float], params: SuppressParams, view: View) -> list[fl
 def ban(logits: list[float], params: BanParams, view: View) -> list[float]:
     """Mask each token after which a banned text ends within the bytes that the token added."""
     before = view.text((*view.prompt, *view.output))
-    gone = []
+    texts, gone = {text.encode() for text in params.texts}, []
+    if params.ignore_case:
+        before = before.lower()
+        ways = (str, str.lower, str.upper, str.title, str.capitalize)
+        texts = {way(text).encode().lower() for text in params.texts for way in ways}
     for token in range(len(logits)):
-        added = view.text([token])
-        for text in map(str.encode, params.texts):
+        added = view.text([token]).lower() if params.ignore_case else view.text([token])
+        for text in texts:
             start = max(
                 0, len(before) - len(text) + 1
             )  # at most len(text) - 1 bytes of the text come before the token
@@ -157,27 +164,52 @@ def bias(logits: list[float], params: BiasParams, view: View) -> list[float]:
     return new
 
 
+def sequence_bias(logits: list[float], params: SequenceBiasParams, view: View) -> list[float]:
+    """x[i] = x[i] + bias for each sequence that token i completes."""
+    assert view.vocabulary is not None
+    text, added = view.prompt + view.output, dict[int, float]()
+    for key, value in params.biases:
+        key = tuple(view.vocabulary.encode(key, special=False)) if isinstance(key, str) else key
+        *before, last = (key,) if isinstance(key, int) else key
+        if len(before) <= len(text) and text[len(text) - len(before) :] == tuple(before):
+            added[last] = added.get(last, 0.0) + value
+    new = list(logits)
+    for token, value in added.items():
+        new[token] = value if value == -math.inf else finite(logits[token], logits[token] + value)
+    return new
+
+
+def scoped(params: PenaltyParams, view: View) -> tuple[int, ...]:
+    """Return the tokens in the window of the scope."""
+    scope = {"prompt": view.prompt, "output": view.output, "both": view.prompt + view.output}[params.scope]
+    return scope if params.window is None else scope[-params.window :]
+
+
 def occurrences(params: PenaltyParams, view: View) -> Counter[int]:
     """Count the tokens in the window of the scope, without exempt ones."""
-    scope = {"prompt": view.prompt, "output": view.output, "both": view.prompt + view.output}[params.scope]
-    exempt: set[int] = set()
-    for key in params.exempt:
-        if key == "special":
-            exempt |= view.vocabulary.special_ids if view.vocabulary else frozenset()
-        elif key == "stop":
-            exempt |= {*view.eos_ids, *view.stop_ids}
-        else:
-            exempt.add(view.token_id(key))
-    recent = scope if params.window is None else scope[-params.window :]
-    return Counter(token for token in recent if token not in exempt)
+    spared = exempt(params.exempt, view)
+    return Counter(token for token in scoped(params, view) if token not in spared)
 
 
 def repetition(logits: list[float], params: RepetitionParams, view: View) -> list[float]:
     """x = x / penalty if x > 0 else x * penalty for each token seen (Keskar et al. 2019)."""
+    recent = scoped(params, view)
     new = list(logits)
     for token in occurrences(params, view):
+        place = max(index for index, other in enumerate(recent) if other == token)
+        is_older, behind = place < len(recent) // 2, len(recent) - place
+        penalty = params.penalty
+        if is_older and penalty > 1:
+            penalty = 1 + (penalty - 1) * params.slope
+        weight = 1.0
+        if params.sustain is not None and behind > params.sustain:
+            behind -= params.sustain
+            weight = 1 - behind / params.decay if behind < params.decay else 0.0
+        if params.decay_space == "penalty":
+            penalty, weight = 1 + (penalty - 1) * weight, 1.0
         old = logits[token]
-        new[token] = finite(old, old / params.penalty if old > 0 else old * params.penalty)
+        changed = old / penalty if old > 0 else old * penalty
+        new[token] = finite(old, old * (1 - weight) + changed * weight if weight else old)
     return new
 
 
@@ -198,8 +230,11 @@ def presence(logits: list[float], params: PresenceParams, view: View) -> list[fl
 
 
 def temperature(logits: list[float], params: TemperatureParams, view: View) -> list[float]:
-    """x = (x - max(x)) / T, with T clamped to normal float32."""
+    """x = (x - max(x)) / T, with T clamped to normal float32; T = 0 leaves the first of the largest."""
     top = max(max(logits), LOWEST)
+    if params.temperature == 0:
+        first = logits.index(max(logits))
+        return [finite(x, 0.0) if token == first else -math.inf for token, x in enumerate(logits)]
     scale = min(max(params.temperature, _TINY), HIGHEST)
     return [finite(logit, (logit - top) / scale) for logit in logits]
 
@@ -243,6 +278,7 @@ TWINS: dict[str, Callable[..., list[float]]] = {
     "ignore_eos": ignore_eos,
     "grammar": grammar,
     "bias": bias,
+    "sequence_bias": sequence_bias,
     "repetition": repetition,
     "frequency": frequency,
     "presence": presence,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from processors.base import Vocabulary
 
-__all__ = ["HIGHEST", "LOWEST", "View", "exp_all", "finite", "masked", "ranking"]
+__all__ = ["HIGHEST", "LOWEST", "View", "exempt", "exp_all", "finite", "masked", "ranking"]
 
 HIGHEST = (2 - 2**-23) * 2.0**127  # of float32
 LOWEST = -HIGHEST
@@ -18,13 +18,18 @@ LOWEST = -HIGHEST
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary."""
+    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed.
+
+    `earlier` has the rows of this step that saw fewer drafts: their logits, and the draft behind them.
+    """
 
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
     stop_ids: tuple[int, ...] = ()
     eos_ids: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
+    seed: int = 0
+    earlier: tuple[tuple[list[float], int], ...] = ()
 
     def token_id(self, key: int | str) -> int:
         """Return the id of a key: an id, or a text of one token."""
@@ -39,6 +44,18 @@ class View:
         assert self.vocabulary is not None
         known = self.vocabulary.token_bytes
         return b"".join(known[token] for token in tokens if token < len(known))
+
+
+def exempt(keys: Iterable[int | str], view: View) -> set[int]:
+    """Return the exempt ids: those of the keywords, and those named singly."""
+    known = view.vocabulary.token_bytes if view.vocabulary else ()
+    keywords: dict[int | str, Iterable[int]] = {
+        "special": view.vocabulary.special_ids if view.vocabulary else (),
+        "eos": view.eos_ids,
+        "stop": (*view.eos_ids, *view.stop_ids),
+        "newline": [token for token, data in enumerate(known) if b"\n" in data],
+    }
+    return {token for key in keys for token in (keywords[key] if key in keywords else [view.token_id(key)])}
 
 
 def masked(logits: list[float], ids: Iterable[int]) -> list[float]:

@@ -13,7 +13,8 @@ class Automaton:
 
     `table[state][byte]`: next state. `accepting[state]`: some text ends here. `fallback[state]`: state of the
     longest proper suffix. `states`: all states, breadth first. `paths`: the states of each text, without the
-    start.
+    start. `depth[state]`: bytes that may still become a text. `ending[state]`: length of the longest text
+    that ends here; 0 if none does.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -26,6 +27,13 @@ class Automaton:
         for path in self.paths:
             self.accepting[path[-1]] = True
         self.states = self._complete()
+        self.depth, self.ending = [0] * size, [0] * size
+        for path in self.paths:
+            for depth, state in enumerate(path, start=1):
+                self.depth[state] = depth
+            self.ending[path[-1]] = len(path)
+        for state in self.states:
+            self.ending[state] = self.ending[state] or self.ending[self.fallback[state]]
 
     def hits(self, data: bytes) -> bool:
         """Whether any of the texts occurs in the bytes."""

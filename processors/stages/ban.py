@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
+from processors.base import Admission, Env, Processor, Settled
 from processors.catalog import BanParams, Phase
 from processors.errors import TokenError
 from processors.rows import Rows
 from processors.stages.automaton import Automaton
+from processors.stages.rewind import Rewinder
 from processors.stages.spelling import NO_BYTE, Spelling
 from processors.upload import upload
 
@@ -25,8 +27,9 @@ class Ban(Processor[BanParams]):
     """Mask every token that would complete one of the texts.
 
     Matches bytes, so a text is found inside words, across tokens and across partial characters, also if it
-    begins in the prompt. Special tokens have no bytes and do not interrupt a text. TokenError at admission:
-    no tokenizer.
+    begins in the prompt. Special tokens have no bytes and do not interrupt a text. With `rewind`, where the
+    caller can go back, texts are found once they are complete (see Rewinder); elsewhere they are masked.
+    TokenError at admission: no tokenizer.
     """
 
     name = "ban"
@@ -36,31 +39,65 @@ class Ban(Processor[BanParams]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._of: dict[int, Banned] = {}
+        self._rewinders: dict[int, Rewinder] = {}
         self._build = functools.lru_cache(maxsize=16)(self._built)
 
     def admit(self, slot: int, params: BanParams, request: Admission) -> None:
         """Build the tables of the texts, or reuse those of an earlier request."""
         super().admit(slot, params, request)
-        self._of[slot] = self._build(params.texts)
+        banned = self._of[slot] = self._build(params.texts, params.ignore_case)
+        self._rewinders.pop(slot, None)
+        if params.rewind and request.can_rewind:
+            rewinder = self._rewinders[slot] = Rewinder(banned.automaton, banned.token_bytes)
+            rewinder.read_prompt(request.prompt)
 
     def release(self, slot: int) -> None:
         """Drop the reference to the tables."""
         self._of.pop(slot, None)
+        self._rewinders.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
         """Share the immutable tables."""
         super().fork(source, target)
         self._of[target] = self._of[source]
+        self._rewinders.pop(target, None)
+        if rewinder := self._rewinders.get(source):
+            self._rewinders[target] = rewinder.fork()
+
+    def withholds(self, slot: int) -> bool:
+        """Whether the slot's texts are taken back."""
+        return slot in self._rewinders
+
+    def may_hold(self, slot: int, tokens: Sequence[int]) -> bool:
+        """Whether a text may begin or end in these tokens."""
+        return self._rewinders[slot].may_hold(tokens)
+
+    def settle(self, slot: int, tokens: Sequence[int], *, is_final: bool) -> Settled:
+        """Hold what may become a text, and go back where one is complete."""
+        return self._rewinders[slot].settle(tokens, is_final=is_final)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Follow the output, if its texts are taken back."""
+        if rewinder := self._rewinders.get(slot):
+            rewinder.read(tokens)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. One pass for each distinct list of texts."""
         places: dict[Banned, list[int]] = {}
+        pairs: list[tuple[int, int]] = []
         for place, slot in enumerate(rows.host_slots):
-            places.setdefault(self._of[slot], []).append(place)
+            rewinder = self._rewinders.get(slot)
+            if rewinder is None or rewinder.is_masking:
+                places.setdefault(self._of[slot], []).append(place)
+            if rewinder is not None and rewinder.has_bans:
+                pairs += [(place, token) for token in rewinder.banned(len(rows.host_drafts[place]))]
         for banned, index in places.items():
             at = upload(index, logits.device)
-            tail = self._spelling.tail(rows.select(index).visible(), banned.reach)
+            tail = banned.spelling.tail(rows.select(index).visible(), banned.reach)
             banned.mask(logits, at[:, None], tail)
+        if pairs:
+            at = upload(pairs, logits.device, torch.int64)
+            logits[at[:, 0], at[:, 1]] = -math.inf
         return logits
 
     @functools.cached_property
@@ -69,8 +106,26 @@ class Ban(Processor[BanParams]):
             raise TokenError("ban works on texts, but there is no tokenizer. Use suppress with token ids.")
         return Spelling(self.env.vocabulary.token_bytes, self.env.vocab_size, self.env.device)
 
-    def _built(self, texts: tuple[str, ...]) -> Banned:
-        return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), self._spelling)
+    @functools.cached_property
+    def _folded(self) -> Spelling:
+        """The tokens with a to z in place of A to Z."""
+        plain = [data.lower() for data in self._spelling.token_bytes]
+        return Spelling(plain, self.env.vocab_size, self.env.device)
+
+    def _built(self, texts: tuple[str, ...], ignore_case: bool) -> Banned:
+        spelling = self._folded if ignore_case else self._spelling
+        if ignore_case:
+            texts = tuple(dict.fromkeys(form for text in texts for form in _forms(text)))
+        return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), spelling)
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """Return the text as written, in lower and upper case, and with capitals first; A to Z always as a to z.
+
+    Letters of other alphabets have no common byte length, so that only these forms of them are known.
+    """
+    forms = (text, text.lower(), text.upper(), text.title(), text.capitalize())
+    return tuple(form.encode(errors="surrogatepass").lower().decode(errors="surrogatepass") for form in forms)
 
 
 class Banned:
@@ -83,7 +138,8 @@ class Banned:
 
     def __init__(self, texts: tuple[bytes, ...], spelling: Spelling) -> None:
         device = spelling.order.device
-        automaton = Automaton(texts)
+        self.spelling, self.token_bytes = spelling, spelling.token_bytes
+        self.automaton = automaton = Automaton(texts)
         self.reach = max(map(len, texts)) - 1  # bytes before it cannot belong to a text in progress
         self._order = spelling.order
         always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]

@@ -1,18 +1,23 @@
-"""The stages `min_tokens` and `ignore_eos`: mask ids that end a text."""
+"""The stages `min_tokens`, `ignore_eos` and `eos_above`: when a text may end, and when it has to."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from processors.base import Admission
 from processors.catalog import IgnoreEosParams, MinTokensParams, Phase
+from processors.catalog.constrain import EosAboveParams
+from processors.kernels.blocks import row_parts
 from processors.rows import Rows
 from processors.stages.lists import IdStage, mask
-from processors.stages.tokens import checked
+from processors.stages.tokens import LOWEST, checked
+from processors.stages.truncation import mass
 
-__all__ = ["IgnoreEos", "MinTokens"]
+__all__ = ["EosAbove", "IgnoreEos", "MinTokens"]
 
 
 class MinTokens(IdStage[MinTokensParams]):
@@ -53,3 +58,30 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))
+
+
+class EosAbove(IdStage[EosAboveParams]):
+    """x[i] = -inf for every other id where an end-of-text id e has p[e] > p, p = softmax(x).
+
+    TokenError at admission: an end-of-text id outside the vocabulary.
+    """
+
+    name = "eos_above"
+    phase = Phase.CONSTRAIN
+    Params = EosAboveParams
+
+    def listed(self, params: EosAboveParams, request: Admission) -> Iterable[int]:
+        """Return the end-of-text ids."""
+        return checked(self.env.eos_ids, self.env, "eos_above")
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. Masses are float64."""
+        ids, filled = self.ids.gather(rows)
+        ends = logits.gather(1, ids)
+        peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
+        total = torch.cat([mass(logits[part], peak[part]).sum(1, keepdim=True) for part in row_parts(logits)])
+        likely = mass(ends.amax(1, keepdim=True), peak) > self.columns.exact("p", rows)[:, None] * total
+        decided = filled & likely
+        return logits.masked_fill_(decided, -math.inf).scatter_(
+            1, ids, torch.where(decided, ends, logits.gather(1, ids))
+        )

@@ -1,4 +1,4 @@
-"""The stages `tail`, `allowed` and `suppress`: mask ids by list or range."""
+"""The stages `tail`, `allowed`, `suppress` and `begin_suppress`: mask ids by list or range."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from torch import Tensor
 
 from processors.base import Admission, Processor
 from processors.catalog import AllowedParams, Phase, SuppressParams, TailParams
+from processors.catalog.constrain import BeginSuppressParams
 from processors.rows import Rows
 from processors.stages.lists import IdStage, mask
 from processors.stages.tokens import checked
 
-__all__ = ["Allowed", "Suppress", "Tail"]
+__all__ = ["Allowed", "BeginSuppress", "Suppress", "Tail"]
 
 
 class Tail(Processor[TailParams]):
@@ -64,3 +65,23 @@ class Suppress(IdStage[SuppressParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))
+
+
+class BeginSuppress(IdStage[BeginSuppressParams]):
+    """x[i] = -inf for i in ids, for the first token of the output.
+
+    TokenError at admission: an id outside the vocabulary.
+    """
+
+    name = "begin_suppress"
+    phase = Phase.CONSTRAIN
+    Params = BeginSuppressParams
+
+    def listed(self, params: BeginSuppressParams, request: Admission) -> Iterable[int]:
+        """Return the suppressed ids."""
+        return checked(params.ids, self.env, "begin_suppress")
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]."""
+        ids, filled = self.ids.gather(rows)
+        return mask(logits, ids, filled & (rows.positions == 0)[:, None])

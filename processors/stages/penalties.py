@@ -13,7 +13,7 @@ from processors.base import Admission
 from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
 from processors.rows import Rows, Visible
 from processors.stages.lists import IdStage
-from processors.stages.tokens import edit, token_id
+from processors.stages.tokens import edit, exempt_ids
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
@@ -39,18 +39,7 @@ class Penalty(IdStage[PenaltyParams]):
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids: those of the keywords and those named singly."""
-        vocabulary = self.env.vocabulary
-        keywords = {
-            "special": vocabulary.special_ids if vocabulary else frozenset(),
-            "stop": {*self.env.eos_ids, *request.stop_ids},
-        }
-        ids: set[int] = set()
-        for key in params.exempt:
-            if isinstance(key, str) and key in keywords:
-                ids |= keywords[key]
-            else:
-                ids.add(token_id(key, self.env, f"{self.name}: exempt"))
-        return ids
+        return exempt_ids(params.exempt, self.env, request, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
@@ -107,15 +96,67 @@ def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     return ids.clamp_(max=width - 1), counts
 
 
+def _latest(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
+    """Return the ids in scope [A, W], and the column of the last occurrence of each [A, W]; -1 out of scope.
+
+    Entries out of scope or outside the vocabulary repeat an id in scope, and have its column.
+    """
+    ids = torch.where(seen.valid & (seen.ids < width), seen.ids, width)
+    ids = torch.nn.functional.pad(ids, (0, 1), value=width)
+    ordered, columns = ids.sort(dim=1, stable=True)
+    column = columns.gather(1, torch.searchsorted(ordered, ids, right=True) - 1)
+    at = torch.where(ids < width, torch.arange(ids.shape[1], device=ids.device), ids.argmin(1, keepdim=True))
+    ids, column = ids.gather(1, at), column.gather(1, at)
+    return ids.clamp(max=width - 1), torch.where(ids < width, column, -1)
+
+
 class Repetition(Penalty):
-    """x = x / penalty if x > 0 else x * penalty for tokens seen before (Keskar et al. 2019, CTRL)."""
+    """x = x / penalty if x > 0 else x * penalty for tokens seen before (Keskar et al. 2019, CTRL).
+
+    With `slope`, `sustain` or `decay` the latest occurrence of a token decides how much of it there is.
+    """
 
     name = "repetition"
     Params = RepetitionParams
 
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]."""
+        known = self.columns.known
+        if known("slope", rows) == {1.0} and known("sustain", rows) == {None}:
+            return super().apply(logits, rows)
+        scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
+        reach = scope != 1, scope != 0, self.columns.gather("window", rows)
+        ids, column = _latest(rows.scoped(*reach), logits.shape[1])
+        if not ids.shape[1]:
+            return logits
+        start, end = (bound[:, None] for bound in rows.bounds(*reach))
+        old = logits.gather(1, ids).double()
+        new = self._faded(old, end - 1 - column, (end - start) // 2 > column - start, rows)
+        spared = column < 0
+        if not self.ids.are_empty(rows):
+            spared = spared | self._is_exempt(ids, rows)
+        return edit(logits, ids, old, torch.where(spared, old, new))
+
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
         """Return the penalised logits."""
         return torch.where(old > 0, old / penalty, old * penalty)
+
+    def _faded(self, old: Tensor, distance: Tensor, is_older: Tensor, rows: Rows) -> Tensor:
+        """Return the logits [A, W] of tokens last seen `distance` [A, W] tokens before the last one.
+
+        What is full is left as it is, so that its bits do not depend on the rows beside it.
+        """
+        exact, gather = self.columns.exact, self.columns.gather
+        penalty, slope = exact("penalty", rows)[:, None], exact("slope", rows)[:, None]
+        penalty = torch.where(is_older & (penalty > 1) & (slope != 1), 1 + (penalty - 1) * slope, penalty)
+        behind = distance - gather("sustain", rows)[:, None] + 1
+        decay = gather("decay", rows)[:, None]
+        weight = torch.where(behind < decay, 1 - behind / decay.clamp(min=1), 0)
+        is_full, in_logit = behind <= 0, gather("decay_space", rows)[:, None] == 1  # penalty 0, logit 1
+        faded = torch.where(is_full | in_logit, penalty, 1 + (penalty - 1) * weight)
+        new = self.penalised(old, distance, faded)
+        mixed = torch.where(weight > 0, old * (1 - weight) + new * weight, old)
+        return torch.where(in_logit & ~is_full, mixed, new)
 
 
 class Frequency(Penalty):

@@ -17,8 +17,8 @@ __all__ = ["Temperature", "cool_"]
 class Temperature(Processor[TemperatureParams]):
     """x = (x - max(x)) / T. The largest logit becomes 0; finite logits stay finite for any T.
 
-    A chain resolves T = 0 to greedy decoding before this stage. Here it acts as the smallest T: the largest
-    logits become 0, all others far below.
+    T = 0 masks all but the first of the largest logits. A chain that is greedy throughout is resolved to a
+    greedy draw before this stage; here T = 0 is what a condition gives some rows.
     """
 
     name = "temperature"
@@ -34,7 +34,16 @@ class Temperature(Processor[TemperatureParams]):
         temperature, peak = temperature.float()[:, None], logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         for part in row_parts(logits):
             cool_(logits[part], peak[part], temperature[part])
+        if 0 in self.columns.known("temperature", rows):
+            _leave_first_(logits, self.columns.exact("temperature", rows) == 0)
         return logits
+
+
+def _leave_first_(logits: Tensor, is_greedy: Tensor) -> None:
+    """Mask all but the first of the largest logits [A, V] in some rows [A] bool."""
+    first = logits.argmax(1, keepdim=True)  # NaN counts as the largest, so faults stay
+    best = logits.gather(1, first)
+    logits.masked_fill_(is_greedy[:, None], -torch.inf).scatter_(1, first, best)
 
 
 def cool_(logits: Tensor, peak: Tensor, temperature: float | Tensor) -> Tensor:

@@ -20,9 +20,9 @@ from processors.kernels.blocks import row_parts
 from processors.params import Params
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
-from processors.stages.truncation import keep_above, mass, rounded_up
+from processors.stages.truncation import keep_above, mass, rounded_up, total_mass
 
-__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma"]
+__all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma", "total_and_entropy"]
 
 P = TypeVar("P", bound=Params)
 _FAR = -800.0  # exp of it is 0 beside 1 in float64
@@ -63,7 +63,7 @@ class Epsilon(_Threshold[EpsilonParams]):
     Params = EpsilonParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
 
 
@@ -74,7 +74,7 @@ class Eta(_Threshold[EtaParams]):
     Params = EtaParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _columns(_by_parts(_total_and_entropy, logits, peak))
+        total, entropy = _columns(_by_parts(total_and_entropy, logits, peak))
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -86,7 +86,7 @@ class TopA(_Threshold[TopAParams]):
     Params = TopAParams
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(_total, logits, peak)
+        total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
 
 
@@ -116,10 +116,6 @@ def _columns(found: Tensor) -> list[Tensor]:
     return [found[:, place : place + 1] for place in range(found.shape[1])]
 
 
-def _total(logits: Tensor, peak: Tensor) -> Tensor:
-    return mass(logits, peak).sum(1, keepdim=True)
-
-
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     """Return the standard deviation of the finite logits [A, 1]."""
     is_in = logits > -torch.inf
@@ -130,8 +126,8 @@ def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     return (squares / (count - is_sample.long())).sqrt_()
 
 
-def _total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
-    """Return the total mass and the entropy in nats [A, 2]."""
+def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
+    """Return the total mass and the entropy in nats [A, 2], for peaks [A, 1] float64."""
     masses = mass(logits, peak)
     total = masses.sum(1, keepdim=True)
     weighted = masses.mul_((logits.double() - peak).clamp_(min=_FAR)).sum(1, keepdim=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from processors.base import Env
+from processors.base import Admission, Env
 from processors.errors import TokenError
 
-__all__ = ["HIGHEST", "LOWEST", "checked", "edit", "token_id"]
+__all__ = ["HIGHEST", "LOWEST", "checked", "edit", "exempt_ids", "token_id"]
 
 HIGHEST = torch.finfo(torch.float32).max
 LOWEST = torch.finfo(torch.float32).min
@@ -37,6 +38,32 @@ def token_id(key: int | str, env: Env, what: str) -> int:
         shown = " + ".join(f"{env.vocabulary.token_bytes[i].decode(errors='replace')!r} ({i})" for i in ids)
         raise TokenError(f"{what} names the text {key!r}, which is {len(ids)} tokens: {shown or 'none'}.")
     return checked(ids, env, what)[0]
+
+
+def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: str) -> set[int]:
+    """Return the ids of a list of exempt tokens: those of keywords, and those named singly.
+
+    `special` are the special tokens, `eos` the end-of-text ids, `stop` these and the request's stop ids,
+    `newline` all tokens with a line feed. TokenError for a text that is not one token, and for an id outside
+    the vocabulary.
+    """
+    ids: set[int] = set()
+    for key in keys:
+        if key == "special":
+            ids.update(env.vocabulary.special_ids if env.vocabulary else ())
+        elif key in ("eos", "stop"):
+            ids.update(env.eos_ids, request.stop_ids if key == "stop" else ())
+        elif key == "newline":
+            ids.update(_newlines(env))
+        else:
+            ids.add(token_id(key, env, f"{what}: exempt"))
+    return ids
+
+
+@lru_cache(maxsize=4)
+def _newlines(env: Env) -> tuple[int, ...]:
+    known = env.vocabulary.token_bytes if env.vocabulary else ()
+    return tuple(token for token, data in enumerate(known) if b"\n" in data)
 
 
 def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:

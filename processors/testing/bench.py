@@ -19,13 +19,16 @@ from processors.rows import Rows
 from processors.testing.examples import examples
 from processors.testing.vocabulary import ToyVocabulary
 
-__all__ = ["TEXTS", "Bench", "Subject", "Text", "random_logits", "toy_env"]
+__all__ = ["SEED", "TEXTS", "Bench", "Subject", "Text", "random_logits", "toy_env"]
 
 
 def toy_env() -> Env:
     """Return the toy vocabulary with a model of five more ids."""
     vocabulary = ToyVocabulary()
     return Env(vocabulary.vocab_size + 5, vocabulary, vocabulary.eos_ids)
+
+
+SEED = 0  # of all requests, so that a roll is the same alone, in a batch and in a fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Text:
     def view(self, env: Env, num_drafts: int) -> View:
         """Return the twin's view of the row that sees `num_drafts` drafts."""
         output = self.output + self.drafts[:num_drafts]
-        return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary)
+        return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary, seed=SEED)
 
 
 def _text(prompt: str, output: str, drafts: str, *stop_ids: int) -> Text:
@@ -102,7 +105,7 @@ class Bench:
 
     def admit(self, slot: int, params: Params, text: Text) -> None:
         """Admit a request to the slot and commit its output so far."""
-        self.history.admit(slot, text.prompt, seed=slot)
+        self.history.admit(slot, text.prompt, seed=SEED)
         self.stage.admit(slot, params, text.admission)
         self.commit(slot, text.output)
 
@@ -113,7 +116,7 @@ class Bench:
 
     def fork(self, source: int, target: int) -> None:
         """Copy a slot."""
-        self.history.fork(source, target, seed=target)
+        self.history.fork(source, target, seed=SEED)
         self.stage.fork(source, target)
 
     def release(self, slot: int) -> None:

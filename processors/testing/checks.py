@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -191,8 +191,11 @@ def equals_twin(subject: Subject) -> None:
         for text in TEXTS:
             logits = random_logits(len(text.drafts) + 1, subject.env, seed=seed, masked=seed % 2 == 1)
             out = _batch(subject, [(params, text)]).apply(logits, [0], [text.drafts])
-            for i, row in enumerate(logits.tolist()):
-                expected = subject.twin(row, params, text.view(subject.env, i))
+            rows = logits.tolist()
+            for i, row in enumerate(rows):
+                earlier = tuple(zip(rows[:i], text.drafts, strict=False))
+                view = replace(text.view(subject.env, i), earlier=earlier)
+                expected = subject.twin(row, params, view)
                 _close(out[i], expected, f"Row {i} differs from the twin for {params}.")
 
 

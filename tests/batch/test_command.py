@@ -152,10 +152,11 @@ def cut(bench, lines, *options):
     return whole
 
 
-def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench):
+@pytest.mark.parametrize("flags", [(), ("--stage", 'temperature:temperature=0,when={"after":"e"}')])
+def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench, flags):
     bench.write(ROWS)
-    whole = cut(bench, 4)
-    done = bench.run("--no-timings", "--resume")
+    whole = cut(bench, 4, *flags)
+    done = bench.run("--no-timings", "--resume", *flags)
     assert done.code == 0
     assert "12 of 12 rows, 4 from before" in done.err
     assert bench.output.read_bytes() == whole
@@ -177,6 +178,7 @@ def test_a_resumed_run_has_the_seed_that_it_began_with(bench):
 CHANGES = {
     "seed": (["--seed", "6"], "seed was 5 and is 6"),
     "chain": (["--top-p", "0.5"], "chain was"),
+    "condition": (["--stage", 'top_k:k=3,when={"from":5}'], "chain was"),
     "limit of tokens": (["--max-tokens", "11"], "--max-tokens was 12 and is 11"),
     "stop": (["--stop", "a"], "--stop was [] and is ['a']"),
     "template": (["--template", "{{ prompt }}!"], "--template was None and is '{{ prompt }}!'"),

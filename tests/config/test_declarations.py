@@ -61,7 +61,7 @@ def test_a_stage_has_schema_and_docs(spec):
     assert f"## {spec.name}\n" in page
     for field, about in describe(spec.params).items():
         assert f"| `{field}` |" in page
-        if spec.name != "tail":
+        if spec.name in SCHEMA["$defs"]:
             assert SCHEMA["$defs"][spec.name]["anyOf"][1]["properties"][field]["description"] == about["doc"]
 
 

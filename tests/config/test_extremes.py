@@ -8,6 +8,7 @@ import pytest
 
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
+from gencli.config.watermark import MARKS
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.config.options.test_bounds import is_number, kinds
@@ -72,7 +73,7 @@ WRONG = (-1, -2, 2**31, 2**63, 2**64, 10**20, 1e300, -1e300, 1e999, 0.5, True, "
 FIELDS = [
     (spec.name, name)
     for spec in BUILTIN
-    if spec.name != "tail"
+    if spec.name not in {"tail", *MARKS}
     for name, about in describe(spec.params).items()
     if kinds(about["type"]) & {int, float}
 ]

@@ -1,8 +1,11 @@
 """From what was typed to the requests that the engine gets: nothing is lost on the way."""
 
-from gencli.config.job import make_job, make_requests
+import pytest
+
+from gencli.config.job import make_job, make_requests, notices
 from gencli.config.settings import FLAG, resolve
 from gencli.core.request import Drafting, Limits, Request, Stops
+from gencli.errors import UsageError
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from processors.rng import derive
@@ -54,3 +57,42 @@ def test_every_limit_stop_and_draw_arrives():
 def test_a_chat_prompt_has_what_its_template_says_and_no_more():
     (request,) = requests(["hi"], chat=True, system="be kind")
     assert bytes(request.prompt_ids) == b"<bos>[system]be kind[user]hi"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"mirostat": "2", "top_k": "5"}, "`top_k` and `mirostat`: mirostat and top_k contradict each other"),
+        ({"mirostat": "2", "adaptive_target": "0.3"}, "mirostat and adaptive_p"),
+        ({"mirostat": "2", "temperature": "0.5", "temperature_last": True}, "mirostat runs before"),
+        ({"dynatemp_min": "1", "dynatemp_max": "2", "temperature": "0.5"}, "`temperature` and"),
+        ({"dynatemp_min": "1"}, "has a min, but no max"),
+        ({"mirostat_tau": "3"}, "`mirostat_tau` is given, but the stage mirostat is off."),
+        ({"smoothing_curve": "2"}, "`smoothing_curve` is given, but the stage smoothing is off."),
+        ({"beams": "2", "mirostat": "2"}, "`mirostat` would have no effect"),
+    ],
+)  # fmt: skip
+def test_stages_that_contradict_each_other_are_refused_by_the_names_of_their_options(flags, said):
+    with pytest.raises(UsageError) as caught:
+        make_job(resolve((FLAG, flags)))
+    assert said in str(caught.value)
+
+
+def test_a_stage_of_a_weaker_layer_gives_way_with_a_notice():
+    weaker = ("model", {"top_k": "20", "temperature": "0.6"})
+    job = make_job(resolve(weaker, (FLAG, {"mirostat": "2"})))
+    assert (str(job.chain), [*notices(job, ["hi"])]) == (
+        "temperature=0.6 | mirostat=2",
+        ["model `top_k` is left out beside `mirostat`: mirostat alone decides how many tokens are left."],
+    )
+    job = make_job(resolve(("preset", {"mirostat": "2"}), (FLAG, {"top_k": "20"})))
+    assert str(job.chain) == "top_k=20"
+
+
+def test_beside_a_greedy_draw_they_change_nothing_and_one_notice_says_so():
+    flags = {"temperature": "0", "mirostat": "2", "top_k": "5", "edt": "1", "dynatemp_range": "1"}
+    job = make_job(resolve((FLAG, flags)))
+    assert (str(job.chain), [*notices(job, ["hi"])]) == (
+        "",
+        ["The draw is greedy, so these stages change nothing: dynamic_temperature, edt, top_k, mirostat."],
+    )

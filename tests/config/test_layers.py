@@ -142,11 +142,34 @@ def test_a_model_without_sampling_is_greedy_and_a_flag_undoes_it(here, chain, tm
 
 
 def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
-    layer = model_layer(generation_config(tmp_path / "model", typical_p=0.9, num_beams=1, top_k=None))
-    assert layer.values == {}
+    layer = model_layer(
+        generation_config(tmp_path / "model", typical_p=0.9, penalty_alpha=0.6, num_beams=1, top_k=None)
+    )
+    assert layer.values == {"typical": 0.9}
     assert [text.rpartition("/")[2] for text in layer.notices] == [
-        "generation_config.json asks for typical_p=0.9, which gencli does not have."
+        "generation_config.json asks for penalty_alpha=0.6, which gencli does not have."
     ]
+
+
+def test_a_model_may_ask_for_penalties_on_its_prompt(chain, tmp_path):
+    model = generation_config(
+        tmp_path / "model", encoder_repetition_penalty=1.25, encoder_no_repeat_ngram_size=3,
+        exponential_decay_length_penalty=[30, 1.05], sequence_bias=[[[5, 6], -2.0]],
+    )  # fmt: skip
+    assert [row[:2] for row in chain("-m", model)] == [
+        ("no_repeat_ngram", "n=3"), ("no_repeat_ngram", 'scope="prompt"'),
+        ("sequence_bias", "biases=[[[5, 6], -2.0]]"), ("length_decay", "decay=[30, 1.05]"),
+        ("repetition", "penalty=0.8"), ("repetition", 'scope="prompt"'),
+    ]  # fmt: skip
+
+
+def test_a_penalty_on_all_tokens_takes_the_stage_of_one_on_the_prompt(tmp_path):
+    folder = generation_config(tmp_path / "model", no_repeat_ngram_size=4, encoder_no_repeat_ngram_size=3)
+    layer = model_layer(folder)
+    assert (layer.values, layer.stages) == ({"no_repeat_ngram": 4}, ())
+    assert "encoder_no_repeat_ngram_size=3 beside no_repeat_ngram_size" in layer.notices[0]
+    with pytest.raises(ModelError, match="encoder_repetition_penalty is 'x', but has to be a number above 0"):
+        model_layer(generation_config(tmp_path / "model", encoder_repetition_penalty="x"))
 
 
 def test_a_model_s_wrong_value_names_the_file(tmp_path):

@@ -11,7 +11,7 @@ from gencli.chat.show import find_option
 from gencli.cli.app import COMMANDS
 from gencli.config.environment import environment_layer
 from gencli.config.options.run import OPTIONS
-from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES
+from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES, meant_option
 from gencli.config.presets.keys import unknown_key
 from gencli.errors import UsageError
 
@@ -28,8 +28,12 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--repeat-last-n", "Did you mean --penalty-window?"),
         ("--tensor-parallel-size", "Did you mean --tp?"),
         ("--topk", "Did you mean --top-k?"),
-        ("--top", "Did you mean --top-a, --top-k, --top-n-sigma or --top-p?"),
-        ("--eos", "Did you mean --ignore-eos?"),
+        ("--top", "Did you mean --top-a, --top-h, --top-k, --top-n-sigma or --top-p?"),
+        ("--dry-penalty-last-n", "Did you mean --dry-window?"),
+        ("--no-repeat-ngram-size", "Did you mean --no-repeat-ngram?"),
+        ("--encoder-repetition-penalty", "--stage 'repetition:penalty=0.8,scope=prompt'"),
+        ("--rep-pen-slope", "slope=0.7"),
+        ("--eos", "Did you mean --eos-above or --ignore-eos?"),
         ("--max_tokns", "Did you mean --max-tokens?"),
         ("--top-logprobs", "--logprobs"),
         ("--ctx-size", "the model's whole context; --max-tokens limits"),
@@ -83,7 +87,7 @@ def _raised(call, name):
 def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
     for name in ("temp", "temprature", "tempereture"):
         assert f"Did you mean {spelled}?" in say(name)
-    assert "cut, and " in say("mirostat")
+    assert "cut, and " in say("min_keep")
     assert "Did you mean" not in say("nope")
 
 
@@ -123,3 +127,25 @@ def test_a_name_of_others_stands_for_one_thing_and_is_no_name_of_gencli(table):
     names = [name for others in table.values() for name in others.split()]
     assert sorted(names) == sorted(set(names))
     assert set(names).isdisjoint(KEYS if table is not SLASH_NAMES else SLASH)
+
+
+# Names of parameters in llama.cpp, text-generation-webui, SillyTavern, koboldcpp, ExLlamaV2 and V3, TabbyAPI,
+# transformers, SGLang and mlx-lm.
+SAMPLING = """
+    samplers sampler_seq temp top_nsigma nsigma typical_p typ_p repeat_last_n repeat_penalty
+    dry_penalty_last_n dry_sequence_breaker dry_sequence_breakers dynatemp_range dynatemp_exp
+    dynatemp_exponent dynatemp_low dynatemp_high mirostat_lr mirostat_ent mirostat_mode smoothing_factor
+    tfs_z epsilon_cutoff eta_cutoff encoder_repetition_penalty no_repeat_ngram_size
+    encoder_no_repeat_ngram_size bad_words_ids sequence_bias exponential_decay_length_penalty
+    suppress_tokens begin_suppress_tokens forced_eos_token_id forced_bos_token_id min_new_tokens
+    guidance_scale repetition_penalty_range sampler_priority rep_pen rep_pen_range rep_pen_slope
+    freq_pen presence_pen sampler_order samplers_priorities sampler_seed banned_tokens banned_strings
+    token_repetition_penalty token_repetition_range token_repetition_decay token_frequency_penalty
+    token_presence_penalty penalty_range min_temp max_temp temp_exponent dry_range dry_max_ngram
+    bad_words allowed_token_ids sampling_seed min_keep thinking_token_budget
+""".split()
+
+
+@pytest.mark.parametrize("name", SAMPLING)
+def test_every_parameter_of_another_sampler_is_known_or_answered(name):
+    assert name in KEYS or meant_option(name, {key: key for key in KEYS})

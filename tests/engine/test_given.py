@@ -21,6 +21,8 @@ CHAINS = {
     "truncation": "temperature=0.8 | top_k=20 | min_p=0.02",
     "bans": 'ban=["ab"] | bias=[[101,5.0]] | min_tokens=20',
     "grammar": GRAMMAR,
+    "mirostat": "temperature=1.5 | mirostat:version=2,tau=3,eta=0.5",
+    "adaptive": "min_p=0.01 | adaptive_p:target=0.3,decay=0.5",
 }
 
 

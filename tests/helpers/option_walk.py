@@ -72,6 +72,7 @@ class OptionWalk:
         (folder / "walked_model.py").write_text(MODEL)
         (folder / "tag.json").write_text(TAG)
         (folder / "tools.json").write_text(TOOLS)
+        (folder / "kgw.yaml").write_text("{key: 5, ratio: 0.5, bias: 3}")
         self.folder = folder
         self._seen = {}
 

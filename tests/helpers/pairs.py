@@ -125,6 +125,7 @@ FEATURES = {
     "contrast": feature({"--contrast": ("fake",), "--contrast-alpha": ("0.003",)}),
     "contrast_alpha": feature({"--contrast-alpha": ("0.003",)}, given(contrast=("fake",))),
     "contrast_beta": feature({"--contrast-beta": ("2",)}, given(contrast=("fake",), contrast_alpha=("0",))),
+    "watermark": feature({"--watermark": ("kgw",), "--watermark-key": ("kgw.yaml",)}, {}, COUNTED),
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
@@ -268,6 +269,8 @@ LOUD = {
 _STAGE_WALK = "It sets a field of a stage; tests/processors/stages/test_stage_pairs.py walks all stages."
 ELSEWHERE = {
     **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
+    "watermark_key": "It goes with `watermark`, which is tried with it.",
+    "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }

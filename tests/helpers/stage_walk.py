@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import torch
 
-from processors.catalog import BUILTIN
+from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
@@ -23,9 +23,25 @@ PARAMS = {spec.name: spec.params for spec in BUILTIN}
 SEEDS = range(4)
 
 STAGE_PAIRS = list(combinations(PARAMS, 2))
+_ONE_LEFT = ("eos_above", "force", "reasoning_budget")  # stages that leave one id where they act
 # Pairs of which only one acts in a step: why.
+_MASKED = "The ids that end a text are masked already."
 IN_TURN = {
     ("min_tokens", "ignore_eos"): "While min_tokens holds, the ids of ignore_eos are masked already.",
+    **{
+        (one, other): _MASKED
+        for one in ("min_tokens", "ignore_eos")
+        for other in ("length_decay", "length_boost")
+    },
+    ("min_tokens", "eos_above"): "An id that min_tokens masks is not likely.",
+    ("ignore_eos", "eos_above"): "An id that ignore_eos masks is not likely.",
+    ("eos_above", "no_repeat_ngram"): "What eos_above leaves are ids that end a text, which none has before.",
+    ("begin_suppress", "length_decay"): "The one acts on the first token, the other from the second on.",
+    **{
+        (first, spec.name): "One id is left, which needs no further choice."
+        for first, spec in product(_ONE_LEFT, BUILTIN)
+        if spec.phase > Phase.CONSTRAIN
+    },
 }
 
 

@@ -21,6 +21,8 @@ BROKEN = {
     "foreign params": (ONLY.replace("Params = OnlyParams", "Params = dict"), "Only has as Params dict"),
     "bare params": (ONLY.replace("Params = OnlyParams", "Params = Params"), "Only has Params Params without"),
     "undeclared": (ONLY.replace(DECLARED, "-1"), "the field OnlyParams.id without a declaration"),
+    "reserved": (ONLY.replace("    id: int", "    when: int = param(0, 'x.')\n    id: int"),
+                 "the field OnlyParams.when, which every stage has"),
     "bad default": (ONLY.replace("param(-1,", 'param("x",'), "a default in OnlyParams that is not valid"),
     "on by default": (ONLY.replace("ge=-1)", "ge=-1)\n    def is_off(self): return False"),
                       "is on with the defaults of OnlyParams"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from processors.catalog import BUILTIN
+from processors.params import describe
 from processors.testing import CHECKS
 from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE
 
@@ -41,7 +42,7 @@ def test_a_broken_plugin_is_listed_with_its_error(gencli, plugin):
 def test_show_has_all_there_is_to_know(gencli, spec):
     done = gencli("stages", "show", spec.name)
     assert done.code == 0
-    for word in ("Formula", "Reference", "Example", "Elsewhere", *spec.params.__dataclass_fields__):
+    for word in ("Formula", "Reference", "Example", "Elsewhere", *describe(spec.params)):
         assert word in done.out
 
 

@@ -46,7 +46,7 @@ def test_greedy_keeps_masks_and_adjustments_only():
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("top_q=1", UnknownStage, "no stage 'top_q'. Did you mean 'top_a', 'top_k' or 'top_p'"),
+        ("top_q=1", UnknownStage, "no stage 'top_q'. Did you mean 'top_a', 'top_h', 'top_k' or 'top_p'"),
         ("top_k:q=1", ParamError, "'top_k' has no parameter 'q'"),
         ("top_k:1", ChainError, "'1' is not of the form key=value"),
         ("temperature=-1", ParamError, "temperature is -1"),

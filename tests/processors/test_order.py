@@ -22,11 +22,15 @@ def test_groups_and_phases_stand_for_their_stages():
     assert expand(["penalties", "temperature"]) == ("repetition", "frequency", "presence", "temperature")
     assert expand(["truncate"]) == (
         "top_n_sigma",
+        "top_h",
+        "min_k",
         "min_p",
         "top_k",
         "top_p",
+        "typical",
         "epsilon",
         "eta",
+        "tfs",
         "top_a",
         "p_less",
     )
@@ -62,7 +66,7 @@ def test_a_stage_that_stands_twice_is_refused_by_name_with_a_way_out(spec):
         Pipeline(toy_env()).admit(0, chain, Admission())
     with pytest.raises(ChainError, match=f"The stage {spec.name} stands twice in the order") as in_order:
         expand([spec.name, spec.name])
-    is_list = spec.name in ("allowed", "suppress", "ban", "bias")
+    is_list = spec.name in ("allowed", "suppress", "begin_suppress", "ban", "bias", "sequence_bias")
     for caught in (in_chain, in_order):
         assert ("all its values in one list" in str(caught.value)) == is_list
         assert "a subclass with a name of its own" in str(caught.value)
@@ -84,3 +88,9 @@ def test_an_adjustment_behind_a_cut_is_doubtful():
         "presence runs after top_k: it changes only tokens that top_k has left."
     ]
     assert list(doubts(FULL)) == []
+
+
+def test_nothing_but_adaptive_p_on_a_whole_vocabulary_is_doubtful():
+    (said,) = doubts(Chain.parse("adaptive_p=0.3"))
+    assert "nothing truncates before it" in said
+    assert list(doubts(Chain.parse("min_p=0.05 | adaptive_p=0.3"))) == []

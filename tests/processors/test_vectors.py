@@ -8,12 +8,29 @@ import torch
 
 from processors.base import Admission, Env
 from processors.chain import Chain
+from processors.errors import ParamError
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.processors.vectors import llama_cpp
+from tests.processors.vectors import exllama, formulas, llama_cpp, mlx_lm, transformers
 
-CASES = (*llama_cpp.CASES,)
+CASES = (
+    *llama_cpp.CASES,
+    *llama_cpp.TRUNCATION,
+    *transformers.TRUNCATION,
+    *mlx_lm.TRUNCATION,
+    *exllama.TRUNCATION,
+    *formulas.TRUNCATION,
+    *llama_cpp.HISTORY,
+    *transformers.HISTORY,
+    *mlx_lm.HISTORY,
+    *exllama.HISTORY,
+    *transformers.FORCING,
+    *llama_cpp.TEMPERATURE,
+    *transformers.TEMPERATURE,
+    *exllama.TEMPERATURE,
+    *formulas.TEMPERATURE,
+)
 
 
 class Words:
@@ -45,7 +62,10 @@ def processed(case):
 
 
 def is_expected(case):
-    logits = processed(case)
+    try:
+        logits = processed(case)
+    except ParamError:
+        return False
     if case.kept is not None:
         return tuple(torch.nonzero(logits > -torch.inf).flatten().tolist()) == case.kept
     found, expected = (logits.softmax(0), case.p) if case.p is not None else (logits, case.logits_after)

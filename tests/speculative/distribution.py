@@ -36,7 +36,8 @@ def chances(one, raw):
     for slot, text in enumerate(waiting):  # which grows
         history.admit(slot, one.prompt_ids, seed=0)
         pipeline.admit(slot, one.chain, Admission(one.prompt_ids, max_tokens=one.limits.max_tokens))
-        for token in text:
+        for place, token in enumerate(text):
+            pipeline(raw(text[:place])[None], Rows.build(history, [slot]))  # for what looks at the draw
             forced = any(step.forced for step in pipeline.preview(slot, [token]))
             history.append([slot], [[token]], [[forced]])
             pipeline.commit(slot, [token])

@@ -25,11 +25,13 @@ CHAINS = {
     "truncated": Chain.parse(f"{ALLOWED} | temperature=0.6 | top_p=0.9"),
     "penalised": Chain.parse(f"{ALLOWED} | frequency=1.5 | repetition=1.5"),
     "in a grammar": Chain(GRAMMAR),
+    "mirostat": Chain.parse(f"{ALLOWED} | mirostat:version=2,tau=0.9,eta=2"),
+    "adaptive": Chain.parse(f"{ALLOWED} | adaptive_p:target=0.4,decay=0.2"),
     "all": Chain((*GRAMMAR, *Chain.parse(CUTS).stages)),
 }
 # A text in a grammar is complete after three tokens; far from its limit, nothing looks for a short end.
-MOST = {"truncated": TOKENS, "penalised": TOKENS, "in a grammar": 200, "all": 200}
-SAMPLES = {"truncated": 6000, "penalised": 6000, "in a grammar": 1500, "all": 1500}  # grammars take longer
+MOST = dict.fromkeys(CHAINS, TOKENS) | {"in a grammar": 200, "all": 200}
+SAMPLES = dict.fromkeys(CHAINS, 6000) | {"in a grammar": 1500, "all": 1500}  # grammars take longer
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from gencli.config.job import Job
 from gencli.config.options.flags import with_flags
 from gencli.json_text import to_json
 from gencli.structured.output_spec import OutputSpec
+from processors.catalog.scale import VaryingParams
 
 __all__ = ["chain_rows", "chain_table"]
 
@@ -41,11 +42,15 @@ def _short(value: object) -> str:
 
 def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
     active = {name for name, _ in job.chain}
+    varying = next((name for name, params in job.chain if isinstance(params, VaryingParams)), "")
+    idle = "  (not run: greedy)" if job.is_greedy else f"  (a value of {varying})"
     yield "constrain", "tail", "ids that the tokenizer lacks", "model"
     for name, params in job.assembly.chain:
         phase = job.registry.phase(name).name.lower()
-        state = "" if name in active else "  (off)" if params.is_off() else "  (not run: greedy)"
-        entries = job.assembly.of_stage(name)
+        state = "" if name in active else "  (off)" if params.is_off() else idle
+        entries = job.assembly.of_entry(name, params)
+        if params.when is not None:
+            state = f" when {to_json(params.when.to_mapping())}{state}"
         for entry in entries:
             origin = with_flags(f"{entry.origin} {entry.said}")
             yield phase, name, f"{entry.field}={_short(entry.value)}{state}", origin

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -53,6 +54,10 @@ _NEW_DEFAULTS = """\
 # temperature: 0.8
 # extends: creative
 """
+_FROM = (
+    "Whose settings they are: llama-cpp, tgw, sillytavern, koboldcpp, openai, vllm, sglang, hf, mlx, "
+    "exl2, exl3 or aphrodite; by default the fields tell it."
+)
 _SHOW_OPTIONS = tuple(
     dataclasses.replace(
         entry, type=Literal["text", "yaml", "json"], help="Form in which the settings are shown."
@@ -75,6 +80,11 @@ def command() -> typer.Typer:
     app.command("schema", help="Print the JSON Schema of a preset, with the stages of plugins.")(_schema)
     export = make_command(_export, Page(_EXPORT, OPTIONS, "PROMPT"))
     app.command("export", help="Write a command line as a preset.", add_help_option=False)(export)
+    app.command(
+        "import",
+        help="Write settings of another system as a preset: a file, - for stdin, or its command line.",
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )(_import)
     app.command("edit", help="Edit your own defaults, which every run begins with.")(_edit)
     app.command("path", help="Print the folders in which presets and templates are looked for.")(_path)
     return app
@@ -143,6 +153,22 @@ def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     for text in needs(settings, job):
         say_notice(text)
     return _say_notices(settings)
+
+
+def _import(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|-|COMMAND...", help="A file, - for stdin, or a command line as it is."),
+    ],
+    peer: Annotated[str | None, typer.Option("--from", metavar="NAME", help=_FROM)] = None,
+) -> int:
+    from gencli.imports.command import import_from
+
+    found = import_from(arguments, peer or "", sys.stdin.buffer)
+    Sink().write(found.text)
+    for text in found.notes:
+        say_notice(text)
+    return 0
 
 
 def _edit() -> int:

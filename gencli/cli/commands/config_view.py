@@ -19,6 +19,7 @@ from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.plugins.registry import make_registry
 from processors.errors import ProcessorsError
+from processors.params import WHEN
 from processors.registry import Registry
 
 __all__ = ["config_json", "config_table", "differences", "lint_report", "preset_table"]
@@ -94,9 +95,11 @@ def _all_values(settings: Settings) -> dict[str, object]:
     job = make_job(settings)
     values: dict[str, object] = {entry.key: settings[entry.key] for entry in _plain(settings)}
     del values["chain"], values["temperature_last"]
-    values["order"] = [name for name, _ in job.chain]
+    values["order"] = list(dict.fromkeys(name for name, _ in job.chain))
     for name, params in job.assembly.chain:
-        values.update({f"{name}.{key}": value for key, value in params.to_mapping().items()})
+        given = params.to_mapping()
+        where = f" {to_json(given.pop(WHEN))}" if WHEN in given else ""
+        values.update({f"{name}.{key}{where}": value for key, value in given.items()})
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 

@@ -11,8 +11,11 @@ from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
-from processors.params import describe
+from gencli.watermark.key_file import STAGES
+from processors.conditions.when import NO_CONDITION
+from processors.params import WHEN, WHEN_DOC, describe
 from processors.registry import Registry
+from processors.secret import Secret
 
 __all__ = ["page", "stage_table"]
 
@@ -39,7 +42,7 @@ def page(registry: Registry, name: str) -> str:
 
 def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
     yield "field", "type", "default", "range", "flag", "meaning"
-    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name}
+    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name and not entry.when}
     for field, about in describe(registry.spec(name).params).items():
         yield (
             field,
@@ -49,6 +52,8 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
             flags.get(field, "-"),
             about["doc"],
         )
+    if name not in NO_CONDITION:
+        yield WHEN, "condition", "null", "-", "-", f"{WHEN_DOC} See docs/when.md."
 
 
 def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
@@ -58,7 +63,9 @@ def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
         return
     yield "Formula", note.formula
     yield "Reference", note.reference
-    yield "Example", f"--stage {_quoted(note.example)}"
+    kind = next((kind for kind, (stage, _) in STAGES.items() if stage == name), "")
+    marking = f"--watermark {kind} --watermark-key FILE"
+    yield "Example", marking if kind else f"--stage {_quoted(note.example)}"
     yield "Elsewhere", note.elsewhere
 
 
@@ -89,6 +96,7 @@ def _type(hint: Any) -> str:
         inner = [_type(argument) for argument in arguments if argument is not Ellipsis]
         return "list of " + inner[0] if len(inner) == 1 else "(" + ", ".join(inner) + ")"
     names = {int: "whole number", float: "number", bool: "true|false", str: "text", type(None): "null"}
+    names[Secret] = "secret numbers"
     return names.get(hint, getattr(hint, "__name__", str(hint)))
 
 

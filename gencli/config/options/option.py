@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
+from processors.conditions.when import When
 from processors.params import Bounds, shown_number
 
 __all__ = ["ANY", "MAX_BATCH", "MAX_ROWS", "MAX_SAMPLES", "MAX_SECONDS", "SECTIONS", "Option", "Section"]
@@ -38,8 +39,9 @@ MAX_SECONDS = 1e9
 class Option:
     """One option. `many`: it may be repeated; `read` turns the given text into the value.
 
-    `flag_only` is the reason why presets do not have the key. `key_name` is the key if it differs from the
-    name of the flag. `help` and `hint` name other options by key in backticks.
+    `stage`, `field` and `when` name the value of a stage, and the condition of its entry. `flag_only` is the
+    reason why presets do not have the key. `key_name` is the key if it differs from the name of the flag.
+    `help` and `hint` name other options by key in backticks.
     """
 
     names: tuple[str, ...]
@@ -53,6 +55,7 @@ class Option:
     read: Callable[[Any], Any] | None = None
     stage: str = ""
     field: str = ""
+    when: When | None = None
     hint: str = ""
     flag_only: str = ""
     key_name: str = ""

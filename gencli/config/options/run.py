@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from gencli.config.options.compat import COMPAT
 from gencli.config.options.drafts import DRAFTS
 from gencli.config.options.guidance import GUIDANCE
 from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, SECTIONS, Option, Section
 from gencli.config.options.search import SEARCH
 from gencli.config.options.stages import STAGES, read_texts
 from gencli.config.options.structure import STRUCTURE
+from gencli.config.options.watermark import WATERMARK
 from gencli.errors import UsageError
 from processors.catalog import Draw
 from processors.params import MOST, Bounds
@@ -179,8 +181,8 @@ _OUTPUT: tuple[Option, ...] = (
 )  # fmt: skip
 
 OPTIONS: tuple[Option, ...] = (
-    *_PROMPT, *_PRESETS, *_MODEL, *STAGES, *_CHAIN, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS, *STRUCTURE, *DRAFTS,
-    *_OUTPUT,
+    *_PROMPT, *_PRESETS, *COMPAT, *_MODEL, *STAGES, *_CHAIN, *WATERMARK, *GUIDANCE, *_DRAW, *SEARCH, *_STOPS,
+    *STRUCTURE, *DRAFTS, *_OUTPUT,
 )  # fmt: skip
 PENALTY_OPTIONS: tuple[Option, ...] = tuple(o for o in OPTIONS if o.field and not o.stage)
 _BY_KEY = {entry.key: entry for entry in OPTIONS}

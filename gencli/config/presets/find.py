@@ -8,7 +8,16 @@ from gencli.errors import ConfigError
 from gencli.structured.files import exists
 from processors.names import close_names, did_you_mean
 
-__all__ = ["Found", "defaults_file", "describe", "find_preset", "folders", "is_path", "list_presets"]
+__all__ = [
+    "Found",
+    "defaults_file",
+    "describe",
+    "find_preset",
+    "folders",
+    "is_path",
+    "list_presets",
+    "profile_file",
+]
 
 Found = tuple[str, str, Path]  # name, label of the folder, file
 _PACKAGE = Path(__file__).parents[2]
@@ -32,6 +41,11 @@ def folders() -> tuple[tuple[str, Path], ...]:
         ("user", user_config_path("gencli") / "presets"),
         ("bundled", bundled if bundled.is_dir() else source),
     )
+
+
+def profile_file(name: str) -> Path:
+    """Return the file of a compat profile, which comes with gencli."""
+    return folders()[-1][1] / "compat" / f"{name}.yaml"
 
 
 def list_presets() -> list[Found]:

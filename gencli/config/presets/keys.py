@@ -7,6 +7,7 @@ from typing import Any
 
 from gencli.config.options.run import OPTIONS, Option, option
 from gencli.config.peers import meant_option
+from gencli.config.watermark import MARKS
 from processors.catalog import StageSpec
 from processors.errors import ParamError
 from processors.params import convert, describe
@@ -23,7 +24,10 @@ STRUCTURE = {
     "Later ones win over earlier ones, and this file over all.",
     "chain": "The order of the stages as a list: a name (a stage, a phase, or penalties for all three) "
     "gives a place, a name with a value gives both, as in `- top_k: 40` or `- top_k: {k: 40, ties: keep}`.",
-    "stages": "Values of stages by name: a main value, or a mapping of fields. They keep the default order.",
+    "notes": "What is said on stderr when the preset is used, a text or a list of texts.",
+    "stages": "Values of stages by name: a main value, a mapping of fields, or a list of such mappings with "
+    "conditions (when). They keep the default order.",
+    "fields": "Stages inside values of a JSON document, by JSON pointer: greedy, or a mapping as in stages.",
 }
 
 
@@ -51,9 +55,9 @@ def hint_of(entry: Option) -> Any:
 
 
 def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
-    """Return the stages that a preset may name, in default order; without tail, set from the model."""
+    """Return the stages that a preset may name, in default order; without those that other values set."""
     registry = registry or builtin_registry()
-    return tuple(registry.spec(name) for name in registry.names() if name != "tail")
+    return tuple(registry.spec(name) for name in registry.names() if name not in {"tail", *MARKS})
 
 
 def unknown_key(key: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Literal, Union, get_args, get_origin
 from gencli.config.options.run import Option
 from gencli.config.presets.keys import KEYS, STRUCTURE, hint_of, stage_specs
 from processors.catalog import Phase, StageSpec
+from processors.conditions.when import NO_CONDITION
 from processors.order import GROUPS
-from processors.params import Bounds, describe
+from processors.params import WHEN, WHEN_DOC, Bounds, describe
 from processors.registry import Registry
 
 __all__ = ["json_schema"]
@@ -33,7 +34,13 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
             "minItems": 1,
             "items": {"anyOf": [{"enum": places}, {**item, "minProperties": 1, "maxProperties": 1}]},
         },
+        "notes": {"anyOf": [text, {"type": "array", "items": text}]},
         "stages": item,
+        "fields": {
+            "type": "object",
+            "propertyNames": {"pattern": "^(/.*)?$"},
+            "additionalProperties": {"anyOf": [{"const": "greedy"}, item]},
+        },
     }
     structure = {key: {"description": STRUCTURE[key], **shape} for key, shape in shapes.items()}
     return {
@@ -42,7 +49,7 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
         "type": "object",
         "properties": {**structure, **{key: _option(entry) for key, entry in KEYS.items()}},
         "additionalProperties": False,
-        "$defs": {spec.name: _stage(spec) for spec in specs},
+        "$defs": {**{spec.name: _stage(spec) for spec in specs}, "when": _when()},
     }
 
 
@@ -59,8 +66,21 @@ def _stage(spec: StageSpec) -> dict[str, Any]:
         for name, about in describe(spec.params).items()
     }
     main = {key: value for key, value in fields[spec.params.main()].items() if key != "description"}
-    whole = {"type": "object", "properties": fields, "additionalProperties": False, "minProperties": 1}
-    return {"description": (spec.params.__doc__ or "").strip(), "anyOf": [main, whole]}
+    has_condition = spec.name not in NO_CONDITION
+    parts = {**fields, WHEN: {"$ref": "#/$defs/when"}} if has_condition else fields
+    whole = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    several = {"type": "array", "minItems": 1, "items": whole}
+    shapes = [main, whole, several] if has_condition else [main, whole]
+    return {"description": (spec.params.__doc__ or "").strip(), "anyOf": shapes}
+
+
+def _when() -> dict[str, Any]:
+    """Return the schema of a condition."""
+    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": text, "minItems": 2, "maxItems": 2}]}
+    parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": text, "path": text}
+    shape = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    return {"description": WHEN_DOC, **shape}
 
 
 def _described(doc: str, shape: dict[str, Any], default: Any) -> dict[str, Any]:

@@ -12,17 +12,21 @@ from gencli.config.presets.find import describe, is_path
 from gencli.config.presets.keys import KEYS, checked, unknown_key
 from gencli.config.presets.values import placed
 from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
+from gencli.config.watermark import MARKS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
 from gencli.text.patterns import check_pattern
 from gencli.yaml_tree import PRESET_BOUNDS, Bounds, Fault, Node, node_of, parse
 from processors.chain import fields_of
+from processors.conditions.when import When
 from processors.errors import ParamError, ProcessorsError, UnknownStage
 from processors.order import expand
+from processors.params import WHEN, Params
 from processors.registry import Registry
 
 __all__ = ["Preset", "read_preset", "read_text", "read_values", "shown"]
 
+_GREEDY = "greedy"  # a field whose tokens are the most likely ones
 _MAX_SHOWN = 40  # characters of a wrong value
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
@@ -37,6 +41,7 @@ class Preset:
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     stages: list[Assigned] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
     def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
@@ -48,7 +53,9 @@ class Preset:
         extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
         info = PresetInfo(self.description, extends, is_inherited)
         stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
-        return Layer(origin, self.values, self.places, stages, preset=info if origin == PRESET else None)
+        notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
+        own = info if origin == PRESET else None
+        return Layer(origin, self.values, self.places, stages, notices, preset=own)
 
     def messages(self) -> list[str]:
         """Return the faults ordered by line, each with file, line and column."""
@@ -94,7 +101,7 @@ class _Reader:
     def __init__(self, preset: Preset, registry: Registry) -> None:
         self._preset = preset
         self._registry = registry
-        self._set_by: dict[tuple[str, str], int] = {}
+        self._set_by: dict[tuple[str, str, When | None], int] = {}
 
     def read(self, root: Node) -> None:
         if not isinstance(root.value, Mapping):
@@ -113,10 +120,14 @@ class _Reader:
     def _key(self, key: str, key_node: Node, value: Node) -> None:
         if key == "extends":
             self._extends(value)
+        elif key == "notes":
+            self._notes(value)
         elif key == "chain":
             self._chain(key_node, value)
         elif key == "stages":
             self._stages(value)
+        elif key == "fields":
+            self._fields(value)
         elif key in KEYS:
             self._option(key, key_node, value)
         else:
@@ -127,6 +138,12 @@ class _Reader:
             if not isinstance(item.value, str) or not item.value:
                 raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
             self._preset.extends.append((item.value, item))
+
+    def _notes(self, node: Node) -> None:
+        for item in node.value if isinstance(node.value, tuple) else (node,):
+            if not isinstance(item.value, str) or not item.value:
+                raise item.fault(f"notes is {_kind(item)}, but has to be a text, or a list of texts.")
+            self._preset.notes.append(item.value)
 
     def _option(self, key: str, key_node: Node, node: Node) -> None:
         try:
@@ -142,12 +159,32 @@ class _Reader:
         self._preset.values[key] = placed(key, value, folder) if self._preset.path.name else value
         self._preset.places[key] = self._place(key_node)
         if KEYS[key].stage:
-            self._claim(KEYS[key].stage, KEYS[key].field, key_node)
+            self._claim(KEYS[key].stage, KEYS[key].field, KEYS[key].when, key_node)
 
     def _stages(self, node: Node) -> None:
         if not isinstance(node.value, Mapping):
             raise node.fault(f"stages is {_kind(node)}, but has to be a mapping of stages to values.")
         self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
+
+    def _fields(self, node: Node) -> None:
+        """Read stages by the JSON pointer of the value in which they act."""
+        if not isinstance(node.value, Mapping):
+            raise node.fault(f"fields is {_kind(node)}, but has to be a mapping of JSON pointers to stages.")
+        for path, (path_node, value) in node.value.items():
+            try:
+                when = When.of({"path": path})
+            except ParamError as error:
+                self._note(path_node.fault(f"fields: {error}"))
+                continue
+            stages = node_of({"temperature": 0}).value if value.value == _GREEDY else value.value
+            if not isinstance(stages, Mapping):
+                text = f"{path} is {_kind(value)}, but has to be {_GREEDY}, or a mapping of stages to values."
+                self._note(value.fault(text))
+                continue
+            self._each(
+                self._entry(str(name), _moved(name_node, value), _moved(given, value), when)
+                for name, (name_node, given) in stages.items()
+            )
 
     def _chain(self, key_node: Node, node: Node) -> None:
         if not isinstance(node.value, tuple) or not node.value:
@@ -178,21 +215,52 @@ class _Reader:
             self._preset.faults.extend(faults)
 
     def _stage(self, name: str, name_node: Node, node: Node) -> list[Fault]:
-        """Read the values of a stage; return the faults."""
+        """Read the values of a stage, or of its entries with conditions in a list; return the faults."""
+        entries = node.value if isinstance(node.value, tuple) else ()
+        if entries and all(isinstance(entry.value, Mapping) for entry in entries):
+            return [fault for entry in entries for fault in self._entry(name, name_node, entry)]
+        return self._entry(name, name_node, node)
+
+    def _entry(self, name: str, name_node: Node, node: Node, when: When | None = None) -> list[Fault]:
+        """Read the values of a stage, where `when` holds if it is given; return the faults."""
         try:
             params = self._registry.spec(name).params
         except UnknownStage as error:
             return [name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}")]
+        if name in MARKS:
+            return [name_node.fault(f"The stage {name} is set by `watermark` and `watermark_key`.")]
         if name == "tail":
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
         if node.value == {}:
             return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
-        faults = []
-        for key, value in fields_of(name, node.plain(), self._registry).items():
+        given = fields_of(name, node.plain(), self._registry)
+        if WHEN in given:
+            _, value_node = _nodes_of(WHEN, node, name_node)
+            if when is not None:
+                return [value_node.fault(f"{name}: its condition is the path above it. Leave when out.")]
+            try:
+                when = When.of(given.pop(WHEN))
+            except ParamError as error:
+                return [value_node.fault(f"{name}: when {error}")]
+            if not given and self._registry.is_builtin(name):
+                return [node.fault(f"The stage {name} is given a condition, but no value. Give both.")]
+        return self._values(name, params, given, when, (name_node, node))
+
+    def _values(
+        self,
+        name: str,
+        params: type[Params],
+        given: Mapping[str, Any],
+        when: When | None,
+        nodes: tuple[Node, Node],
+    ) -> list[Fault]:
+        """Assign the fields of an entry, with the nodes of its name and values; return the faults."""
+        faults, (name_node, node) = [], nodes
+        for key, value in given.items():
             key_node, value_node = _nodes_of(key, node, name_node)
             try:
                 made = params.from_mapping({key: value}, stage=name)
-                self._claim(name, key, key_node)
+                self._claim(name, key, when, key_node)
             except ParamError as error:
                 at = value_node if key in params.__dataclass_fields__ else key_node
                 faults.append(at.fault(str(error), error.path))
@@ -200,16 +268,22 @@ class _Reader:
                 faults.append(fault)
             else:
                 place = self._place(key_node)
-                self._preset.stages.append(Assigned(name, key, getattr(made, key), PRESET, place))
+                found = Assigned(name, key, getattr(made, key), PRESET, place, when=when)
+                self._preset.stages.append(found)
         return faults
 
-    def _claim(self, stage: str, key: str, node: Node) -> None:
-        first = self._set_by.setdefault((stage, key), node.line)
+    def _claim(self, stage: str, key: str, when: When | None, node: Node) -> None:
+        first = self._set_by.setdefault((stage, key, when), node.line)
         if first != node.line:
             raise node.fault(f"{key} of the stage {stage} is set here and in line {first}. Leave one out.")
 
     def _place(self, node: Node) -> str:
         return f"{shown(self._preset.path)}:{node.line}"
+
+
+def _moved(node: Node, place: Node) -> Node:
+    """Return a node that was made, at the place of the text that it stands for."""
+    return node if node.line else replace(node, line=place.line, column=place.column)
 
 
 def _nodes_of(field_name: str, node: Node, name_node: Node) -> tuple[Node, Node]:

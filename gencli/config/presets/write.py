@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import shlex
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from gencli.config.job import Job
 from gencli.config.options.run import PENALTY_OPTIONS
 from gencli.config.presets.keys import KEYS
 from gencli.config.presets.values import placed
-from gencli.config.settings import Settings
+from gencli.config.settings import COMPAT, Settings
+from gencli.config.watermark import MARKS
 from processors.params import Params
 
 __all__ = ["needs", "preset_text", "scalar"]
@@ -51,8 +51,12 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
 
 
 def _inherited(settings: Settings) -> set[int]:
-    """Return the ranks of presets that another preset extends."""
-    return {rank for rank, layer in enumerate(settings.layers) if layer.preset and layer.preset.is_inherited}
+    """Return the ranks of presets that another preset extends, and of a compat profile."""
+    return {
+        rank
+        for rank, layer in enumerate(settings.layers)
+        if layer.origin == COMPAT or (layer.preset and layer.preset.is_inherited)
+    }
 
 
 def _head(settings: Settings) -> Iterator[str]:
@@ -77,10 +81,13 @@ def needs(settings: Settings, job: Job) -> Iterator[str]:
 
 
 def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
+    entries: dict[str, list[list[str]]] = {}  # by stage: the lines of each of its entries
     for name, params in job.assembly.chain:
         if name == "grammar" and job.structure is not None:  # the structure sets it
             continue
-        said = job.assembly.of_stage(name)
+        if name in MARKS:  # `watermark` and its key file set it
+            continue
+        said = job.assembly.of_entry(name, params)
         values = [
             (entry.field, entry.value, f"{entry.origin} {entry.said}")
             for entry in said
@@ -89,14 +96,26 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
         if not said:
             values = [(field, value, f"flag `stage` = {name}") for field, value in _switched_on(params)]
         if values:
-            yield f"  {name}:"
-        for field, value, origin in values:
-            yield _noted(f"    {field}: {scalar(value)}", origin, is_complete)
+            lines = [
+                _noted(f"{field}: {scalar(value)}", origin, is_complete) for field, value, origin in values
+            ]
+            condition = [] if params.when is None else [f"when: {_mapping(params.when.to_mapping())}"]
+            entries.setdefault(name, []).append([*lines, *condition])
+    for name, several in entries.items():
+        yield f"  {name}:"
+        for lines in several:
+            heads = ["  - ", *["    "] * len(lines)] if several[1:] else ["    "] * len(lines)
+            yield from (head + line for head, line in zip(heads, lines, strict=False))
+
+
+def _mapping(values: Mapping[str, Any]) -> str:
+    """Return a mapping as one line of YAML."""
+    return "{" + ", ".join(f"{key}: {scalar(value)}" for key, value in values.items()) + "}"
 
 
 def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
     """Yield the values that a stage has by its name only: those of an adapted stage, which is then on."""
-    for field in dataclasses.fields(params):
+    for field in params.own_fields():
         value = getattr(params, field.name)
         if value != field.default:
             yield field.name, value

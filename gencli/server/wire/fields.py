@@ -28,7 +28,9 @@ __all__ = [
 
 # The route decides whether there is a chat template; the rest is about how a run writes its result.
 # Log-probabilities have their own fields on each route.
-BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"}
+# The watermark is the server's, and no client can turn it off.
+_MARK = frozenset(("watermark", "watermark_key"))
+BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"} - _MARK
 _LARGEST = 1 << 16  # characters of a schema in the concise form
 # Fields beside the options: what is sent, and how to answer.
 CALL_FIELDS = (
@@ -97,6 +99,8 @@ def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[
 def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
     if name in registry.names():
         return unknown_field(name, f"It is a stage: write it under stages, as in {{{name!r}: ...}}.")
+    if name in _MARK:
+        return unknown_field(name, "The watermark is set for the whole server.")
     if name in CALL_FIELDS:
         return unknown_field(name, "It is a field of other routes.")
     instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
@@ -112,7 +116,10 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
 
 def _set(options: Options, name: str, key: str, value: Any) -> None:
     value = inline(key, value, name)
-    if key in options.values and options.values[key] != value:
+    before = options.values.get(key)
+    if key == "stages" and isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value:
+        value = {**before, **value}  # of other stages
+    elif key in options.values and before != value:
         other = options.fields[key]
         raise bad_field(name, f"{name} and {other} set the same option ({key}) to different values.")
     options.values[key], options.fields[key] = value, name

@@ -32,7 +32,9 @@ def read_variables(body: Taking) -> dict[str, Any]:
     if "enable_thinking" in rest:
         found["enable_thinking"] = body.flag("enable_thinking")
     if "thinking" in rest:  # templates use one of two names
-        found["thinking"] = found["enable_thinking"] = _is_thinking(rest.pop("thinking"))
+        found["thinking"] = found["enable_thinking"] = _is_thinking(given := rest.pop("thinking"))
+        if isinstance(given, Mapping) and "budget_tokens" in given:
+            rest.setdefault("thinking_token_budget", given["budget_tokens"])
     if "documents" in rest:
         found["documents"] = _documents(rest.pop("documents"))
     return found
@@ -46,8 +48,8 @@ def _is_thinking(value: Any) -> bool:
         raise bad_field(
             "thinking", "thinking has to be true, false, or an object of type enabled or disabled."
         )
-    if isinstance(value, Mapping) and value.keys() != {"type"}:
-        raise bad_field("thinking", "thinking has to have a type only: there is no budget of its own.")
+    if isinstance(value, Mapping) and not value.keys() <= {"type", "budget_tokens"}:
+        raise bad_field("thinking", "thinking has to have a type, and may have budget_tokens.")
     return found[kind]
 
 

@@ -5,6 +5,7 @@ Sources: the request types of vLLM, SGLang, llama.cpp's server, tabbyAPI, text-g
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,13 +14,10 @@ from processors.params import whole
 
 __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 
-# Fields that change no text: who asks, and what is stored about it. The second part are parameters of stages
-# of others, each of which a field in NEUTRAL has to switch on.
+# Fields that change no text: who asks, and what is stored about it.
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
-    "client_metadata request_id rid cache_prompt "
-    "mirostat_tau mirostat_eta dynatemp_exponent xtc_threshold dry_base dry_allowed_length "
-    "dry_penalty_last_n dry_sequence_breakers smoothing_curve adaptive_decay".split()
+    "client_metadata request_id rid cache_prompt".split()
 )
 
 _NAMES = {
@@ -27,12 +25,20 @@ _NAMES = {
     "min_tokens": "min_new_tokens",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
+    "dynatemp_exponent": "temp_exponent",
+    "smoothing": "smoothing_factor",
+    "mirostat": "mirostat_mode",
+    "typical": "typical_p typ_p",
+    "tfs": "tfs_z",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "length_decay": "exponential_decay_length_penalty",
     "stop": "stop_sequences stop_sequence",
     "stop_id": "stop_token_ids",
     "include_stop": "include_stop_str_in_output no_stop_trim",
     "ignore_eos": "ban_eos_token",
     "allow_ids": "allowed_token_ids",
     "ban": "bad_words",
+    "reasoning_message": "reasoning_budget_message",
     "json": "guided_json_object json_object",
     "json_schema": "guided_json",
     "regex": "guided_regex regex_pattern",
@@ -46,17 +52,15 @@ RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other
 
 # Values with which a field of another server changes nothing. With another value the field is refused.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys("typical_p typical tfs tfs_z top_nsigma_p".split(), (1,)),
+    **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff xtc_probability mirostat mirostat_mode dynatemp_range skew "
-        "dry_multiplier smoothing_factor no_repeat_ngram_size encoder_repetition_penalty encoder_rep_pen "
+        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
         "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
         "prompt_lookup_num_tokens".split(),
         (0,),
     ),
     **dict.fromkeys(
-        "logprob_start_len id_slot adaptive_target thinking_token_budget reasoning_budget "
-        "truncate_prompt_tokens".split(),
+        "logprob_start_len id_slot truncate_prompt_tokens".split(),
         (-1,),
     ),
     **dict.fromkeys(
@@ -90,14 +94,15 @@ INSTEAD: Mapping[str, str] = {
     "post_sampling_probs": "logprobs_mode",
     "return_tokens": "return_token_ids",
     "response_prefix": "continue_final_message",
-    "thinking_token_budget": "chat_template_kwargs",
-    "reasoning_budget": "chat_template_kwargs",
-    "dynatemp_range": "temperature",
-    "typical_p": "min_p",
+    "dynatemp_low": "dynatemp_min",
+    "dynatemp_high": "dynatemp_max",
+    "min_temp": "dynatemp_min",
+    "max_temp": "dynatemp_max",
+    "dynamic_temperature": "dynatemp_range",
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
-    "dry_multiplier": "repetition_penalty",
-    "no_repeat_ngram_size": "repetition_penalty",
+    "repetition_decay": "stages",
+    "token_repetition_decay": "stages",
     "max_tokens_second": "max_time",
     "functions": "tools",
     "function_call": "tool_choice",
@@ -106,6 +111,7 @@ INSTEAD: Mapping[str, str] = {
 }
 
 _Found = dict[str, Any]
+_Reader = Callable[[str, Any], _Found]
 
 
 def _bias(field: str, value: Any) -> _Found:
@@ -146,6 +152,41 @@ def _window(field: str, value: Any) -> _Found:
     """All tokens count with -1, as without the field; with 0 as well, where others do not mean none by it."""
     is_all = value == -1 or (value == 0 and field != "repeat_last_n")
     return {} if is_all else {"penalty_window": value}
+
+
+def _dry_window(field: str, value: Any) -> _Found:
+    """All tokens count with -1; 0 is off in llama.cpp, and everything where it is called dry_range."""
+    if value == 0 and field == "dry_penalty_last_n":
+        return {"dry_multiplier": 0}
+    return {} if value in (-1, 0) else {"dry_window": value}
+
+
+def _breakers(field: str, value: Any) -> _Found:
+    """A list of texts; user interfaces also send it as JSON, with or without its brackets."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
+        except (ValueError, RecursionError):
+            raise bad_field(field, f"{field} has to be a list of texts.") from None
+    return {"dry_breaker": value}
+
+
+def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: Any) -> _Reader:
+    """A number that is a field of a stage, beside `others`; it changes nothing if it is `neutral`."""
+
+    def read(field: str, value: Any) -> _Found:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise bad_field(field, f"{field} has to be a number.")
+        return {} if value in neutral else {"stages": {stage: {name: value, **others}}}
+
+    return read
+
+
+def _of_prompt(field: str, value: Any) -> _Found:
+    """A penalty on the tokens of the prompt, where above 1 makes them more likely."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise bad_field(field, f"{field} has to be a number above 0.")
+    return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
 
 
 def _drawn(field: str, value: Any) -> _Found:
@@ -197,6 +238,11 @@ def _unlimited(field: str, value: Any) -> _Found:
     return {} if value == -1 else {"max_tokens": value}
 
 
+def _budget(field: str, value: Any) -> _Found:
+    """Tokens of thinking; -1 is no limit, as without the field."""
+    return {} if value == -1 else {"reasoning_budget": value}
+
+
 def _drawn_seed(field: str, value: Any) -> _Found:
     """A seed of -1 is a new one for each request, as without the field."""
     return {} if value == -1 else {"seed": value}
@@ -224,10 +270,20 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "custom_token_bans": _banned_ids,
     "banned_tokens": _banned_ids,
     "do_sample": _drawn,
+    **dict.fromkeys("dry_penalty_last_n dry_range".split(), _dry_window),
+    **dict.fromkeys("dry_sequence_breakers dry_sequence_breaker".split(), _breakers),
+    **dict.fromkeys("encoder_repetition_penalty encoder_rep_pen".split(), _of_prompt),
+    "encoder_no_repeat_ngram_size": _stage_field("no_repeat_ngram", "n", (0,), scope="prompt"),
+    "rep_pen_slope": _stage_field("repetition", "slope", (1,)),
     **dict.fromkeys("repeat_last_n penalty_range rep_pen_range repetition_penalty_range".split(), _window),
     "grammar_string": _unless_empty("grammar"),
     "negative_prompt": _unless_empty("negative"),
     "banned_strings": _unless_empty("ban"),
+    **dict.fromkeys(
+        "reasoning_budget thinking_token_budget thinking_budget thinking_budget_tokens "
+        "reasoning_budget_tokens".split(),
+        _budget,
+    ),
     "seed": _drawn_seed,
     "tool_choice": _tool_choice,
 }

@@ -8,11 +8,37 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from processors.errors import ParamError
 from processors.params import Params, describe
-from processors.testing.examples import adjust, constrain, thresholds, truncate
+from processors.testing.examples import (
+    adjust,
+    constrain,
+    endings,
+    feedback,
+    forcing,
+    gate,
+    ranked,
+    repeats,
+    scale,
+    thresholds,
+    truncate,
+    watermark,
+)
 
 __all__ = ["EXAMPLES", "examples"]
 
-_FAMILIES = (constrain, adjust, truncate, thresholds)
+_FAMILIES = (
+    constrain,
+    forcing,
+    adjust,
+    endings,
+    repeats,
+    scale,
+    truncate,
+    thresholds,
+    ranked,
+    gate,
+    feedback,
+    watermark,
+)
 EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     params: found for family in _FAMILIES for params, found in family.EXAMPLES.items()
 }

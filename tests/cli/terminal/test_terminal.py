@@ -43,6 +43,7 @@ def folder(tmp_path_factory):
     (place / f"{HOSTILE.replace('/', '|')}.yaml").write_text(f"{json.dumps(HOSTILE)}: 1\n")
     (place / "plugin.py").write_text(PLUGIN.format(text=HOSTILE))
     (place / "prompt.txt").write_text(HOSTILE)
+    (place / "mark.key").write_text("5")
     schema = {"type": "object", "properties": {HOSTILE: {"type": "string", "pattern": HOSTILE}}}
     (place / "schema.json").write_text(json.dumps(schema))
     rows = [
@@ -134,6 +135,22 @@ WALK = {
         (HOSTILE, "-m", "fake", "--chat", "--show-prompt"),
         ("-m", HOSTILE, "x"),
         ("-m", "fake", "--decode", "27,91,51,49,109"),
+    ],
+    "detect": [
+        (HOSTILE, "-m", "fake", "--watermark", "gumbel", "--watermark-key", "mark.key"),
+        (
+            HOSTILE * 40,
+            "-m",
+            "fake",
+            "--watermark",
+            "gumbel",
+            "--watermark-key",
+            "mark.key",
+            "--window",
+            "16",
+        ),
+        (HOSTILE, "--watermark", "kgw", "--watermark-key", HOSTILE),
+        (HOSTILE, "--watermark", "kgw", "--watermark-key", "prompt.txt"),
     ],
     "quantize": [(HOSTILE, "out"), ("tiny", HOSTILE, "--bits", HOSTILE)],
     "score": [

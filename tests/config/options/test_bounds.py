@@ -19,7 +19,7 @@ from processors.catalog import BUILTIN
 from processors.params import MOST, describe
 
 # Whose ids are held against the vocabulary, and whose biases are any finite number or -inf.
-PAIRS = {("bias", "bias")}
+PAIRS = {("bias", "bias"), ("sequence_bias", "biases")}
 
 
 def has_both(bounds):

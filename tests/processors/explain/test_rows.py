@@ -42,7 +42,7 @@ class Run:
         return self.sampler(self.pipeline(logits, self.rows), self.rows)
 
     def explained(self, logits, tokens):
-        return explain_rows(self.pipeline, self.sampler, logits, self.rows, tokens, self.chains, self.draws)
+        return explain_rows(self.pipeline, self.sampler, logits, self.rows, tokens, self.draws)
 
 
 def without(chain, *names):

@@ -26,6 +26,7 @@ def run():
         history.admit(0, prompt)
         stage.admit(0, stage_class.Params(**params), Admission(tuple(prompt), tuple(stop_ids)))
         history.append([0], [output])
+        stage.commit(0, output)
         rows = Rows.build(history, [0], [drafts])
         work = torch.tensor([logits] * len(rows), dtype=torch.float32)
         return stage.apply(work, rows)[-1].tolist()

@@ -149,3 +149,15 @@ def test_on_a_random_tokenizer_exactly_the_completing_tokens_are_masked(seed, al
         prompt_size, text = len(view.text(prompt)), view.text(prompt + output)
         for banned in map(str.encode, values.texts):
             assert text.find(banned, max(0, prompt_size - len(banned) + 1)) < 0
+
+
+def test_case_may_not_matter(kept, vocabulary):
+    width, ids = vocabulary.vocab_size, vocabulary.encode
+    (capital,) = ids("C", special=False)
+    left = kept(
+        "ban", {"texts": ("The Ca", "É"), "ignore_case": True}, [0.0] * width,
+        prompt=ids("x", special=False), output=(*ids(" the ", special=False), capital), vocabulary=vocabulary,
+    )  # fmt: skip
+    banned = {vocabulary.token_bytes[token] for token in set(range(width)) - set(left)}
+    assert {b"a", b"A", b"aa", b"at", "é".encode(), "éa".encode()} <= banned
+    assert b"c" not in banned

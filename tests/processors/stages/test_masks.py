@@ -29,7 +29,13 @@ def test_suppress_masks_the_listed_ids(kept):
     assert kept("suppress", {"ids": [0, 5, 0]}, FLAT) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("stage", ["allowed", "suppress"])
+def test_begin_suppress_masks_the_listed_ids_in_the_first_token_alone(kept):
+    assert kept("begin_suppress", {"ids": [0, 5]}, FLAT, prompt=(3,)) == [1, 2, 3, 4]
+    assert kept("begin_suppress", {"ids": [0, 5]}, FLAT, output=(3,)) == [0, 1, 2, 3, 4, 5]
+    assert kept("begin_suppress", {"ids": [0, 5]}, FLAT, drafts=(3,)) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("stage", ["allowed", "suppress", "begin_suppress"])
 def test_an_id_beyond_the_logits_is_refused(run, stage):
     with pytest.raises(TokenError, match=f"{stage} names token 6, but ids go from 0 to 5"):
         run(stage, {"ids": [1, 6]}, FLAT)

@@ -3,8 +3,13 @@
 import math
 
 import pytest
+import torch
 
+from processors.base import Admission, Env
 from processors.errors import ParamError, TokenError
+from processors.history import History
+from processors.registry import builtin_registry
+from processors.rows import Rows
 
 INF = math.inf
 LOGITS = [4.0, -2.0, 0.0, -INF, 1.0, 1.0]
@@ -99,3 +104,52 @@ def test_huge_penalties_leave_legal_tokens_finite(run):
 def test_ids_beyond_the_logits_are_not_counted(run):
     assert run("presence", {"penalty": 1}, [0.0] * 2, output=(5, 1)) == [0, -1]
     assert run("presence", {"penalty": 1}, [0.0] * 2, output=(5,)) == [0, 0]
+
+
+def test_the_older_half_of_the_window_gets_a_share_of_the_penalty(run):
+    """koboldcpp: of five tokens the first two are older; the newest occurrence decides."""
+    text = {"prompt": (0, 1, 2), "output": (3, 1)}
+    after = run("repetition", {"penalty": 3, "slope": 0.25}, [3.0, -3.0, 3.0, 3.0, 3.0], **text)
+    assert after == [2, -9, 1, 1, 3]
+    assert run("repetition", {"penalty": 3, "slope": 0.25, "window": 4}, [3.0] * 4, **text) == [3, 1, 2, 1]
+    assert run("repetition", {"penalty": 0.5, "slope": 0.25}, [3.0] * 4, **text) == [6, 6, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("space", "faded"),
+    [("penalty", [2 / 1.25, 2 / 1.5, 2 / 1.75]), ("logit", [1.75, 1.5, 1.25])],
+)
+def test_a_penalty_fades_behind_the_tokens_that_it_lasts_for(run, space, faded):
+    """exllamav3's test in its own space, and in that of exllamav2."""
+    params = {"penalty": 2, "sustain": 4, "decay": 4, "decay_space": space}
+    after = run("repetition", params, [2.0] * 10, prompt=tuple(range(10)))
+    assert after == pytest.approx([2, 2, 2, *faded, 1, 1, 1, 1])
+
+
+def test_without_a_decay_a_penalty_ends_at_once(run):
+    params = {"penalty": 2, "sustain": 2}
+    assert run("repetition", params, [2.0] * 5, prompt=(0, 1, 0), output=(2,)) == [1, 2, 1, 2, 2]
+
+
+def test_a_fading_penalty_respects_scope_exempt_ids_and_the_width(run):
+    params = {"penalty": 2, "sustain": 1, "decay": 2, "scope": "prompt", "exempt": [1]}
+    assert run("repetition", params, [2.0] * 4, prompt=(9, 0, 1), output=(2,)) == [
+        pytest.approx(4 / 3),
+        2,
+        2,
+        2,
+    ]
+    assert run("repetition", params, [2.0] * 4, output=(2,)) == [2.0] * 4
+
+
+def test_rows_with_a_full_penalty_keep_their_bits_beside_one_that_fades():
+    stage = builtin_registry().load("repetition")(Env(50))
+    history, plain, fading = History(), stage.Params(1.37), stage.Params(1.37, slope=0.3, sustain=3, decay=2)
+    for slot, params in enumerate((plain, fading)):
+        history.admit(slot, tuple(range(slot, 40)))
+        stage.admit(slot, params, Admission())
+    logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
+    together = stage.apply(logits.clone(), Rows.build(history, [0, 1]))
+    alone = stage.apply(logits[:1].clone(), Rows.build(history, [0]))
+    assert torch.equal(together[:1], alone)
+    assert not torch.equal(together[1, :37], logits[1, :37] / 1.37)

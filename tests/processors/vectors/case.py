@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-__all__ = ["Case", "logs"]
+__all__ = ["Case", "logs", "shares"]
 
 
 @dataclass(frozen=True)
@@ -36,3 +36,8 @@ class Case:
 def logs(*probabilities: float) -> tuple[float, ...]:
     """Return ln p of each, -inf for 0."""
     return tuple(math.log(p) if p else -math.inf for p in probabilities)
+
+
+def shares(*weights: float) -> tuple[float, ...]:
+    """Return the weights divided by their sum."""
+    return tuple(weight / sum(weights) for weight in weights)

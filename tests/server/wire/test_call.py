@@ -36,8 +36,19 @@ def options(**body):
         ({"logit_bias": {"a": 1, "7": False}}, {"logit_bias": [["a", 1]], "suppress_ids": [7]}),
         ({"custom_token_bans": "5, 6", "banned_strings": ["x"]}, {"suppress_ids": [5, 6], "ban": ["x"]}),
         ({"custom_token_bans": "", "grammar_string": "", "negative_prompt": "", "banned_strings": ""}, {}),
+        ({"dry_multiplier": 0.8, "dry_penalty_last_n": -1, "dry_sequence_breakers": '"\\n", "x"'},
+         {"dry_multiplier": 0.8, "dry_breaker": ["\n", "x"]}),
+        ({"encoder_repetition_penalty": 1.25},
+         {"stages": {"repetition": {"penalty": 0.8, "scope": "prompt"}}}),
+        ({"encoder_no_repeat_ngram_size": 3, "stages": {"lz": 1}, "rep_pen_slope": 0.5},
+         {"stages": {"no_repeat_ngram": {"n": 3, "scope": "prompt"}, "lz": 1, "repetition": {"slope": 0.5}}}),
         ({"do_sample": False}, {"sampler": "greedy"}),
-        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "mirostat_tau": 5, "rid": "x"}, {}),
+        ({"thinking_token_budget": -1}, {}),
+        ({"thinking_budget": 5, "reasoning_budget_message": "x"},
+         {"reasoning_budget": 5, "reasoning_message": "x"}),
+        ({"do_sample": True, "repeat_last_n": -1, "rep_pen_range": 0, "top_nsigma_p": 1, "rid": "x"}, {}),
+        ({"mirostat_mode": 2, "mirostat_tau": 4, "smoothing_factor": 0.1, "temp_exponent": 2},
+         {"mirostat": 2, "mirostat_tau": 4, "smoothing": 0.1, "dynatemp_exponent": 2}),
         ({"response_format": {"type": "text"}}, {}),
         ({"response_format": {"type": "json_object"}}, {"json": True}),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}},
@@ -45,7 +56,7 @@ def options(**body):
         ({"guided_choice": ["a", "b"]}, {"choice": ["a", "b"]}),
         ({"structured_outputs": {"regex": "a+"}}, {"regex": "a+"}),
         ({"t_max_predict_ms": 1500}, {"max_time": 1.5}),
-        ({"typical_p": 1.0, "mirostat": 0, "skip_special_tokens": True}, {}),
+        ({"typical_p": 0.9, "dynatemp_low": 1, "skip_special_tokens": True}, {"typical": 0.9}),
         ({"best_of": 2, "n": 2}, {"n": 2}),
         ({"best_of": 3, "n": 2}, {"n": 2, "best_of": 3}),
         ({"use_beam_search": True, "n": 2, "best_of": 4}, {"n": 2, "beams": 4}),
@@ -63,7 +74,8 @@ def test_fields_are_options_under_their_names_here(body, expected):
     ("body", "param", "code", "message"),
     [
         ({"top_kk": 5}, "top_kk", "unknown_field", "There is no field 'top_kk'. Did you mean 'top_k'?"),
-        ({"mirostat": 2}, "mirostat", "unsupported_value", "mirostat is 2, which this server cannot do."),
+        ({"min_keep": 2}, "min_keep", "unsupported_value", "min_keep is 2, which this server cannot do."),
+        ({"max_temp": 2}, "max_temp", "unsupported_value", "The nearest field is dynatemp_max."),
         ({"frequency": 1}, "frequency", "unknown_field", "It is a stage: write it under stages"),
         ({"dtype": "float16"}, "dtype", "unknown_field", "There is no field 'dtype'."),
         ({"chat_template": "x"}, "chat_template", "unknown_field", "There is no field 'chat_template'."),
@@ -71,6 +83,10 @@ def test_fields_are_options_under_their_names_here(body, expected):
         ({"tools": "tools.json"}, "tools", "invalid_value", "tools names a file"),
         ({"json_schema": "a.json"}, "json_schema", "invalid_value", "json_schema names a file"),
         ({"preset": "../x"}, "preset", "invalid_value", "a request can name no file"),
+        ({"dry_sequence_breakers": '"'}, "dry_sequence_breakers", "invalid_value", "to be a list of texts"),
+        ({"encoder_rep_pen": -1}, "encoder_rep_pen", "invalid_value", "has to be a number above 0"),
+        ({"encoder_rep_pen": 2, "rep_pen_slope": 2}, "rep_pen_slope", "invalid_value", "set the same option"),
+        ({"dry_multiplier": 1, "dry_penalty_last_n": 0}, "dry_penalty_last_n", "invalid_value", "different"),
         ({"max_tokens": 3, "max_new_tokens": 4}, "max_new_tokens", "invalid_value", "set the same option"),
         ({"stream": 1}, "stream", "invalid_value", "stream has to be true or false."),
         ({"stream_options": {}}, "stream_options", "invalid_value", "stream_options needs stream = true."),
@@ -104,7 +120,12 @@ def refused(client, path, body):
 OTHERS = {
     "applied": r"""
         max_tokens=3 max_completion_tokens=3 n_predict=3 min_tokens=1 top_k=5 min_p=0.1 rep_pen=1.1
-        top_n_sigma=1 top_a=0.5 repetition_penalty=1.1 repeat_penalty=1.1
+        dynatemp_range=0.5 smoothing_factor=1 mirostat=2 mirostat_mode=1 adaptive_target=0.5 skew=1
+        top_n_sigma=1 top_a=0.5 typical_p=0.5 tfs=0.5 top_h=0.5 min_k=3
+        xtc_probability=0.5 repetition_penalty=1.1 repeat_penalty=1.1
+        dry_multiplier=0.8 dry_base=1.5 dry_allowed_length=3 dry_sequence_breakers=["x"] dry_penalty_last_n=64
+        dry_range=64 no_repeat_ngram_size=2 encoder_no_repeat_ngram_size=2 encoder_repetition_penalty=1.2
+        exponential_decay_length_penalty=[2,1.5] sequence_bias={"ab":1} rep_pen_slope=0.5
         include_stop_str_in_output=true ignore_eos=true
         no_stop_trim=true temperature_last=true stop_token_ids=[2] stop_regex="b" stop_sequence=["x"]
         allowed_token_ids=[97] bad_words=["x"] banned_strings=["x"] banned_tokens=[97]
@@ -113,20 +134,24 @@ OTHERS = {
         guided_regex="a" guided_json={} guided_grammar="root::=\"a\"" grammar_string="root::=\"a\""
         regex_pattern="a" guidance_scale=2 cfg_scale=2 seed=5 t_max_predict_ms=9000 cache_salt="x"
         extra_key="x" session_id="x" priority=3 prompt_logprobs=1 return_token_ids=true
-        add_special_tokens=false n=2""",
+        add_special_tokens=false n=2 thinking_token_budget=5 reasoning_budget=0 thinking_budget_tokens=5""",
     "refused": """
-        typical_p=0.5 xtc_probability=0.5 dynatemp_range=1 mirostat=2 dry_multiplier=0.8
-        tfs=0.5 epsilon_cutoff=3 eta_cutoff=3 smoothing_factor=1 skew=1 adaptive_target=0.5
+        dynamic_temperature=true dynatemp_high=2 repetition_decay=5
+        epsilon_cutoff=3 eta_cutoff=3
         sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
         logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
         return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
         post_sampling_probs=true truncate_prompt_tokens=5 skip_special_tokens=false response_prefix="x"
-        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3 thinking_token_budget=5
-        reasoning_budget=0 no_repeat_ngram_size=2 chat_template="x" echo=5 top_kk=1""",
+        functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3
+        chat_template="x" echo=5 top_kk=1""",
     "idle": """
         typical_p=1 top_n_sigma=-1 top_a=0 xtc_probability=0 xtc_threshold=0.1 dynatemp_range=0 mirostat=0
-        mirostat_tau=5 mirostat_eta=0.1 dry_multiplier=0 dry_base=1.75 dry_sequence_breakers=["x"] tfs=1
-        epsilon_cutoff=0 repeat_last_n=64 repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
+        mirostat_tau=5 mirostat_eta=0.1 smoothing_curve=1 adaptive_target=-1 skew=0 min_temp=1
+        dry_multiplier=0 dry_penalty_last_n=0 dry_base=1.75
+        dry_sequence_breakers=["x"] dry_range=0 tfs=1
+        epsilon_cutoff=0 no_repeat_ngram_size=0 encoder_repetition_penalty=1 rep_pen_slope=1
+        encoder_no_repeat_ngram_size=0 repeat_last_n=64
+        repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
         stream_interval=1 timings_per_token=false return_tokens=false n_probs=0 skip_special_tokens=true
         user="u" metadata={} negative_prompt="" guidance_scale=1 use_beam_search=false best_of=1
         length_penalty=1 do_sample=true""",
@@ -175,7 +200,7 @@ def test_fields_of_other_servers_are_applied_or_refused_by_name(fake, kind):
         ("chat/completions", {"documents": [{"text": "x"}]}, "documents"),
         ("chat/completions", {"documents": "x"}, "documents"),
         ("chat/completions", {"thinking": "maybe"}, "thinking"),
-        ("chat/completions", {"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
+        ("chat/completions", {"thinking": {"type": "enabled", "tokens": 5}}, "thinking"),
         ("chat/completions", {"chat_template_kwargs": {"x": "a" * (1 << 20)}}, "chat_template_kwargs"),
         ("chat/completions", {"response_prefix": "x"}, "response_prefix"),
         ("responses", {"n_cmpl": 2}, "n_cmpl"),

@@ -1,0 +1,1 @@
+"""Settings of other systems as presets: their command lines, preset files and request bodies."""

@@ -1,0 +1,1 @@
+"""Watermarks in texts: the files of their keys, and the detectors."""

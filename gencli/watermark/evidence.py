@@ -1,0 +1,184 @@
+"""What each token of a text says about a watermark, and how likely that is without one."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from gencli.watermark.tails import ln_binomial_tail, ln_gamma_tail, ln_normal_tail
+from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.params import Params
+from processors.rng import signed
+from processors.watermarks.kgw import Green
+from processors.watermarks.philox import derived_key, state_of, uniforms
+from processors.watermarks.synthid import Tournament
+
+__all__ = ["Evidence", "GumbelScorer", "KgwScorer", "Scorer", "SynthIdScorer", "scorer_of"]
+
+_CHUNK = 4096  # tokens whose numbers are computed at once
+_N = TypeVar("_N")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The places of the scored tokens in a text, ascending, and a value for each, larger with a mark.
+
+    `plain` are further values that are only reported.
+    """
+
+    places: tuple[int, ...]
+    values: tuple[float, ...]
+    plain: tuple[float, ...] = ()
+
+
+class Scorer(ABC):
+    """Scores the tokens of a text for one watermark and key."""
+
+    @abstractmethod
+    def evidence(self, ids: Sequence[int]) -> Evidence:
+        """Return the evidence of a text; places that repeat an earlier one prove nothing and are left out."""
+
+    @abstractmethod
+    def ln_p(self, total: float, count: int) -> float:
+        """Return ln of the probability that `count` tokens without a mark have at least this sum."""
+
+    @abstractmethod
+    def facts(self, evidence: Evidence) -> dict[str, float]:
+        """Return the numbers that the literature reports, by name; requires a scored token."""
+
+
+class KgwScorer(Scorer):
+    """Counts green tokens. `vocab` is the number of logits of the model that may have made the text.
+
+    With `is_once` an n-gram counts once, otherwise each time that it occurs.
+    """
+
+    def __init__(self, params: KgwParams, vocab: int, *, is_once: bool = True) -> None:
+        self._green, self._is_once = Green(params, params.vocab or vocab), is_once
+        self._size = params.width + (not self._green.is_self)
+
+    def evidence(self, ids: Sequence[int]) -> Evidence:
+        ngrams = [tuple(ids[end - self._size : end]) for end in range(self._size, len(ids) + 1)]
+        kept = _first_places(ngrams) if self._is_once else range(len(ngrams))
+        known = {ngram: float(self._green.is_green(ngram)) for ngram in dict.fromkeys(ngrams)}
+        return Evidence(
+            tuple(place + self._size - 1 for place in kept), tuple(known[ngrams[i]] for i in kept)
+        )
+
+    def ln_p(self, total: float, count: int) -> float:
+        """The number of green tokens is binomial."""
+        return ln_binomial_tail(round(total), count, self._green.size / self._green.vocab)
+
+    def facts(self, evidence: Evidence) -> dict[str, float]:
+        """The z value and its normal p value are those of transformers, from the nominal ratio."""
+        green, count, ratio = sum(evidence.values), len(evidence.values), self._green.params.ratio
+        z = (green - ratio * count) / math.sqrt(count * ratio * (1 - ratio))
+        return {"green": green, "z": z, "normal_p_value": math.exp(ln_normal_tail(z))}
+
+
+class SynthIdScorer(Scorer):
+    """The mean of a token's bits, weighted from 10 down to 1 from the first depth to the last."""
+
+    def __init__(self, params: SynthIdParams, *, eos_ids: Sequence[int] = ()) -> None:
+        self._rules = Tournament(params, torch.device("cpu"))
+        self._width, self._eos_ids = params.ngram - 1, frozenset(eos_ids)
+        weights = torch.linspace(10, 1, self._rules.depth, dtype=torch.float64)
+        self._weights = weights / weights.sum()
+        self._mean = float(self._rules.table.double().mean())
+
+    def evidence(self, ids: Sequence[int]) -> Evidence:
+        """Tokens behind a context that was there before are left out, and the first end of text and on."""
+        end = next((place for place, token in enumerate(ids) if token in self._eos_ids), len(ids))
+        grams = [tuple(ids[place - self._width : place]) for place in range(self._width, end)]
+        kept = _first_places(grams, self._rules.params.history)
+        if not kept:
+            return Evidence((), ())
+        context = self._rules.hashed(torch.tensor([grams[place] for place in kept]))
+        targets = torch.tensor([ids[place + self._width] for place in kept])
+        bits = self._rules.bits(context, targets)[:, None] >> torch.arange(self._rules.depth) & 1
+        values, plain = bits.double() @ self._weights, bits.double().mean(1)
+        return Evidence(tuple(place + self._width for place in kept), _floats(values), _floats(plain))
+
+    def ln_p(self, total: float, count: int) -> float:
+        """Each bit is one with the chance that the table has; their weighted mean is nearly normal."""
+        if not 0 < self._mean < 1:
+            return 0.0
+        spread = math.sqrt(self._mean * (1 - self._mean) * float(self._weights.square().sum()) * count)
+        return ln_normal_tail((total - count * self._mean) / spread)
+
+    def facts(self, evidence: Evidence) -> dict[str, float]:
+        """The mean and the weighted mean of the bits, about 0.5 without a mark."""
+        count = len(evidence.values)
+        return {"mean": sum(evidence.plain) / count, "weighted_mean": sum(evidence.values) / count}
+
+
+class GumbelScorer(Scorer):
+    """The sum of -ln(1 - u) over the tokens, which is Gamma distributed without a mark."""
+
+    def __init__(self, params: GumbelMarkParams) -> None:
+        assert params.key is not None
+        (key,) = params.key.numbers
+        self._width, alpha = params.width, params.alpha
+        self._keys: tuple[int, ...] = (key,)
+        self._weights: tuple[float, ...] = (1.0,)
+        if alpha is not None:
+            self._keys = (derived_key(key, "key_a"), derived_key(key, "key_b"))
+            self._weights = (1 - alpha, alpha)
+        self._variance = sum(weight**2 for weight in self._weights)
+
+    def evidence(self, ids: Sequence[int]) -> Evidence:
+        padded = (*[-1] * self._width, *ids)
+        contexts = [padded[place : place + self._width] for place in range(len(ids))]
+        kept = _first_places(contexts)
+        values: list[float] = []
+        for first in range(0, len(kept), _CHUNK):
+            some = kept[first : first + _CHUNK]
+            context = torch.tensor([contexts[place] for place in some])
+            targets = torch.tensor([ids[place] for place in some])
+            values += _floats(sum(self._score(context, targets, i) for i in range(len(self._keys))))
+        return Evidence(tuple(kept), tuple(values))
+
+    def _score(self, context: Tensor, targets: Tensor, which: int) -> Tensor:
+        key = torch.full_like(targets, signed(self._keys[which]))
+        return -torch.log1p(-uniforms(state_of(key, context), targets)) * self._weights[which]
+
+    def ln_p(self, total: float, count: int) -> float:
+        """With two keys, a Gamma variable of the same mean and variance stands for their weighted sum."""
+        return ln_gamma_tail(total / self._variance, count / self._variance)
+
+    def facts(self, evidence: Evidence) -> dict[str, float]:
+        """The sum, which is about the number of tokens without a mark."""
+        return {"score": sum(evidence.values)}
+
+
+def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> Scorer:
+    """Return the scorer of a watermark's values; `vocab` is the number of logits of the model."""
+    if isinstance(params, KgwParams):
+        return KgwScorer(params, vocab)
+    if isinstance(params, SynthIdParams):
+        return SynthIdScorer(params, eos_ids=eos_ids)
+    assert isinstance(params, GumbelMarkParams)
+    return GumbelScorer(params)
+
+
+def _first_places(items: Sequence[tuple[int, ...]], history: int | None = None) -> list[int]:
+    """Return the places of items that are not among the `history` items before them; None is all."""
+    last: dict[tuple[int, ...], int] = {}
+    kept = []
+    for place, item in enumerate(items):
+        before = last.get(item)
+        if before is None or (history is not None and place - before > history):
+            kept.append(place)
+        last[item] = place
+    return kept
+
+
+def _floats(values: Tensor | float) -> tuple[float, ...]:
+    assert isinstance(values, Tensor)
+    return tuple(values.tolist())

@@ -1,0 +1,104 @@
+"""Stages that write text of their own: force, reasoning_budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from processors.catalog.stage_spec import Note, Phase, StageSpec
+from processors.errors import ParamError
+from processors.params import MOST, Params, param
+
+__all__ = ["FORCING", "TEXT_LIMIT", "ForceParams", "ReasoningBudgetParams"]
+
+TEXT_LIMIT = 16384  # bytes of a text that is forced or awaited
+
+
+@dataclass(frozen=True, slots=True)
+class ForceParams(Params):
+    """Write a text into the output at a place."""
+
+    text: str = param("", "This text is written into the output, cut into tokens by the tokenizer.")
+    ids: tuple[int, ...] = param((), "In place of a text: these token ids.", ge=0, le=MOST)
+    at: Literal["start", "text", "id", "tokens", "end"] = param(
+        "start",
+        "Where: at the start, behind a text (after), an id (after_id) or a number of tokens (after_tokens), "
+        "or before the end.",
+    )
+    after: str = param("", "With at = text: it follows the first place of this text in the output.")
+    after_id: int | None = param(None, "With at = id: it follows the first one of this id.", ge=0, le=MOST)
+    after_tokens: int = param(0, "With at = tokens: it follows this many output tokens.", ge=0, le=MOST)
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        if self.text and self.ids:
+            raise ParamError("text and ids are both given. Leave one out.")
+        for name, at in (("after", "text"), ("after_id", "id"), ("after_tokens", "tokens")):
+            is_given = getattr(self, name) != self.default(name)
+            if is_given and self.at != at:
+                raise ParamError(f"{name} goes with at={at}, but at is {self.at}.")
+            if self.at == at and not is_given and name != "after_tokens":
+                raise ParamError(f"at is {at}, which needs {name}.")
+        _check_texts(self, "text", "after")
+
+    def is_off(self) -> bool:
+        """Whether there is nothing to write."""
+        return not self.text and not self.ids
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningBudgetParams(Params):
+    """End the model's thinking after a number of tokens."""
+
+    tokens: int | None = param(
+        None,
+        "Thinking has at most this many tokens, then its end is written; null is no limit.",
+        ge=0,
+        le=MOST,
+    )
+    start: str = param("<think>", "The text, or special token, with which thinking begins.")
+    end: str = param("</think>", "The text, or special token, that ends it.")
+    message: str = param("", "This text is written before the end, such as one that sums up.")
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        for name in ("start", "end"):
+            if not getattr(self, name):
+                raise ParamError(f"{name} is empty. Give the text that marks the {name} of thinking.")
+        _check_texts(self, "start", "end", "message")
+
+
+def _check_texts(params: Params, *names: str) -> None:
+    for name in names:
+        size = len(getattr(params, name).encode(errors="surrogatepass"))
+        if size > TEXT_LIMIT:
+            raise ParamError(f"{name} is {size} bytes, but the limit is {TEXT_LIMIT}.")
+
+
+FORCING: tuple[StageSpec, ...] = (
+    StageSpec(
+        "force",
+        Phase.CONSTRAIN,
+        ForceParams,
+        "processors.stages.force:Force",
+        note=Note(
+            "x[i] = -inf for every i but the next id of the text, from its place on; "
+            "before the end: where an end has the largest x, or max_tokens leaves no more room",
+            "NVIDIA's logits-processor-zoo: TriggerPhrase, ForceLastPhrase.",
+            'force:text="Answer: ",at=end',
+            "transformers forced_bos_token_id and forced_eos_token_id, which revive a masked id",
+        ),
+    ),
+    StageSpec(
+        "reasoning_budget",
+        Phase.CONSTRAIN,
+        ReasoningBudgetParams,
+        "processors.stages.reasoning_budget:ReasoningBudget",
+        note=Note(
+            "x[i] = -inf for every i but the next id of message + end, once tokens have come behind start",
+            "llama.cpp's reasoning budget: idle, counting, waiting for a whole character, forcing.",
+            "reasoning_budget=512",
+            "llama.cpp --reasoning-budget, vLLM thinking_token_budget; SGLang writes a newline first",
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Conditions of stages: where in an output a stage acts."""

@@ -1,0 +1,99 @@
+"""Follow the tags and texts of conditions through an output, token by token, with immutable states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from processors.base import Vocabulary
+from processors.conditions.when import Tags
+
+__all__ = ["AfterState", "AfterText", "Spelling", "TagState", "TagWatch"]
+
+
+class Spelling:
+    """The bytes that tokens add to an output; a tag that is one special token adds its text too."""
+
+    def __init__(self, vocabulary: Vocabulary, tags: Iterable[str]) -> None:
+        self._bytes = vocabulary.token_bytes
+        self._special = dict[int, bytes]()
+        for tag in filter(None, tags):
+            ids = vocabulary.encode(tag, special=False)
+            if len(ids) == 1 and not self.of(ids[0]):
+                self._special[ids[0]] = tag.encode()
+
+    def of(self, token: int) -> bytes:
+        """Return the bytes of a token; none for an id that the tokenizer lacks."""
+        if found := self._special.get(token):
+            return found
+        return self._bytes[token] if 0 <= token < len(self._bytes) else b""
+
+
+class TagState(NamedTuple):
+    """Whether the output is between the tags, and its end, where the next tag may have begun."""
+
+    is_inside: bool
+    end: bytes = b""
+
+
+class TagWatch:
+    """Whether an output is between a start tag and the end tag after it, as often as they come.
+
+    The tag itself is chosen in the state before it. An empty start tag: the output begins inside, once.
+    """
+
+    def __init__(self, tags: Tags, spelling: Spelling) -> None:
+        self._start, self._end = (tag.encode() for tag in tags)
+        self._spelling = spelling
+        self._kept = max(len(self._start), len(self._end)) - 1
+
+    def first(self, prompt: Iterable[int]) -> TagState:
+        """Return the state of an empty output: inside if the last tag in the prompt is a start tag."""
+        if not self._start:
+            return TagState(True)
+        text = b"".join(map(self._spelling.of, prompt))
+        start, end = text.rfind(self._start), text.rfind(self._end)
+        return TagState(start > end)
+
+    def next(self, state: TagState, token: int) -> TagState:
+        """Return the state after one more token."""
+        is_inside, text = state.is_inside, state.end + self._spelling.of(token)
+        while tag := self._end if is_inside else self._start:
+            at = text.find(tag)
+            if at < 0:
+                break
+            is_inside, text = not is_inside, text[at + len(tag) :]
+        return TagState(is_inside, _end_of(text, self._kept))
+
+
+class AfterState(NamedTuple):
+    """Whether the text has come, and the end of the output, or what the last token added behind the text."""
+
+    is_over: bool
+    rest: bytes = b""
+
+
+class AfterText:
+    """Whether a text has appeared in an output."""
+
+    def __init__(self, text: str, spelling: Spelling) -> None:
+        self._text, self._spelling = text.encode(), spelling
+
+    def first(self) -> AfterState:
+        """Return the state of an empty output."""
+        return AfterState(not self._text)
+
+    def next(self, state: AfterState, token: int) -> AfterState:
+        """Return the state after one more token. `rest` is what the token adds behind the text."""
+        piece = self._spelling.of(token)
+        if state.is_over:
+            return AfterState(True, piece)
+        text = state.rest + piece
+        at = text.find(self._text)
+        if at < 0:
+            return AfterState(False, _end_of(text, len(self._text) - 1))
+        return AfterState(True, text[at + len(self._text) :])
+
+
+def _end_of(text: bytes, count: int) -> bytes:
+    return text[len(text) - count :] if 0 < count < len(text) else text if count else b""

@@ -1,0 +1,137 @@
+"""The stage `xtc`: exclude the top choices, by a roll of its own stream for each row and position."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission
+from processors.catalog import Phase
+from processors.catalog.gate import XtcParams
+from processors.kernels.blocks import is_surplus, row_parts
+from processors.rng import Stream, row_keys, uniform
+from processors.rows import Rows
+from processors.stages.lists import IdStage
+from processors.stages.tokens import LOWEST, exempt_ids
+from processors.stages.truncation import mass, rounded_up, total_mass
+
+__all__ = ["Xtc"]
+
+
+class _Options(NamedTuple):
+    """Parameters of xtc for each row, [A, 1] but for the ids [A, N] of exempt tokens; literals by number."""
+
+    probability: Tensor
+    threshold: Tensor
+    on_exempt: Tensor
+    compare: Tensor
+    ties: Tensor
+    mode: Tensor
+    keep: Tensor
+    exempt: Tensor
+    has_exempt: Tensor
+
+    def at(self, index: Tensor | slice) -> _Options:
+        """Return the options of some rows."""
+        return _Options(*(column[index] for column in self))
+
+
+class Xtc(IdStage[XtcParams]):
+    """Exclude the top choices: of the likely tokens only the least likely stays (Weidmann 2024).
+
+    The roll depends on the row's seed and position alone. The listed ids are the exempt ones. TokenError at
+    admission: an exempt text that is not one token.
+    """
+
+    name = "xtc"
+    phase = Phase.GATE
+    Params = XtcParams
+    keeps_faults = True
+
+    def listed(self, params: XtcParams, request: Admission) -> Iterable[int]:
+        """Return the exempt ids that the model has."""
+        return (
+            token
+            for token in exempt_ids(params.exempt, self.env, request, self.name)
+            if token < self.env.vocab_size
+        )
+
+    def admit(self, slot: int, params: XtcParams, request: Admission) -> None:
+        """Set up the slot, with a notice if the threshold cannot act."""
+        super().admit(slot, params, request)
+        text = (
+            f"xtc has a threshold of {params.threshold:g}, which no two tokens can both pass, so it changes "
+            "nothing: give less than 0.5."
+        )
+        if not params.can_act() and text not in self.notices:
+            self.notices.append(text)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. On a CPU only rows where the roll acts are looked at."""
+        options = self._options(rows)
+        keys = row_keys(rows.seeds, rows.positions, Stream.XTC)[:, None]
+        acts = (uniform(keys, torch.zeros_like(keys)) < options.probability) | (options.mode == 1)
+        if logits.device.type != "cpu":
+            return torch.where(acts, _without_top(logits, options), logits)
+        at = acts.squeeze(1).nonzero().squeeze(1)
+        for part in row_parts(logits, len(at)) if len(at) else ():
+            some = at[part]
+            logits[some] = _without_top(logits[some], options.at(some))
+        return logits
+
+    def _options(self, rows: Rows) -> _Options:
+        exact = [self.columns.exact(name, rows)[:, None] for name in ("probability", "threshold")]
+        others = [self.columns.gather(name, rows)[:, None] for name in _Options._fields[2:-2]]
+        return _Options._make([*exact, *others, *self.ids.gather(rows)])
+
+
+def _without_top(logits: Tensor, options: _Options) -> Tensor:
+    """Return logits [A, V] without the top choices; in the mode expected with less likely ones."""
+    peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
+    total = total_mass(logits, peak)
+    gone = _excluded(logits, peak + options.threshold.log() + total.log(), options)
+    out = logits.masked_fill(gone, -math.inf)
+    is_expected = options.mode == 1
+    if not _may(is_expected):
+        return out
+    share = (mass(logits, peak) * gone).sum(1, keepdim=True) / total
+    left = 1 - options.probability
+    # Others gain the factor 1 + probability share / (1 - share); the excluded lose it instead.
+    shift = (left * (1 - share) / (1 - left * share)).log()
+    shifted = (logits.double() + shift).clamp_(min=LOWEST).float()
+    return torch.where(gone & is_expected & (shift > -math.inf), shifted, out)
+
+
+def _excluded(logits: Tensor, threshold: Tensor, options: _Options) -> Tensor:
+    """Return which logits [A, V] the roll excludes where it acts, for a threshold [A, 1] float64."""
+    least = rounded_up(threshold)
+    above = torch.nextafter(least, torch.full_like(least, math.inf))
+    is_top = logits >= torch.where((options.compare == 1) & (least.double() == threshold), above, least)
+    _clear(is_top, options, where=options.on_exempt == 2)
+    last = logits.masked_fill(~is_top, math.inf).amin(1, keepdim=True)
+    gone = is_top & (logits > last)
+    tied = is_top & (logits == last) & (options.ties == 0)
+    if _may(tied.sum(1) > 1):
+        gone |= is_surplus(tied, torch.ones_like(options.ties))
+    is_skip = (options.on_exempt == 1) & options.has_exempt
+    gone &= ~(gone.gather(1, options.exempt).any(1, keepdim=True) & is_skip)
+    _clear(gone, options, where=options.on_exempt == 0)
+    if _may(options.keep > 1):
+        num_left = (logits > -math.inf).sum(1, keepdim=True) - gone.sum(1, keepdim=True)
+        gone &= num_left >= options.keep
+    return gone
+
+
+def _may(flags: Tensor) -> bool:
+    """Whether any flag is set; True on a GPU, where to look takes longer than to go on."""
+    return flags.is_cuda or bool(flags.any())
+
+
+def _clear(flags: Tensor, options: _Options, where: Tensor) -> None:
+    """Clear in place the flags [A, V] of exempt ids in the rows `where` [A, 1]."""
+    where = where & options.has_exempt
+    flags.scatter_(1, options.exempt, flags.gather(1, options.exempt) & ~where)

@@ -1,0 +1,134 @@
+"""`Rewinder`: finds banned texts in tokens that are not committed yet, and takes them back."""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from processors.base import Settled
+from processors.stages.automaton import Automaton
+
+__all__ = ["MOST_HELD", "MOST_REWINDS", "Rewinder"]
+
+MOST_REWINDS = 32  # without a token that becomes certain; then the texts are masked until one does
+MOST_HELD = 64  # tokens that are held back, as each is a row of logits in the next step
+
+
+class Rewinder:
+    """The banned texts of a slot, and where its output stands in them.
+
+    Tokens whose bytes may still become a text are held. Where one is complete, the output goes back to the
+    token with its first byte, or to the first one that is not certain; the id there is banned at this place
+    as long as the tokens before it stay. Tokens are looked at one by one, so it makes no difference how many
+    were chosen in a step.
+    """
+
+    def __init__(self, automaton: Automaton, token_bytes: Sequence[bytes]) -> None:
+        self._automaton, self._token_bytes = automaton, token_bytes
+        self._state = 0  # of the automaton, behind the certain tokens
+        self._count = 0  # certain output tokens
+        self._bans: dict[int, set[int]] = {}  # by position of the output
+        self._held: tuple[int, ...] = ()
+        self._misses = 0  # times it went back since a token became certain
+
+    @property
+    def is_masking(self) -> bool:
+        """Whether it went back so often that the texts have to be masked."""
+        return self._misses >= MOST_REWINDS
+
+    @property
+    def has_bans(self) -> bool:
+        """Whether any id is banned at a position."""
+        return bool(self._bans)
+
+    def banned(self, drafts: int) -> set[int]:
+        """Return the ids that are banned behind this number of drafts."""
+        return self._bans.get(self._count + drafts, set())
+
+    def fork(self) -> Rewinder:
+        """Return an independent copy."""
+        other = copy.copy(self)
+        other._bans = {position: {*ids} for position, ids in self._bans.items()}
+        return other
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Follow tokens that are certain."""
+        for token in tokens:
+            self._state = self._step(self._state, token)[0]
+        if self._held[: len(tokens)] == tuple(tokens):
+            self._held = self._held[len(tokens) :]
+        self._count += len(tokens)
+        self._bans = {position: ids for position, ids in self._bans.items() if position >= self._count}
+
+    def read_prompt(self, tokens: Sequence[int]) -> None:
+        """Follow the end of the prompt, in which a text may begin."""
+        longest, size, first = max(self._automaton.depth), 0, len(tokens)
+        while first and size < longest:
+            first -= 1
+            size += len(self._token_bytes[tokens[first]])
+        self.read(tokens[first:])
+        self._count = 0
+
+    def may_hold(self, tokens: Sequence[int]) -> bool:
+        """Whether `settle` may hold or take back any of these tokens."""
+        state = self._state
+        for token in tokens:
+            state, end, _ = self._step(state, token)
+            if end or self._automaton.depth[state]:
+                return True
+        return self._misses > 0
+
+    def settle(self, tokens: Sequence[int], *, is_final: bool) -> Settled:
+        """See Processor.settle."""
+        self._forget_behind(tokens)
+        ends, state, certain = [0], self._state, 0  # bytes behind each token
+        for index, token in enumerate(tokens):
+            size = len(self._token_bytes[token]) if token < len(self._token_bytes) else 0
+            ends.append(ends[-1] + size)
+            state, length, end = self._step(state, token)
+            if length:
+                began = _token_at(ends, ends[index] + end - length)
+                return self._back(tokens, certain, max(certain, began))
+            depth = self._automaton.depth[state]
+            safe = _token_at(ends, ends[-1] - depth) if depth else index + 1
+            safe = max(safe, index + 1 - MOST_HELD)
+            if safe > certain:
+                certain, was_masking, self._misses = safe, self.is_masking, 0
+                if was_masking and index + 1 < len(tokens):  # those behind were chosen under the mask
+                    return self._keep(tokens[: index + 1], certain, is_whole=False)
+        return self._keep(tokens, len(tokens) if is_final else certain)
+
+    def _keep(self, tokens: Sequence[int], certain: int, *, is_whole: bool = True) -> Settled:
+        self._held = tuple(tokens)
+        return Settled(certain, len(tokens) - certain, is_whole)
+
+    def _back(self, tokens: Sequence[int], certain: int, place: int) -> Settled:
+        """Go back to the token at `place`, and ban it there."""
+        position = self._count + place
+        self._bans.setdefault(position, set()).add(tokens[place])
+        self._bans = {at: ids for at, ids in self._bans.items() if at <= position}
+        self._misses += 1
+        return self._keep(tokens[:place], certain, is_whole=False)
+
+    def _forget_behind(self, tokens: Sequence[int]) -> None:
+        """Drop the bans behind a held token that was chosen otherwise: its logits were rounded otherwise."""
+        pairs = enumerate(zip(self._held, tokens, strict=False))
+        if (first := next((n for n, (old, new) in pairs if old != new), None)) is not None:
+            self._bans = {at: ids for at, ids in self._bans.items() if at <= self._count + first}
+
+    def _step(self, state: int, token: int) -> tuple[int, int, int]:
+        """Return the state behind a token; and the length of a text that ends in it, and where it ends."""
+        table, ending = self._automaton.table, self._automaton.ending
+        length, end = 0, 0
+        data = self._token_bytes[token] if token < len(self._token_bytes) else b""
+        for place, byte in enumerate(data, start=1):
+            state = table[state][byte]
+            if ending[state] and not length:
+                length, end = ending[state], place
+        return state, length, end
+
+
+def _token_at(ends: Sequence[int], byte: int) -> int:
+    """Return the token that holds a byte, -1 if it lies before all. `ends`: 0, and the bytes behind each."""
+    return bisect_right(ends, byte) - 1

@@ -1,0 +1,120 @@
+"""The stage `sequence_bias`: add to the logit of a token that completes a sequence of tokens."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor
+from processors.catalog import Phase
+from processors.catalog.adjust import SequenceBiasParams, SequenceKey
+from processors.errors import TokenError
+from processors.rows import Rows
+from processors.stages.tokens import HIGHEST, LOWEST, checked
+from processors.upload import upload
+
+__all__ = ["SequenceBias", "Sequences"]
+
+_Biases = tuple[tuple[SequenceKey, float], ...]
+
+
+class SequenceBias(Processor[SequenceBiasParams]):
+    """x[i] = x[i] + bias for each sequence whose first tokens the text ends with and whose last one is i.
+
+    A text stands for the tokens that the tokenizer makes of it. Of prompt, output and visible drafts the last
+    tokens count. -inf bans the completion. TokenError at admission: a text without a tokenizer or without
+    tokens, an id outside the vocabulary, a sequence that is named twice.
+    """
+
+    name = "sequence_bias"
+    phase = Phase.ADJUST
+    Params = SequenceBiasParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._of: dict[int, Sequences] = {}
+        self._build = functools.lru_cache(maxsize=16)(self._built)
+
+    def admit(self, slot: int, params: SequenceBiasParams, request: Admission) -> None:
+        """Build the tables of the sequences, or reuse those of an earlier request."""
+        super().admit(slot, params, request)
+        self._of[slot] = self._build(params.biases)
+
+    def release(self, slot: int) -> None:
+        """Drop the reference to the tables."""
+        self._of.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Share the immutable tables."""
+        super().fork(source, target)
+        self._of[target] = self._of[source]
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. One pass for each distinct list of sequences."""
+        places: dict[Sequences, list[int]] = {}
+        for place, slot in enumerate(rows.host_slots):
+            places.setdefault(self._of[slot], []).append(place)
+        for sequences, index in places.items():
+            at = upload(index, logits.device)[:, None]
+            some = rows if len(places) == 1 else rows.select(index)
+            ids, added = sequences.added(_last_tokens(some, sequences.reach))
+            old = logits[at, ids].double()
+            new = (old + added).clamp_(LOWEST, HIGHEST).masked_fill_(added == -math.inf, -math.inf)
+            logits[at, ids] = torch.where(old.isinf(), old, new).float()
+        return logits
+
+    def _built(self, biases: _Biases) -> Sequences:
+        found: dict[tuple[int, ...], float] = {}
+        for key, value in biases:
+            tokens = self._tokens(key)
+            if tokens in found:
+                raise TokenError(f"sequence_bias names {key!r} twice, as tokens {list(tokens)}. Leave one.")
+            found[tokens] = value
+        return Sequences(found, self.env.device)
+
+    def _tokens(self, key: SequenceKey) -> tuple[int, ...]:
+        """Return the ids of a key: an id, several, or a text. TokenError if there are none."""
+        if isinstance(key, str):
+            if self.env.vocabulary is None:
+                raise TokenError(f"sequence_bias names the text {key!r}, but has no tokenizer. Give ids.")
+            key = tuple(self.env.vocabulary.encode(key, special=False))
+        tokens = (key,) if isinstance(key, int) else key
+        if not tokens:
+            raise TokenError("sequence_bias names a sequence without tokens. Remove it.")
+        return checked(tokens, self.env, "sequence_bias")
+
+
+class Sequences:
+    """Sequences as tensors: their first tokens [N, P], right-aligned, their bias and last id [N]."""
+
+    def __init__(self, biases: dict[tuple[int, ...], float], device: torch.device) -> None:
+        self.reach = max(map(len, biases)) - 1
+        first = [(_ANY,) * (self.reach + 1 - len(tokens)) + tokens[:-1] for tokens in biases]
+        self._first = upload(first, device, torch.int64).view(len(biases), self.reach)
+        self._bias = upload(list(biases.values()), device, torch.float64)
+        last = sorted({tokens[-1] for tokens in biases})
+        self._ids = upload(last, device)
+        self._place = upload([last.index(tokens[-1]) for tokens in biases], device)
+
+    def added(self, tail: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the distinct last ids [U], and what is added to each [A, U], behind tails [A, P] of ids."""
+        matches = ((self._first == tail[:, None]) | (self._first == _ANY)).all(2)
+        added = torch.zeros(len(tail), len(self._ids), dtype=torch.float64, device=tail.device)
+        return self._ids, added.index_add_(1, self._place, torch.where(matches, self._bias, 0))
+
+
+_ANY = -1  # stands before the first tokens of a shorter sequence
+_NONE = -2  # stands before the first token of a text
+
+
+def _last_tokens(rows: Rows, count: int) -> Tensor:
+    """Return the last `count` tokens that each row sees [R, count]; _NONE before the first."""
+    if not count:
+        return rows.slots.new_empty(len(rows), 0)
+    ids = torch.nn.functional.pad(rows.visible().ids, (1, 0), value=_NONE)
+    total = (rows.history.lengths[rows.slots] + rows.offsets)[:, None]
+    column = total - count + 1 + torch.arange(count, device=ids.device)
+    return ids.gather(1, column.clamp_(min=0))

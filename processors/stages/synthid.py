@@ -1,0 +1,135 @@
+"""The stage `synthid`: tournaments of pseudorandom bits, the watermark SynthID-Text."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Processor
+from processors.catalog import Phase
+from processors.catalog.watermark import SynthIdParams
+from processors.kernels.blocks import row_parts
+from processors.rows import Rows
+from processors.stages.tokens import LOWEST
+from processors.stages.truncation import mass
+from processors.upload import upload
+from processors.watermarks.context import are_repeated, last_ids, num_seen
+from processors.watermarks.synthid import BLOCK_DEPTHS, Tournament
+
+__all__ = ["SynthId"]
+
+_LEAST = 1e-300  # of the mass that loses a tournament, whose logarithm is then finite
+_SPARSE = 8  # less than one in this many ids is finite: only these are looked at
+
+
+class SynthId(Processor[SynthIdParams]):
+    """Multiply the probability of each token, depth after depth, by 1 + g - (the mean of g).
+
+    The context is the last ngram - 1 output ids, zeros in front; the prompt does not count. Tokens behind a
+    context that was among the last `history` ones are drawn without a mark.
+    """
+
+    name = "synthid"
+    phase = Phase.GATE
+    Params = SynthIdParams
+    keeps_faults = True
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._of: dict[int, Tournament] = {}
+        self._built = functools.lru_cache(maxsize=16)(lambda params: Tournament(params, env.device))
+
+    def admit(self, slot: int, params: SynthIdParams, request: Admission) -> None:
+        """Build the table of the keys, or reuse that of an earlier request."""
+        super().admit(slot, params, request)
+        self._of[slot] = self._built(params)
+
+    def release(self, slot: int) -> None:
+        """Drop the reference to the table."""
+        self._of.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Share the table."""
+        super().fork(source, target)
+        self._of[target] = self._of[source]
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. One pass for each distinct set of keys and values."""
+        places: dict[Tournament, list[int]] = {}
+        for place, slot in enumerate(rows.host_slots):
+            places.setdefault(self._of[slot], []).append(place)
+        if len(places) == 1:
+            return _played(next(iter(places)), logits, rows)
+        for tournament, index in places.items():
+            at = upload(index, logits.device)
+            logits[at] = _played(tournament, logits[at], rows.select(index))
+        return logits
+
+
+def _played(tournament: Tournament, logits: Tensor, rows: Rows) -> Tensor:
+    """Return logits [A, V] after all tournaments, unchanged in rows without a mark."""
+    params = tournament.params
+    width = params.ngram - 1
+    ids, count = last_ids(rows, width + min(params.history, num_seen(rows)), 0)
+    skip = width if params.skip_first else 0
+    is_plain = are_repeated(ids, count, width, skip=skip) | (count < skip)
+    context = tournament.hashed(ids[:, -width:])
+    parts = [_marked(tournament, logits[part], context[part], is_plain[part]) for part in row_parts(logits)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: Tensor) -> Tensor:
+    """Return logits [A, V] plus the logarithms of all factors; rows `is_plain` [A] as they are."""
+    finite = logits > -torch.inf
+    peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
+    if logits.is_cuda:  # sums by index are not reproducible there
+        bits = tournament.bits(context[:, None], torch.arange(logits.shape[1], device=logits.device))
+        masses = mass(logits, peak)
+        moved = logits + _factors(masses / masses.sum(1, keepdim=True), bits, tournament.depth)
+    else:
+        few = int(finite.sum()) * _SPARSE <= finite.numel()
+        row, ids = (finite if few else torch.ones_like(finite)).nonzero(as_tuple=True)
+        some = logits[row, ids]
+        masses = mass(some, peak[row, 0])
+        total = masses.new_zeros(len(logits)).index_add_(0, row, masses)
+        bits = tournament.bits(context[row], ids)
+        shift = _shift(masses.div_(total[row]), bits, row, tournament.depth)
+        moved = logits.double().index_put_((row, ids), some + shift)
+    moved = moved.clamp_(min=LOWEST).float()
+    return torch.where(finite & ~is_plain[:, None], moved, logits)
+
+
+def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
+    """Return the logarithm of each token's factor [N], given its mass, bits and row.
+
+    Tokens of a row with equal bits win and lose together, so some depths at a time are played among the 1024
+    classes of tokens that their bits make.
+    """
+    shift, rows = torch.zeros_like(masses), int(row[-1]) + 1 if len(row) else 0
+    for first in range(0, depth, BLOCK_DEPTHS):
+        depths = min(BLOCK_DEPTHS, depth - first)
+        size = 2**depths
+        of = row * size + (bits >> first & (size - 1))
+        classes = masses.new_zeros(rows * size).index_add_(0, of, masses).view(rows, size)
+        logs = _factors(classes, torch.arange(size)[None], depths).view(-1)[of]
+        shift += logs
+        masses = masses * logs.exp()
+    return shift
+
+
+def _factors(masses: Tensor, bits: Tensor, depth: int) -> Tensor:
+    """Return the logarithms of the factors [A, N] of tokens, or of classes of tokens, by their bits.
+
+    The masses [A, N] of a row sum up to 1.
+    """
+    logs = torch.zeros_like(masses)
+    for place in range(depth):
+        wins = (bits >> place & 1).bool()
+        lost = masses.masked_fill(wins, 0).sum(1, keepdim=True).clamp_(min=_LEAST)
+        # 1 + g - mean, by the mass of the losers instead of 1 - mean: exact where nearly all win.
+        factor = torch.where(wins, 1 + lost, lost)
+        masses = masses * factor
+        logs += factor.log()
+    return logs

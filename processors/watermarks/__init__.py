@@ -1,0 +1,1 @@
+"""What watermarks compute from their keys, for stages and detectors."""

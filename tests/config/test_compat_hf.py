@@ -1,0 +1,138 @@
+"""The profile hf beside the transformers that is installed: values, processors in their order, length."""
+
+import pytest
+import torch
+from transformers import GenerationConfig, LogitsProcessorList
+
+from gencli.config.job import make_job
+from gencli.config.layers import gather
+from gencli.config.model_defaults import _LACKING
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.registry import builtin_registry
+from processors.rows import Rows
+from tests.models.tiny_models import VOCAB, build
+
+DEFAULTS = GenerationConfig._get_default_generation_params()
+# A value of transformers, and where it is here.
+NAMES = {
+    "temperature": ("temperature", "temperature"),
+    "repetition_penalty": ("repetition", "penalty"),
+    "top_k": ("top_k", "k"),
+    "top_p": ("top_p", "p"),
+    "min_p": ("min_p", "p"),
+    "top_h": ("top_h", "h"),
+    "typical_p": ("typical", "p"),
+    "epsilon_cutoff": ("epsilon", "cutoff"),
+    "eta_cutoff": ("eta", "cutoff"),
+    "no_repeat_ngram_size": ("no_repeat_ngram", "n"),
+}
+CHAINS = {
+    "defaults": {},
+    "temperature": {"temperature": 0.6, "top_k": 0},
+    "repetition": {"repetition_penalty": 1.3, "top_k": 0},
+    "top_k": {"top_k": 7},
+    "top_p": {"top_p": 0.813, "top_k": 0},
+    "min_p": {"min_p": 0.06, "top_k": 0},
+    "top_h": {"top_h": 0.5137, "top_k": 0},
+    "typical": {"typical_p": 0.7, "top_k": 0},
+    "epsilon": {"epsilon_cutoff": 0.01, "top_k": 0},
+    "eta": {"eta_cutoff": 0.02, "top_k": 0},
+    "no_repeat_ngram": {"no_repeat_ngram_size": 2, "top_k": 0},
+    "usual": {"temperature": 0.7, "repetition_penalty": 1.2, "top_k": 30, "top_p": 0.913, "min_p": 0.02},
+    "all": {"temperature": 1.3, "repetition_penalty": 1.1, "top_h": 0.8137, "top_k": 40, "top_p": 0.953,
+            "min_p": 0.01, "typical_p": 0.9, "epsilon_cutoff": 0.003, "eta_cutoff": 0.004},
+}  # fmt: skip
+ROWS = 1000
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build("llama")
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return gather({"compat": "hf"}, {})
+
+
+def test_values_are_the_defaults_of_transformers(profile):
+    chain = make_job(profile).assembly.chain
+    lacking = {"repetition_penalty": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0,
+               "eta_cutoff": 0.0, "no_repeat_ngram_size": 0}  # fmt: skip
+    for name, (stage, field) in NAMES.items():
+        if DEFAULTS.get(name) is not None or name in lacking:
+            assert getattr(chain.get(stage), field) == (DEFAULTS.get(name) or lacking.get(name)), name
+    assert profile["max_tokens"] == DEFAULTS["max_length"]
+
+
+def test_what_gencli_lacks_is_off_by_default():
+    assert {key: DEFAULTS[key] for key in _LACKING if DEFAULTS.get(key) not in (None, _LACKING[key])} == {}
+
+
+def rows(*, ties):
+    """Random rows: flat and peaked ones, with masked tokens, with ties or without."""
+    generator = torch.Generator().manual_seed(7 + ties)
+    scale = torch.rand(ROWS, 1, generator=generator) * 8
+    logits = torch.randn(ROWS, VOCAB, generator=generator) * scale
+    logits = (logits * 2).round() / 2 if ties else logits
+    logits[: ROWS // 4, ::3] = -torch.inf
+    logits[ROWS // 4 : ROWS // 3] *= 50
+    return torch.randint(VOCAB, (ROWS, 8), generator=generator), logits
+
+
+def hf_logits(model, ids, logits, values):
+    """What transformers' own processors of a sampled generate() make of the logits."""
+    config, _ = model._prepare_generation_config(None, do_sample=True, max_new_tokens=20, **values)
+    made = model._get_logits_processor(config, input_ids_seq_length=ids.shape[1])
+    assert isinstance(made, LogitsProcessorList)
+    return made(ids, logits.clone())
+
+
+def own_logits(profile, ids, logits, values):
+    chain = make_job(profile).assembly.chain
+    for name, value in values.items():
+        stage, field = NAMES[name]
+        if chain.get(stage) is None:
+            chain = chain.with_stage(stage, **{field: value})
+        chain = Chain(tuple((n, p.replace(**{field: value}) if n == stage else p) for n, p in chain))
+    history, pipeline = History(), Pipeline(Env(VOCAB))
+    for slot, prompt in enumerate(map(tuple, ids.tolist())):
+        history.admit(slot, prompt)
+        pipeline.admit(slot, Chain(chain.active().stages), Admission(prompt))
+    return pipeline(logits.clone(), Rows.build(history, list(range(len(ids)))))
+
+
+@pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
+@pytest.mark.parametrize("name", CHAINS)
+def test_its_chain_makes_the_distributions_of_transformers(profile, model, name, ties):
+    values = CHAINS[name]
+    ids, logits = rows(ties=ties)
+    theirs = hf_logits(model, ids, logits, values).double().softmax(-1)
+    own = own_logits(profile, ids, logits, values).double().softmax(-1)
+    if ties:  # which of equal tokens goes at a cut is left open there
+        theirs, own = theirs.sort(-1).values, own.sort(-1).values
+    far = ((theirs - own).abs().amax(-1) > 1e-4).sum().item()
+    # A sum that ends within its rounding of a threshold may fall on either side: transformers adds float32.
+    assert far <= ROWS // 250, far
+
+
+def test_the_order_is_that_of_the_processors(profile, model):
+    values = {key: value for key, value in CHAINS["all"].items() if NAMES[key][0] in builtin_registry()}
+    config, _ = model._prepare_generation_config(None, do_sample=True, max_new_tokens=20, **values)
+    classes = [type(made).__name__ for made in model._get_logits_processor(config, input_ids_seq_length=8)]
+    said = {"RepetitionPenalty": "repetition", "Temperature": "temperature", "TopH": "top_h", "TopK": "top_k",
+            "TopP": "top_p", "MinP": "min_p", "Typical": "typical", "Epsilon": "epsilon",
+            "Eta": "eta"}  # fmt: skip
+    theirs = [said[name.removesuffix("Warper").removesuffix("Processor").removesuffix("Logits")]
+              for name in classes]  # fmt: skip
+    order = [name for name in profile["chain"] if name in theirs]
+    assert order == theirs
+
+
+def test_its_length_is_that_of_generate(profile, model):
+    with pytest.warns(UserWarning, match="max_length"):
+        out = model.generate(torch.tensor([[5, 6, 7]]), do_sample=True)
+    assert out.shape[1] - 3 == profile["max_tokens"]

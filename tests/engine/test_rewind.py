@@ -1,0 +1,213 @@
+"""Texts that are banned with rewind never appear, and what appears is what a plain loop finds."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.core.request import Beams, Drafting, Guidance, Stops
+from gencli.errors import UsageError
+from processors.base import Admission, Env
+from processors.catalog import GrammarParams
+from processors.catalog.constrain import BanParams
+from processors.chain import Chain
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.policy import Verification
+from processors.rng import derive
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.stages.rewind import MOST_REWINDS
+from tests.engine.harness import TOKENIZER, Scripted, Token, engine, generate, request
+from tests.engine.test_guidance import Remembering
+
+LETTERS = f"allowed=[{','.join(str(byte) for byte in b'abcdef ')}]"
+BANNED = (("ab", "ec"), ("abc", "bcd", "e f", "dad"), ("fa", "fab", "aa"), ("a",))
+SEEDS = range(4)
+
+
+def ban(texts, **rest):
+    return BanParams(tuple(texts), rewind=True, **rest)
+
+
+def asked(texts, *, seed=0, prompt="Hello", chain=LETTERS, max_tokens=60, grammar=None, **rest):
+    one = request(prompt, seed=seed, key=f"{seed} {prompt} {texts}", max_tokens=max_tokens, **rest)
+    stages = (*Chain.parse(chain).stages, ("ban", ban(texts)), *((("grammar", grammar),) if grammar else ()))
+    return replace(one, chain=Chain(stages))
+
+
+def reference(one, texts):
+    """The text of a loop that goes back where a text is complete, one token at a time, but not behind what
+    no text could begin in any more.
+    """
+    model, output, bans, released = Remembering().table, [], {}, 0
+    pipeline, sampler = Pipeline(Env(258, TOKENIZER)), Sampler()
+    while len(output) < one.limits.max_tokens:
+        history, seen = History(), [*one.prompt_ids, *output]
+        history.admit(0, one.prompt_ids, seed=one.seed - (one.seed >> 63 << 64))
+        history.append([0], [output])
+        pipeline.admit(0, Chain.parse(LETTERS), Admission())
+        sampler.admit(0, "gumbel")
+        logits = model[seen[-1]] + model[sum((i + 1) * t for i, t in enumerate(seen)) % 258]
+        logits[list(bans.get(len(output), ()))] = -torch.inf
+        rows = Rows.build(history, [0])
+        output.append(int(sampler(pipeline(logits[None], rows), rows)[0]))
+        data = bytes(output)
+        if length := max((len(text) for text in texts if data.endswith(text.encode())), default=0):
+            place = max(len(output) - length, released)
+            bans.setdefault(place, set()).add(output[place])
+            bans = {at: ids for at, ids in bans.items() if at <= place}
+            del output[place:]
+        else:
+            begun = [n for text in texts for n in range(len(text)) if data.endswith(text[:n].encode())]
+            released = max(released, len(output) - max(begun))
+    return bytes(output).decode()
+
+
+def run(requests, **options):
+    """The text of each sample, and that of its Token events joined."""
+    on = engine(runner=options.pop("runner", None) or Remembering(), **options)
+    for one in requests:
+        on.submit(one)
+    ends, streamed = {}, {}
+    for event in on.run():
+        key = (event.request, event.sample)
+        if isinstance(event, Token):
+            streamed[key] = streamed.get(key, "") + event.text
+        else:
+            ends[key] = event
+    assert {key: end.text for key, end in ends.items()} == {key: streamed.get(key, "") for key in ends}
+    return ends
+
+
+def text(one, **options):
+    return run([one], **options)[one.id, 0].text
+
+
+def plain(one):
+    """The request with the seed of its only sample."""
+    return replace(one, seed=derive(one.seed, 0))
+
+
+@pytest.mark.parametrize("texts", BANNED, ids=str)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_text_is_that_of_a_plain_loop(texts, seed):
+    one = asked(texts, seed=seed)
+    found = text(one)
+    assert found == reference(plain(one), texts)
+    assert not any(banned in found for banned in texts)
+    assert len(found) == 60
+
+
+@pytest.mark.parametrize("texts", BANNED, ids=str)
+def test_drafts_and_company_change_nothing(texts):
+    many = [asked(texts, seed=seed, n=2) for seed in range(2)]
+    ends = {}
+    for one in many:
+        ends |= run([one])
+    free = {
+        one.prompt_ids: tuple(text(replace(one, chain=Chain.parse(LETTERS), n=1)).encode()) for one in many
+    }
+    other = [request(f"other {n}", max_tokens=30) for n in range(3)]
+    together = run([*many, *other], max_batch=3, drafter=Scripted(free), step_tokens=16)
+    assert {key: together[key].text for key in ends} == {key: end.text for key, end in ends.items()}
+    alone = text(replace(many[0], n=1))
+    answers = {many[0].prompt_ids: tuple(alone.encode())}
+    assert text(replace(many[0], n=1), drafter=Scripted(answers)) == alone
+
+
+def test_preempted_texts_are_the_same():
+    many = [asked(("ab", "ec", "dad"), seed=seed) for seed in SEEDS]
+    alone = {one.id: text(one) for one in many}
+    ends = run(many, runner=Remembering(memory_lanes=2), max_batch=4)
+    assert {key: end.text for (key, _), end in ends.items()} == alone
+
+
+def test_guided_texts_go_back_in_both_lanes():
+    one = asked(("ab", "ec", "dad"), guidance=Guidance(1.7, tuple(b"cold ")))
+    found = text(one)
+    free = replace(one, chain=Chain.parse(LETTERS))
+    assert found != text(free)
+    assert not any(banned in found for banned in ("ab", "ec", "dad"))
+    beside = [asked(("ab",), seed=9), request("x", max_tokens=50)]
+    assert run([one, *beside], max_batch=2)[one.id, 0].text == found
+
+
+def test_a_document_goes_back_with_its_text():
+    words = [a + b + c for a in "abcd" for b in "abcd" for c in ("", "e", "ef")]
+    grammar = GrammarParams(json.dumps(words), kind="choice", backend="trie")
+    for seed in range(12):
+        one = asked(("ab", "bc", "de", "ca"), seed=seed, grammar=grammar)
+        end = run([one])[one.id, 0]
+        assert end.text in words
+        assert not any(banned in end.text for banned in ("ab", "bc", "de", "ca"))
+        assert (end.document, text(replace(one, jump="off"))) == ("over", end.text)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stop_inside_of_held_text_ends_it(seed):
+    one = asked(("cdef", "ab"), seed=seed)
+    full = text(one)
+    stopped = run([replace(one, stops=Stops(strings=("cd",)))])[one.id, 0]
+    assert stopped.text == full.partition("cd")[0]
+    assert stopped.reason == ("stop" if "cd" in full else "length")
+
+
+def test_a_text_that_begins_in_the_prompt_does_not_go_on():
+    for seed in SEEDS:
+        assert not text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz")).startswith(
+            ("a", "b", "c", "d")
+        )
+
+
+def test_case_may_not_matter():
+    chain = Chain.parse('allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],rewind=true,ignore_case=true')
+    masked = Chain.parse('allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true')
+    for seed in SEEDS:
+        one = request("x", seed=seed, max_tokens=40, chain=chain)
+        for found in (text(one), text(replace(one, chain=masked))):
+            assert len(found) == 40
+            assert "ab" not in found.lower()
+            assert "bb" not in found.lower()
+
+
+def test_log_probabilities_are_those_of_the_tokens_that_stay():
+    one = asked(("ab", "ec", "dad"), logprobs=1)
+    on = engine(runner=Remembering())
+    on.submit(one)
+    events = [event for event in on.run() if isinstance(event, Token)]
+    entries = [entry.chosen.id for event in events for entry in event.logprobs]
+    assert entries == [token for event in events for token in event.ids]
+    assert bytes(entries).decode() == text(replace(one, logprobs=None))
+
+
+def test_after_many_ways_back_the_texts_are_masked():
+    firsts = bytes(range(40, 40 + 2 * MOST_REWINDS)).decode().replace("a", "")
+    texts = tuple(first + "a" for first in firsts)
+    likely = f'allowed={json.dumps([*firsts.encode(), 97, 122])} | bias={{"97":99,"122":50}}'
+    one = asked(texts, chain=f"{likely}", max_tokens=10, prompt="z")
+    runner = Remembering()
+    found = text(one, runner=runner)
+    assert not any(banned in found for banned in texts)
+    assert len(found) == 10
+    assert runner.steps <= 10 * (MOST_REWINDS + 2)
+
+
+def test_where_every_id_is_banned_the_error_names_ban():
+    one = asked(("a", "b", "c"), chain="allowed=[97,98,99]")
+    error = generate([one])[one.id, 0]
+    assert "No token is left to choose from" in error.message
+    assert "ban" in error.message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"beams": Beams(2), "n": 1},
+        {"drafting": Drafting(tokens=2, verification=Verification("rejection"))},
+    ],
+)
+def test_what_cannot_go_back_is_refused(change):
+    with pytest.raises(UsageError, match="A ban with rewind and .* do not go together"):
+        engine().submit(replace(asked(("a",)), **change))

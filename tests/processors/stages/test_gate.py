@@ -1,0 +1,159 @@
+"""xtc, entry 17; cases of peers are in vectors."""
+
+import math
+
+import pytest
+import torch
+
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.errors import ParamError
+from processors.history import History
+from processors.pipeline import Pipeline
+from processors.reference import REFERENCE, View
+from processors.registry import builtin_registry
+from processors.rng import Stream, row_keys, uniform
+from processors.rows import Rows
+from processors.sampler import Sampler
+
+INF = math.inf
+DOWN = [math.log(p) for p in (0.4, 0.3, 0.2, 0.1)]
+TIED = [math.log(p) for p in (0.4, 0.2, 0.2, 0.2)]
+ACTS = {"probability": 1, "threshold": 0.15}
+PLACES = 2000
+
+
+def rolled(chain, logits, places=PLACES, seed=5):
+    """Processed logits [places, V] of the output positions 0 to places - 1, and their rows."""
+    pipeline, history = Pipeline(Env(len(logits))), History()
+    history.admit(0, (1,), seed=seed)
+    pipeline.admit(0, Chain.parse(chain), Admission((1,)))
+    rows = Rows.build(history, [0], [[0] * (places - 1)])
+    return pipeline(torch.tensor([logits] * places), rows), rows
+
+
+def test_all_top_choices_but_the_least_likely_go(kept):
+    assert kept("xtc", ACTS, DOWN) == [2, 3]
+
+
+def test_one_top_choice_stays(kept):
+    assert kept("xtc", {"probability": 1, "threshold": 0.35}, DOWN) == [0, 1, 2, 3]
+
+
+def test_of_equally_likely_ones_the_lowest_id_stays_or_all_do(kept):
+    assert kept("xtc", ACTS, TIED) == [1]
+    assert kept("xtc", {**ACTS, "ties": "keep"}, TIED) == [1, 2, 3]
+    assert kept("xtc", ACTS, [0.0] * 4) == [0]
+
+
+@pytest.mark.parametrize(("compare", "ids"), [("ge", [0]), ("gt", [0, 1])])
+def test_a_threshold_is_reached_or_exceeded(kept, compare, ids):
+    assert kept("xtc", {"probability": 1, "threshold": 0.5, "compare": compare}, [1.0, 1.0]) == ids
+
+
+@pytest.mark.parametrize(
+    ("on_exempt", "exempt", "ids"),
+    [
+        ("keep", [0], [0, 2, 3]),
+        ("keep", [2], [2, 3]),
+        ("uncount", [2], [1, 2, 3]),
+        ("uncount", [0], [0, 2, 3]),
+        ("skip", [1], [0, 1, 2, 3]),
+        ("skip", [2], [2, 3]),
+        ("skip", [3], [2, 3]),
+    ],
+)
+def test_exempt_tokens_stay(kept, on_exempt, exempt, ids):
+    assert kept("xtc", {**ACTS, "exempt": exempt, "on_exempt": on_exempt}, DOWN) == ids
+
+
+def test_the_end_of_the_text_and_line_feeds_stay_unless_said_otherwise(kept, vocabulary):
+    (line_feed,) = vocabulary.encode("\n", special=False)
+    logits = [-INF] * vocabulary.vocab_size
+    for token, p in ((5, 0.2), (1, 0.3), (line_feed, 0.3), (6, 0.2)):
+        logits[token] = math.log(p)
+    env = {"vocabulary": vocabulary, "eos_ids": (1,)}
+    assert kept("xtc", ACTS, logits, **env) == sorted([1, 5, line_feed])
+    assert kept("xtc", {**ACTS, "exempt": ()}, logits, **env) == [5]
+
+
+def test_nothing_goes_if_too_few_would_be_left(kept):
+    assert kept("xtc", {**ACTS, "keep": 2}, DOWN) == [2, 3]
+    assert kept("xtc", {**ACTS, "keep": 3}, DOWN) == [0, 1, 2, 3]
+
+
+def test_a_row_with_one_token_or_none_is_left_as_it_is(run):
+    assert run("xtc", ACTS, [-INF, 2.5, -INF]) == [-INF, 2.5, -INF]
+    assert run("xtc", ACTS, [-INF] * 3) == [-INF] * 3
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_it_acts_as_often_as_asked(probability):
+    logits, _ = rolled(f"xtc:probability={probability}", DOWN)
+    rate = (logits[:, 0] == -INF).double().mean().item()
+    assert abs(rate - probability) < 4 * math.sqrt(probability * (1 - probability) / PLACES)
+
+
+def test_its_rolls_depend_on_seed_and_position_alone():
+    logits, rows = rolled("xtc=0.5", DOWN)
+    keys = row_keys(rows.seeds, rows.positions, Stream.XTC)
+    assert torch.equal(logits[:, 0] == -INF, uniform(keys, torch.zeros_like(keys)) < 0.5)
+    wider, _ = rolled("top_k=9 | xtc:probability=0.5,threshold=0.2", [*DOWN, -3.0])
+    assert torch.equal(wider[:, 0] == -INF, logits[:, 0] == -INF)
+    assert not torch.equal(rolled("xtc=0.5", DOWN, seed=6)[0], logits)
+
+
+def test_where_it_does_not_act_the_draw_is_the_same():
+    logits, rows = rolled("xtc=0.5", DOWN)
+    sampler = Sampler()
+    sampler.admit(0, "gumbel")
+    plain = sampler(torch.tensor([DOWN] * PLACES), rows)
+    acted = logits[:, 0] == -INF
+    assert torch.equal(sampler(logits, rows)[~acted], plain[~acted])
+
+
+def test_the_expected_form_is_the_average_of_the_rolls(run):
+    (excluded, left) = (torch.tensor(run("xtc", ACTS, DOWN)).softmax(0), torch.tensor(DOWN).softmax(0))
+    for probability in (0.1, 0.5, 1):
+        found = torch.tensor(run("xtc", {**ACTS, "probability": probability, "mode": "expected"}, DOWN))
+        expected = probability * excluded + (1 - probability) * left
+        torch.testing.assert_close(found.softmax(0), expected)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"threshold": 0.001},
+        {"threshold": 1e-7, "ties": "keep", "compare": "gt"},
+        {"threshold": 0.002, "exempt": tuple(range(0, 40_000, 2)), "on_exempt": "uncount"},
+        {"threshold": 0.002, "mode": "expected"},
+    ],
+)
+def test_a_wide_row_is_that_of_the_reference(run, params):
+    logits = 3 * torch.randn(40_000, generator=torch.Generator().manual_seed(4)).round(decimals=1)
+    logits[7:700] = -INF
+    row, params = logits.tolist(), {"probability": 1, **params}
+    twin = REFERENCE["xtc"](row, builtin_registry().load("xtc").Params(**params), View())
+    assert run("xtc", params, row) == pytest.approx(twin)
+
+
+@pytest.mark.parametrize(("threshold", "compare"), [(0.51, "ge"), (0.5, "gt")])
+def test_a_threshold_that_cannot_act_is_noticed_once(threshold, compare):
+    pipeline = Pipeline(Env(4))
+    for slot in range(3):
+        pipeline.admit(
+            slot, Chain.parse(f"xtc:probability=1,threshold={threshold},compare={compare}"), Admission()
+        )
+    (notice,) = pipeline.notices
+    assert f"xtc has a threshold of {threshold}" in notice
+
+
+def test_a_threshold_of_half_and_less_is_not_noticed():
+    pipeline = Pipeline(Env(4))
+    pipeline.admit(0, Chain.parse("xtc:probability=1,threshold=0.5"), Admission())
+    assert pipeline.notices == []
+
+
+def test_a_threshold_of_zero_is_refused_with_the_way_to_switch_it_off(run):
+    with pytest.raises(ParamError, match="A probability of 0 switches it off"):
+        run("xtc", {"probability": 1, "threshold": 0}, DOWN)

@@ -1,0 +1,64 @@
+"""gumbel_mark decides the token by key and context; repeated contexts are left to the draw."""
+
+import pytest
+import torch
+
+from processors.catalog.watermark import GumbelMarkParams
+from processors.chain import Chain
+from processors.reference.watermark import uniform
+from processors.stages.gumbel_mark import GumbelMark
+from processors.standalone import sample
+from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
+
+
+def kept(params, output, prompt=(), *, logits=None):
+    """The ids that are left behind an output."""
+    bench = Bench(Subject.of(GumbelMark))
+    bench.admit(0, params, Text(tuple(prompt), tuple(output), ()))
+    logits = random_logits(1, toy_env()) if logits is None else logits
+    return (bench.apply(logits, [0])[0] > -torch.inf).nonzero().flatten().tolist()
+
+
+def test_the_token_is_the_largest_logit_plus_noise_of_the_context():
+    logits = random_logits(1, toy_env(), masked=True)
+    noise = torch.tensor([uniform(42, [-1, 5, 6, 7], token) for token in range(logits.shape[1])]).double()
+    winner = int((logits[0].double() - (-noise.log()).log()).argmax())
+    assert kept(GumbelMarkParams(42), [5, 6, 7], logits=logits) == [winner]
+
+
+@pytest.mark.parametrize(
+    ("deduplicate", "output", "prompt", "is_marked"),
+    [
+        ("single_turn", [1, 2, 1, 2], [], False),
+        ("single_turn", [1, 2], [1, 2], True),
+        ("all", [1, 2], [1, 2], False),
+        ("all", [1, 2], [2, 1], True),
+        ("all", [1], [9, 9], False),  # the first tokens
+        ("none", [1, 2, 1, 2], [], True),
+    ],
+)
+def test_a_repeated_context_is_left_to_the_draw(deduplicate, output, prompt, is_marked):
+    params = GumbelMarkParams(7, width=2, deduplicate=deduplicate)
+    assert (len(kept(params, output, prompt)) == 1) == is_marked
+
+
+def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():
+    def token(alpha, seed=0):
+        chain = Chain((("gumbel_mark", GumbelMarkParams(7, alpha=alpha)),))
+        return int(sample(random_logits(1, toy_env())[0], chain, seed=seed, output=[3]))
+
+    first, second = token(0.0), token(1.0)
+    assert first != second
+    drawn = [token(0.3, seed) for seed in range(200)]
+    assert set(drawn) == {first, second}
+    assert 40 < drawn.count(second) < 80
+
+
+def test_over_keys_tokens_have_the_probabilities_of_the_draw():
+    logits = torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625, 0.0]).log()
+    tokens = [
+        int(sample(logits, Chain((("gumbel_mark", GumbelMarkParams(key)),)), draw="multinomial"))
+        for key in range(2000)
+    ]
+    shares = torch.bincount(torch.tensor(tokens), minlength=6) / 2000
+    torch.testing.assert_close(shares, logits.exp(), atol=0.04, rtol=0)

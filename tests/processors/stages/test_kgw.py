@@ -1,0 +1,50 @@
+"""kgw adds the bias where transformers does, bit for bit, and revives no masked token."""
+
+import pytest
+import torch
+from transformers.generation import WatermarkLogitsProcessor
+
+from processors.catalog.watermark import KgwParams
+from processors.chain import Chain
+from processors.standalone import LogitsProcessor
+from processors.testing.bench import Bench, Subject, Text, toy_env
+
+WIDTH = 500
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("scheme", ["lefthash", "selfhash"])
+def test_logits_are_those_of_transformers(scheme, width):
+    theirs = WatermarkLogitsProcessor(WIDTH, "cpu", seeding_scheme=scheme, context_width=width, bias=2.5)
+    params = KgwParams(15485863, scheme=scheme, width=width, bias=2.5)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, WIDTH, (6, 12), generator=generator)
+    for length in range(width, 12):
+        logits = 3 * torch.randn(6, WIDTH, generator=generator)
+        logits[::2, ::3] = -torch.inf
+        ours = LogitsProcessor(Chain((("kgw", params),)))
+        ours(ids[:, :1], logits)  # the prompt is one token, the rest is committed
+        assert torch.equal(ours(ids[:, :length], logits), theirs(ids[:, :length], logits.clone()))
+
+
+def test_a_context_that_is_too_short_changes_nothing():
+    bench = Bench(Subject.of(_stage()))
+    bench.admit(0, KgwParams(1, width=3), Text((4,), (5,), ()))
+    logits = torch.randn(2, toy_env().vocab_size)
+    out = bench.apply(logits, [0], [(6,)])
+    assert torch.equal(out[0], logits[0])
+    assert not torch.equal(out[1], logits[1]), "with its draft the context is long enough"
+
+
+def test_only_the_declared_vocabulary_is_divided():
+    bench = Bench(Subject.of(_stage()))
+    bench.admit(0, KgwParams(1, vocab=100, ratio=0.5), Text((4,), (), ()))
+    changed = (bench.apply(torch.zeros(1, toy_env().vocab_size), [0])[0] != 0).nonzero().flatten()
+    assert len(changed) == 50
+    assert int(changed.max()) < 100
+
+
+def _stage():
+    from processors.stages.kgw import Kgw
+
+    return Kgw

@@ -1,0 +1,80 @@
+"""A key file gives a watermark's values, under the names of several systems; no fault shows what is in it."""
+
+import json
+
+import pytest
+
+from gencli.errors import ConfigError
+from gencli.watermark.key_file import KINDS, file_fingerprint, read_key_file
+from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
+
+KEY = 918273645546372819
+
+
+@pytest.fixture
+def params(tmp_path):
+    def read(kind, content):
+        path = tmp_path / "mark.key"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_key_file(kind, str(path))
+
+    return read
+
+
+@pytest.mark.parametrize("text", [f"{KEY}", f" {KEY}\n", hex(KEY), f"key: {KEY}", json.dumps({"key": KEY})])
+def test_a_number_is_a_key(params, text):
+    assert params("kgw", text) == KgwParams(KEY)
+    assert params("gumbel", text) == GumbelMarkParams(KEY)
+
+
+def test_the_names_of_other_systems_are_read(params):
+    kgw = {"hashing_key": KEY, "greenlist_ratio": 0.5, "bias": 1, "seeding_scheme": "selfhash"}
+    assert params("kgw", json.dumps(kgw)) == KgwParams(KEY, ratio=0.5, bias=1.0, scheme="selfhash")
+    synthid = {"keys": [1, KEY], "ngram_len": 4, "context_history_size": 9}
+    assert params("synthid", json.dumps(synthid)) == SynthIdParams((1, KEY), ngram=4, history=9)
+    gumbel = "watermark: gumbel\nkey: 5\ncontext_width: 2\ndeduplicate_contexts: all\nalpha: 0.1"
+    assert params("gumbel", gumbel) == GumbelMarkParams(5, width=2, deduplicate="all", alpha=0.1)
+
+
+def test_synthid_takes_many_keys_or_makes_thirty_of_one(params):
+    assert params("synthid", "1, 2\n3") == SynthIdParams((1, 2, 3))
+    made = params("synthid", f"{KEY}")
+    assert len(set(made.key.numbers)) == 30
+    assert made == params("synthid", f"keys: {KEY}")
+    assert made != params("synthid", f"{KEY + 1}")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\xff\xfe", b"not a key 918273645546372819", b"key: [918273645546372819", b"{}", b"- 1",
+        b"ratio: 0.5", b"key: '918273645546372819'", b"key: 918273645546372819.5",
+        b"key: -918273645546372819",
+        b"key: 918273645546372819\nkey: 918273645546372819", b"918273645546372819" * 300,
+        b"key: " + b"918273645546372819" * 400, b"918273645546372819: 1", b"key: 918273645546372819\nnope: 1",
+        b"key: 918273645546372819\nratio: 2", b"watermark: other\nkey: 918273645546372819",
+        b"key: !!python/object/apply:os.system ['918273645546372819']", b"[" * 5000, b"x" * 70_000,
+        b"key: [[918273645546372819]]", b"a: &a [1,1]\nb: &b [*a,*a]\nkey: [*b,*b]", b"\0918273645546372819",
+    ],
+)  # fmt: skip
+def test_a_hostile_file_ends_in_our_error_without_the_key(params, content):
+    for kind in KINDS:
+        with pytest.raises(ConfigError) as error:
+            params(kind, content)
+        assert "918273645546372819" not in f"{error.value}{error.value.hint}"
+        assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+@pytest.mark.parametrize("name", ["", "absent.key", "/", "a\0b", "x" * 5000])
+def test_a_file_that_is_not_there_is_named(name):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_key_file("kgw", name)
+
+
+def test_a_fingerprint_stands_for_the_content(tmp_path):
+    path = tmp_path / "k"
+    path.write_text("1")
+    first = file_fingerprint(path)
+    path.write_text("2")
+    assert first != file_fingerprint(path)
+    assert file_fingerprint(tmp_path / "absent") is None
