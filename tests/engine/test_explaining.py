@@ -44,6 +44,26 @@ def test_drafts_change_no_explanation(count):
     assert drafter.proposed
 
 
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "mirostat:version=2,tau=3",
+        "top_k=30 | adaptive_p=0.3",
+        "dry=0.8 | temperature=1.5 | xtc:probability=0.5,threshold=0.05",
+        'temperature=1.5 | temperature:temperature=0,when={"from": 5, "to": 9}',
+        'ban:texts=["e"],rewind=true | top_p=0.9',
+    ],
+)
+def test_stages_that_follow_the_tokens_are_not_disturbed(chain):
+    one = request("the cat sat on the mat", chain=chain, max_tokens=20)
+    ids = views([one])[one.id][1]
+    traced = replace(one, trace=2)
+    explained, found = views([traced])[one.id]
+    assert found == ids == [view.token for view in explained]
+    drafter = Scripted({one.prompt_ids: tuple(ids)})
+    assert views([traced], drafter=drafter)[one.id] == (explained, ids)
+
+
 def test_neighbours_change_no_explanation():
     requests = [asked(key=i, seed=i) for i in range(4)]
     requests += [replace(asked(key="guided"), guidance=Guidance(1.5)), asked(key="greedy", draw="greedy")]

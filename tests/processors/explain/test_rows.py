@@ -8,8 +8,10 @@ import torch
 
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
+from processors.errors import ChainError
 from processors.explain.rows import explain_rows
 from processors.history import History
+from processors.order import check_together
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -20,8 +22,17 @@ ENV = toy_env()
 
 
 def random_chain(rng):
-    chosen = [spec for spec in BUILTIN if rng.random() < 0.3]
-    return Chain(tuple((spec.name, rng.choice(EXAMPLES[spec.params])) for spec in chosen))
+    """A chain whose stages go together; a temperature beside one that varies it is a value of that one."""
+    while True:
+        chosen = [spec for spec in BUILTIN if rng.random() < 0.15]
+        chain = Chain(tuple((spec.name, rng.choice(EXAMPLES[spec.params])) for spec in chosen))
+        if len(chain.active().stages) < len(chain.stages):
+            continue
+        try:
+            check_together(chain)
+        except ChainError:
+            continue
+        return chain
 
 
 class Run:
