@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Columns, Env, GrammarStatus, Noise, Processor
+from processors.base import Admission, Env, GrammarStatus, Noise, Processor
+from processors.columns import Columns
 from processors.errors import ProcessorsError, StageFailure
 from processors.rows import Rows
 

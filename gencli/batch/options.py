@@ -7,7 +7,7 @@ from typing import Literal
 from gencli.config.options.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS
 from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
-from processors.params import Bounds, whole
+from processors.conversion import Bounds, whole
 
 __all__ = ["BATCH_OPTIONS", "OWN", "read_batch", "read_bytes"]
 

@@ -15,7 +15,7 @@ from itertools import islice
 
 from gencli.batch.records import Record
 from gencli.errors import UsageError
-from processors.params import whole
+from processors.conversion import whole
 
 __all__ = ["Selected", "Shard", "read_shard"]
 

@@ -10,7 +10,7 @@ from gencli.chat.state import Chat
 from gencli.config.options.run import Option
 from gencli.config.presets.find import list_presets
 from gencli.errors import UsageError
-from processors.params import whole
+from processors.conversion import whole
 
 __all__ = [
     "chain_command",

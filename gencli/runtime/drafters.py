@@ -26,7 +26,7 @@ from gencli.speculative.suffix import SuffixDrafter
 from gencli.speculative.tail_first import TailFirstDrafter
 from gencli.speculative.through_text import TextModelDrafter
 from gencli.speculative.translation import Translation
-from processors.params import whole
+from processors.conversion import whole
 from processors.registry import Registry
 
 __all__ = ["bare_drafter", "make_drafter", "model_drafter"]

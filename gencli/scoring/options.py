@@ -10,7 +10,8 @@ from gencli.config.options.option import Option
 from gencli.config.options.run import OPTIONS
 from gencli.scoring.scores import MODES
 from gencli.scoring.windows import CONVENTIONS
-from processors.params import MOST, Bounds
+from processors.conversion import Bounds
+from processors.params import MOST
 
 __all__ = ["CHAIN_KEYS", "DECIDING", "SCORE_OPTIONS", "SCORE_OWN"]
 

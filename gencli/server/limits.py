@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError
-from processors.params import whole
+from processors.conversion import whole
 
 __all__ = ["CallLimits", "check_call", "check_text"]
 _STRUCTURES = (

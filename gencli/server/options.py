@@ -5,7 +5,7 @@ from __future__ import annotations
 from gencli.batch.options import read_batch
 from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
 from gencli.config.options.run import OPTIONS
-from processors.params import Bounds
+from processors.conversion import Bounds
 
 __all__ = ["OWN", "SERVE_OPTIONS"]
 

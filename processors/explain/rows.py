@@ -13,7 +13,7 @@ from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.explain.measures import changed, kept_mass, places, removed
 from processors.explain.races import race
-from processors.explain.view import Changed, Forgone, RowView, StageView
+from processors.explain.view import Changed, Forgone, Place, RowView, StageView
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -93,8 +93,10 @@ def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, tokens: Tensor, count: 
         new = places(after, tokens[at], count)
         acted = (before != after).any(-1).tolist()
         gone, mass = removed(before, after, count), kept_mass(before, after)
+        notes = pipeline.stage(*call.key).notes(rows.select(at)) or [""] * len(at)
         moved: list[tuple[Changed, ...]] = [()] * len(at)
-        if pipeline.registry.phase(call.stage) == Phase.ADJUST:
+        phase = pipeline.registry.phase(call.stage)
+        if phase == Phase.ADJUST:
             moved = changed(before, after, count)
         for i, place in enumerate(at):
             params = pipeline.values(rows.host_slots[place], call)
@@ -108,9 +110,15 @@ def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, tokens: Tensor, count: 
                     after=new[i],
                     removed=gone[i],
                     changed=moved[i],
+                    note=notes[i] or _scaled(old[i], new[i], phase),
                 )
             )
     return views
+
+
+def _scaled(before: Place, after: Place, phase: Phase) -> str:
+    """Return how a stage of the phase scale changed the entropy."""
+    return f"entropy {before.entropy:.2f} -> {after.entropy:.2f} nats" if phase == Phase.SCALE else ""
 
 
 def _deciding(

@@ -33,6 +33,10 @@ class AdaptiveP(Feedback[AdaptivePParams]):
         """Return the target."""
         return params.target
 
+    def note(self, number: float) -> str:
+        """Return the average of the probabilities that were drawn."""
+        return f"drawn on average {number:.3f}"
+
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the new logits [A, V], and ln of the mass before [A]."""
         wanted = (2 * self.columns.exact("target", rows) - numbers).clamp_(0, 1)[:, None]

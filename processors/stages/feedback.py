@@ -11,8 +11,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor, in_slot
+from processors.base import Admission, Env, Processor
 from processors.catalog import Phase
+from processors.columns import in_slot
 from processors.params import Params
 from processors.rows import Rows
 from processors.upload import upload_ints
@@ -79,6 +80,7 @@ class Feedback(Processor[P]):
         self._numbers = torch.zeros(8, dtype=torch.float64, device=env.device)
         self._places: dict[int, _Place] = {}  # of the last apply with the slot
         self._committed: list[_Committed] = []  # not worked off yet
+        self._last = self._numbers[:0]  # of the rows of the last apply
 
     @abstractmethod
     def first(self, params: P) -> float:
@@ -103,12 +105,21 @@ class Feedback(Processor[P]):
             out, total = self._in_turn(logits, numbers, rows)
         else:
             out, total = self.process(logits, numbers, rows)
+        self._last = numbers
         applied = _Applied(logits, total)
         for run in _runs(rows):
             offsets = tuple(len(rows.host_drafts[row]) for row in run)
             place = _Place(applied, run.start, offsets, rows.host_drafts[run[-1]])
             self._places[rows.host_slots[run.start]] = place
         return out
+
+    @abstractmethod
+    def note(self, number: float) -> str:
+        """Return what an explanation says of a row with this number."""
+
+    def notes(self, rows: Rows) -> list[str]:
+        """Return the note of each row, by the numbers of the last apply with these rows."""
+        return [self.note(number) for number in self._last.tolist()] if len(self._last) == len(rows) else []
 
     def _in_turn(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """As `process`, first for the first rows of all slots, then for those that see more drafts."""

@@ -73,8 +73,7 @@ class Xtc(IdStage[XtcParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. On a CPU only rows where the roll acts are looked at."""
         options = self._options(rows)
-        keys = row_keys(rows.seeds, rows.positions, Stream.XTC)[:, None]
-        acts = (uniform(keys, torch.zeros_like(keys)) < options.probability) | (options.mode == 1)
+        acts = (_rolls(rows)[:, None] < options.probability) | (options.mode == 1)
         if logits.device.type != "cpu":
             return torch.where(acts, _without_top(logits, options), logits)
         at = acts.squeeze(1).nonzero().squeeze(1)
@@ -83,10 +82,21 @@ class Xtc(IdStage[XtcParams]):
             logits[some] = _without_top(logits[some], options.at(some))
         return logits
 
+    def notes(self, rows: Rows) -> list[str]:
+        """Return what was rolled, below which number the stage acts."""
+        pairs = zip(_rolls(rows).tolist(), self.columns.exact("probability", rows).tolist(), strict=True)
+        return [f"rolled {roll:.2f}, acts below {limit:g}" for roll, limit in pairs]
+
     def _options(self, rows: Rows) -> _Options:
         exact = [self.columns.exact(name, rows)[:, None] for name in ("probability", "threshold")]
         others = [self.columns.gather(name, rows)[:, None] for name in _Options._fields[2:-2]]
         return _Options._make([*exact, *others, *self.ids.gather(rows)])
+
+
+def _rolls(rows: Rows) -> Tensor:
+    """Return a random number in (0, 1) for each row [A] float64."""
+    keys = row_keys(rows.seeds, rows.positions, Stream.XTC)
+    return uniform(keys, torch.zeros_like(keys))
 
 
 def _without_top(logits: Tensor, options: _Options) -> Tensor:

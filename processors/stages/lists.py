@@ -10,7 +10,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor, in_slot
+from processors.base import Admission, Env, Processor
+from processors.columns import in_slot
 from processors.params import Params
 from processors.rows import Rows
 

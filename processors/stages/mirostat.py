@@ -36,6 +36,10 @@ class Mirostat(Feedback[MirostatParams]):
         """Return mu = 2 tau."""
         return 2 * params.tau
 
+    def note(self, number: float) -> str:
+        """Return mu."""
+        return f"mu {number:.2f} bits"
+
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the truncated logits [A, V], and ln of the mass that is left [A]."""
         versions = self.columns.known("version", rows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from processors.base import in_slot
+from processors.columns import in_slot
 from processors.history import History
 from processors.rows import Rows
 from processors.upload import upload, upload_ints

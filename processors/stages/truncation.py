@@ -11,8 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from processors.base import Columns, Processor
+from processors.base import Processor
 from processors.catalog import MinPParams, Phase, TopKParams, TopPParams
+from processors.columns import Columns
 from processors.kernels.blocks import drop_below
 from processors.rows import Rows
 from processors.stages.best import best, cut, enough_best, of_row, settled

@@ -17,7 +17,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
-from processors.params import whole
+from processors.conversion import whole
 
 if TYPE_CHECKING:
     from gencli.bench.records import DraftGain

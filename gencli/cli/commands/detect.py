@@ -18,7 +18,8 @@ from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.runtime.quiet import quiet_libraries
 from gencli.structured.files import exists
-from processors.params import MOST, Bounds
+from processors.conversion import Bounds
+from processors.params import MOST
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer

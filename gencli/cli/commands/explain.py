@@ -17,8 +17,9 @@ from gencli.errors import UsageError
 from gencli.explain.record import Record
 from gencli.explain.trace_file import TracedText, read_trace
 from gencli.files import open_regular
+from processors.conversion import Bounds
 from processors.errors import nearest
-from processors.params import MOST, Bounds
+from processors.params import MOST
 
 __all__ = ["PAGE", "command", "run"]
 

@@ -15,7 +15,7 @@ from gencli.config.options.run import option
 from gencli.errors import UsageError
 from gencli.log.entry import CODE, Entry, refuse_changed, settings_of
 from gencli.log.store import clear_log, list_runs, log_file, read_run
-from processors.params import Bounds
+from processors.conversion import Bounds
 
 __all__ = ["PAGE", "command", "run"]
 

@@ -27,7 +27,8 @@ from gencli.models.files.vocabulary import grammar_support
 from gencli.models.gguf.head import PART, is_gguf
 from gencli.models.gguf.plan import kept_bytes, kept_kinds
 from gencli.units import size
-from processors.params import MOST, Bounds
+from processors.conversion import Bounds
+from processors.params import MOST
 
 __all__ = ["PAGE", "command", "run"]
 

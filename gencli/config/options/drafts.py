@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from gencli.config.options.option import Option
 from gencli.errors import UsageError
-from processors.params import Bounds, whole
+from processors.conversion import Bounds, whole
 from processors.policy import MATCH, Policy
 
 __all__ = ["BUILT_IN", "DRAFTS", "EARLY_EXIT", "NO_DRAFTER"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gencli.config.options.option import Option
 from gencli.errors import UsageError
-from processors.params import Bounds, whole
+from processors.conversion import Bounds, whole
 
 __all__ = ["CONTRASTS", "GUIDANCE", "GUIDES", "NO_AMATEUR"]
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
 from processors.conditions.when import When
-from processors.params import Bounds, shown_number
+from processors.conversion import Bounds, shown_number
 
 __all__ = ["ANY", "MAX_BATCH", "MAX_ROWS", "MAX_SAMPLES", "MAX_SECONDS", "SECTIONS", "Option", "Section"]
 

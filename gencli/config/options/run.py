@@ -19,7 +19,8 @@ from gencli.config.options.structure import STRUCTURE
 from gencli.config.options.watermark import WATERMARK
 from gencli.errors import UsageError
 from processors.catalog import Draw
-from processors.params import MOST, Bounds
+from processors.conversion import Bounds
+from processors.params import MOST
 
 __all__ = [
     "OPTIONS",

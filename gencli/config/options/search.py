@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, Option, Section
-from processors.params import Bounds
+from processors.conversion import Bounds
 
 __all__ = ["SEARCH"]
 

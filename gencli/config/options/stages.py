@@ -10,7 +10,8 @@ from gencli.config.options.option import Option
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
 from processors.conditions.when import THINKING, When
-from processors.params import describe, whole
+from processors.conversion import whole
+from processors.params import describe
 from processors.registry import builtin_registry
 
 __all__ = ["PENALTY_STAGES", "STAGES", "read_ids", "read_texts"]

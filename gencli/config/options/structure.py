@@ -6,7 +6,7 @@ from typing import Literal
 
 from gencli.config.options.option import MAX_SAMPLES, MAX_SECONDS, Option, Section
 from processors.catalog import WHITESPACE_LIMIT
-from processors.params import Bounds
+from processors.conversion import Bounds
 
 __all__ = ["STRUCTURE"]
 

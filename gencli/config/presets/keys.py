@@ -9,8 +9,9 @@ from gencli.config.options.run import OPTIONS, Option, option
 from gencli.config.peers import meant_option
 from gencli.config.watermark import MARKS
 from processors.catalog import StageSpec
+from processors.conversion import convert
 from processors.errors import ParamError
-from processors.params import convert, describe
+from processors.params import describe
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["KEYS", "STRUCTURE", "checked", "hint_of", "stage_specs", "unknown_key"]

@@ -9,8 +9,9 @@ from gencli.config.options.run import Option
 from gencli.config.presets.keys import KEYS, STRUCTURE, hint_of, stage_specs
 from processors.catalog import Phase, StageSpec
 from processors.conditions.when import NO_CONDITION
+from processors.conversion import Bounds
 from processors.order import GROUPS
-from processors.params import WHEN, WHEN_DOC, Bounds, describe
+from processors.params import WHEN, WHEN_DOC, describe
 from processors.registry import Registry
 
 __all__ = ["json_schema"]

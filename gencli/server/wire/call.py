@@ -12,7 +12,7 @@ from gencli.server.wire.messages import read_messages
 from gencli.server.wire.responses import chat_body
 from gencli.server.wire.taking import Taking, is_id
 from gencli.server.wire.variables import read_variables
-from processors.params import whole
+from processors.conversion import whole
 from processors.registry import Registry
 
 __all__ = ["Call", "Prompt", "Route", "read_call"]

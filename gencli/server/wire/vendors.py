@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gencli.server.wire.errors import bad_field
-from processors.params import whole
+from processors.conversion import whole
 
 __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 

@@ -131,3 +131,14 @@ def test_a_penalty_says_which_logits_it_moved():
     view = explained('bias={"5": 2.5}', [0.0] * 8, draw="greedy")
     assert view.stages[0].changed == ((5, 0.0, 2.5),)
     assert view.decided_by == ("bias",)
+
+
+def test_stages_say_what_the_logits_do_not_show():
+    row = [1.0, 0.9, 0.8, 0.7]
+    notes = {stage.name: stage.note for stage in explained("temperature=0.5 | mirostat=2", row).stages}
+    assert notes["mirostat"] == "mu 10.00 bits"
+    assert notes["temperature"].startswith("entropy 1.3")
+    rolled = explained("xtc:probability=0.5,threshold=0.1", row).stages[0]
+    assert rolled.note.startswith("rolled 0.")
+    assert rolled.note.endswith(", acts below 0.5")
+    assert rolled.acted == (float(rolled.note.split()[1].rstrip(",")) < 0.5)
