@@ -159,6 +159,7 @@ def _refuse_output(settings: Settings) -> None:
             "does not choose the tokens that complete a document.",
             hint="Leave one of them out.",
         )
+    _refuse_trace(settings)
     if settings["stream"] and settings["format"] != "text":
         is_told = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
@@ -170,6 +171,22 @@ def _refuse_output(settings: Settings) -> None:
     output = settings["output"]
     if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
         raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
+
+
+def _refuse_trace(settings: Settings) -> None:
+    if settings["trace"] is None:
+        if settings.origin("trace_top") == FLAG:
+            raise UsageError(f"{settings.name('trace_top')} is given, but no trace.", hint="Add `trace`.")
+        return
+    for key, why in (
+        ("beams", "a search draws no token"),
+        ("finish_open", "the model does not choose its end"),
+    ):
+        if settings[key]:
+            raise UsageError(
+                f"{settings.name('trace')} and {settings.name(key)} do not go together: {why}.",
+                hint="Leave one of them out.",
+            )
 
 
 def refuse_quiet_scores(settings: Settings) -> None:

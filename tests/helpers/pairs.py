@@ -129,6 +129,8 @@ FEATURES = {
     "sampler": feature({"--sampler": ("multinomial",)}),
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
+    "trace": feature({"--trace": ("trace.jsonl",)}),
+    "trace_top": feature({"--trace-top": ("2",)}, given(trace=("trace.jsonl",))),
     "logprobs": feature({"--logprobs": ("2",)}, {}, given(format=("json",))),
     "prompt_logprobs": feature({"--prompt-logprobs": ("2",)}, {}, given(format=("json",))),
     # The seed changes nothing of a search; JSON has its values.
@@ -254,6 +256,8 @@ NEUTRAL = {
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "log": "It keeps what the run is without it.",
+    "trace": "It writes to a file of its own.",
+    "trace_top": "It says how much is written to that file.",
     "debug": "It speaks up only when something fails.",
 }
 
