@@ -15,8 +15,8 @@ import yaml
 
 from gencli.config.options.compat import READS_MODEL, profiles
 from tests.config.test_compat_hf import CHAINS, NAMES
-from tests.config.test_compat_llama_cpp import STAGES as OF_LLAMA
 from tests.config.test_compat_wheels import STAGES as OF_WHEELS
+from tests.helpers.profiles import OF_LLAMA_CPP
 from tests.processors.test_vectors import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ TITLES = {"llama-cpp": "llama.cpp", "hf": "transformers", "vllm": "vLLM", "sglan
 # How the sources of golden cases begin.
 SOURCES = {"llama.cpp": "llama-cpp", "transformers": "hf", "mlx": "mlx", "exllamav3": "exl3"}
 # Stages that tests compare beside a system's own code, row by row.
-BESIDE = {"hf": {NAMES[name][0] for values in CHAINS.values() for name in values}, "llama-cpp": set(OF_LLAMA),
+BESIDE = {"hf": {NAMES[name][0] for values in CHAINS.values() for name in values}, "llama-cpp": set(OF_LLAMA_CPP),
           **{name: set(stages) for name, stages in OF_WHEELS.items()}}  # fmt: skip
 
 HEAD = """\

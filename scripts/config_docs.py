@@ -139,7 +139,7 @@ def stages_page() -> str:
 
 def schema_text() -> str:
     """Return docs/preset.schema.json."""
-    return json.dumps(json_schema(), indent=2) + "\n"
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 PAGES = {"presets.md": presets_page, "stages.md": stages_page, "preset.schema.json": schema_text}

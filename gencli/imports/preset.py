@@ -25,7 +25,9 @@ from processors.registry import Registry
 
 __all__ = ["Imported", "import_settings"]
 
-_KEYS: Mapping[Place, str] = {(entry.stage, entry.field): entry.key for entry in OPTIONS if entry.stage}
+_KEYS: Mapping[Place, str] = {
+    (entry.stage, entry.field): entry.key for entry in OPTIONS if entry.stage and entry.when is None
+}
 _WITH_MIROSTAT = ("llama-cpp", "koboldcpp")  # where mirostat stands for all cuts
 
 

@@ -52,7 +52,7 @@ class ReasoningBudgetParams(Params):
 
     tokens: int | None = param(
         None,
-        "Thinking has at most this many tokens, then its end is written; null is no limit.",
+        "Thinking has at most this many tokens, then its end is written.",
         ge=0,
         le=MOST,
     )

@@ -9,8 +9,6 @@ from tests.helpers.profiles import far_rows, own_rows, random_rows
 
 llama = pytest.importorskip("llama_cpp")
 VOCAB, ROWS = 300, 500
-STAGES = ("repetition", "frequency", "presence", "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc",
-          "temperature", "dynamic_temperature")  # fmt: skip
 OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 CHAINS = {
     "defaults": {},

@@ -50,8 +50,14 @@ def check(requests, *, drafter=lambda **where: None, **options):
     return stood
 
 
+def asks_the_host(one):
+    """The scheme selfhash hashes each of the best tokens with those before it, on the host."""
+    kgw = one.chain.get("kgw")
+    return kgw is not None and kgw.scheme == "selfhash"
+
+
 def test_each_stage_stop_and_grammar():
-    check(short(everything()), max_batch=16)
+    check([one for one in short(everything()) if not asks_the_host(one)], max_batch=16)
 
 
 def test_beams_beside_samples():

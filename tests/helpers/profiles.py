@@ -10,9 +10,14 @@ from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 
-__all__ = ["PROFILES", "far_rows", "own_rows", "random_rows"]
+__all__ = ["OF_LLAMA_CPP", "PROFILES", "far_rows", "own_rows", "random_rows"]
 
 PROFILES = profiles()
+# The stages that tests/config/test_compat_llama_cpp.py compares with llama.cpp's own code.
+OF_LLAMA_CPP = (
+    *("repetition", "frequency", "presence", "top_n_sigma", "top_k", "typical", "top_p", "min_p", "xtc"),
+    *("temperature", "dynamic_temperature"),
+)
 
 
 def own_rows(profile, logits, prompts, outputs=None, **given):

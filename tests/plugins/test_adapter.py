@@ -210,8 +210,7 @@ def test_an_argument_that_no_option_can_say_is_refused():
 
 
 def test_a_warper_runs_where_truncation_does():
-    registry = make_registry(["transformers:EtaLogitsWarper"])
-    assert registry.phase("eta") is Phase.TRUNCATE
+    assert adapt(logits_process.EtaLogitsWarper, "eta_of_theirs", "here").phase is Phase.TRUNCATE
     assert make_registry([HF]).phase("repetition_penalty") is Phase.ADJUST
 
 

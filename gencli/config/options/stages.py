@@ -74,7 +74,6 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
     params = builtin_registry().spec(stage).params
     field = field or params.main()
     about = describe(params)[field]
-    about["doc"] = about["doc"].replace("; null is no limit", "")  # an option without a value is not given
     kind = about["type"] if about["type"] in (int, float, bool) else str
     hint = params.__dataclass_fields__[field].metadata["hint"]
     declared = Option(

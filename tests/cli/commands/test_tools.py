@@ -88,8 +88,8 @@ def test_completion_of_another_shell_is_refused(gencli):
         ("gencli chat --max-to", ["--max-tokens"]),
         ("gencli models sh", ["show"]),
         ("gencli completion z", ["zsh"]),
-        ("gencli stages show top", ["top_k", "top_p"]),
-        ("gencli config diff cr", ["creative"]),
+        ("gencli stages show repet", ["repetition"]),
+        ("gencli config diff brai", ["brainstorm"]),
         ("gencli run --draft suf", ["suffix"]),
     ],
 )

@@ -169,6 +169,7 @@ WALK = {
     "config diff": [("evil", "creative"), (HOSTILE, "evil")],
     "config schema": [("--plugin", HOSTILE)],
     "config edit": [()],  # with an editor of a hostile name
+    "config import": [(HOSTILE,)],
     "config export": [("--preset", "evil"), ("--stop", HOSTILE)],
     "config path": [()],
     "bench grammar": [(HOSTILE,)],
