@@ -27,7 +27,8 @@ TITLES = {"llama-cpp": "llama.cpp", "hf": "transformers", "vllm": "vLLM", "sglan
 # How the sources of golden cases begin.
 SOURCES = {"llama.cpp": "llama-cpp", "transformers": "hf", "mlx": "mlx", "exllamav3": "exl3"}
 # Stages that tests compare beside a system's own code, row by row.
-BESIDE = {"hf": {NAMES[name][0] for values in CHAINS.values() for name in values}, "llama-cpp": set(OF_LLAMA_CPP),
+BESIDE = {"hf": {NAMES[name][0] for values in CHAINS.values() for name in values},
+          "llama-cpp": set(OF_LLAMA_CPP),
           **{name: set(stages) for name, stages in OF_WHEELS.items()}}  # fmt: skip
 
 HEAD = """\
