@@ -130,7 +130,6 @@ FEATURES = {
     "seed": feature({"--seed": ("77",)}),
     "n": feature({"-n": ("2",)}),
     "trace": feature({"--trace": ("trace.jsonl",)}),
-    "trace_top": feature({"--trace-top": ("2",)}, given(trace=("trace.jsonl",))),
     "logprobs": feature({"--logprobs": ("2",)}, {}, given(format=("json",))),
     "prompt_logprobs": feature({"--prompt-logprobs": ("2",)}, {}, given(format=("json",))),
     # The seed changes nothing of a search; JSON has its values.
@@ -257,7 +256,6 @@ NEUTRAL = {
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "log": "It keeps what the run is without it.",
     "trace": "It writes to a file of its own.",
-    "trace_top": "It says how much is written to that file.",
     "debug": "It speaks up only when something fails.",
 }
 
@@ -275,6 +273,7 @@ ELSEWHERE = {
     **{entry.key: _STAGE_WALK for entry in STAGES if entry.key not in FEATURES},
     "watermark_key": "It goes with `watermark`, which is tried with it.",
     "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
+    "trace_top": "It goes with `trace`; tests/cli/commands/test_explain.py.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }

@@ -43,6 +43,27 @@ def test_a_stage_shows_the_tokens_that_it_decided(gencli, trace):
     assert gencli("explain", trace, "--stage", "top_k").out.count("token ") >= len(records)
 
 
+def test_a_trace_is_refused_beside_what_chooses_no_token(gencli, tmp_path):
+    words = ("run", "-m", "fake", "--trace", tmp_path / "t", "hi")
+    for others in (("--beams", "2"), ("--finish-open", "--json")):
+        found = gencli(*words, *others)
+        assert found.code == 2
+        assert "--trace" in found.err
+        assert others[0] in found.err
+    assert "--trace-top is given, but no trace" in gencli("run", "-m", "fake", "--trace-top", "2", "hi").err
+
+
+def test_trace_top_is_the_length_of_the_lists(gencli, tmp_path):
+    file = tmp_path / "t.jsonl"
+    assert (
+        gencli("run", "-m", "fake", "--max-tokens", "2", "--trace", file, "--trace-top", "2", "hi").code == 0
+    )
+    tokens = [
+        record for record in map(json.loads, file.read_text().splitlines()) if record["kind"] == "token"
+    ]
+    assert all(len(record["raw"]["top"]) == 2 for record in tokens)
+
+
 def test_several_texts_have_names(gencli, tmp_path):
     file = tmp_path / "t.jsonl"
     gencli("run", "-m", "fake", "-n", "2", "--max-tokens", "5", "--trace", file, "a")
