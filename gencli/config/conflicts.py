@@ -178,15 +178,12 @@ def _refuse_trace(settings: Settings) -> None:
         if settings.origin("trace_top") == FLAG:
             raise UsageError(f"{settings.name('trace_top')} is given, but no trace.", hint="Add `trace`.")
         return
-    for key, why in (
-        ("beams", "a search draws no token"),
-        ("finish_open", "the model does not choose its end"),
-    ):
-        if settings[key]:
-            raise UsageError(
-                f"{settings.name('trace')} and {settings.name(key)} do not go together: {why}.",
-                hint="Leave one of them out.",
-            )
+    if settings["finish_open"]:
+        raise UsageError(
+            f"{settings.name('trace')} and {settings.name('finish_open')} do not go together: the model does "
+            "not choose the tokens that complete a document.",
+            hint="Leave one of them out.",
+        )
 
 
 def refuse_quiet_scores(settings: Settings) -> None:

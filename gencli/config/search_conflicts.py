@@ -55,6 +55,10 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
             "have no effect.",
             hint=_LEAVE_OUT,
         )
+    if settings["trace"] is not None:
+        raise UsageError(
+            f"{said('trace')} and {search} do not go together: a search draws no token.", hint=_LEAVE_OUT
+        )
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
