@@ -22,7 +22,7 @@ def values_of(settings):
     return {name: getattr(params, params.main()) for name, params in active}
 
 
-# What is on when nothing is set, in order: CATALOGUE of each system's defaults.
+# What is on when nothing is set, in order: the defaults of each system.
 ON = {
     "llama-cpp": {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "temperature": 0.8},
     "llama-cpp-mirostat": {"temperature": 0.8, "mirostat": 2},
