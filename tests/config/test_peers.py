@@ -28,7 +28,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--repeat-last-n", "Did you mean --penalty-window?"),
         ("--tensor-parallel-size", "Did you mean --tp?"),
         ("--topk", "Did you mean --top-k?"),
-        ("--top", "Did you mean --top-a, --top-h, --top-k, --top-n-sigma or --top-p?"),
+        ("--top-sigma", "Did you mean --top-n-sigma?"),
         ("--dry-penalty-last-n", "Did you mean --dry-window?"),
         ("--no-repeat-ngram-size", "Did you mean --no-repeat-ngram?"),
         ("--encoder-repetition-penalty", "--stage 'repetition:penalty=0.8,scope=prompt'"),

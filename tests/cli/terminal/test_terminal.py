@@ -34,6 +34,29 @@ raise RuntimeError({text!r})
 """
 
 
+def hostile_trace():
+    """The lines of a trace of one token, whose texts are all hostile."""
+    place = {"p": 0.5, "rank": 1, "logit": 0.0, "entropy": 1.0, "top": [[1, HOSTILE, 0.5]], "others": 0.5}
+    stage = {"name": HOSTILE, "params": HOSTILE, "acted": True, "alive": [2, 1], "mass_kept": 0.5, **place}
+    stage |= {"removed": [[2, HOSTILE, 0.5]], "changed": [], "note": HOSTILE}
+    own = {"v": 1, "run": HOSTILE, "sample": 0}
+    head = {"model": HOSTILE, "prompt": HOSTILE, "chain": [], "draw": "gumbel", "seed": 1}
+    draw = {"kind": "gumbel", "margin": 1.0, "runner_up": [2, HOSTILE]}
+    forgone = {"id": 2, "text": HOSTILE, "p": 0.5, "removed_by": HOSTILE}
+    token = {
+        "pos": 0,
+        "id": 1,
+        "text": HOSTILE,
+        "bytes": "",
+        "surprise": 1.0,
+        "stages": [stage],
+        "draw": draw,
+    }
+    token |= {"stages": [stage], "draw": draw, "raw": {**place, "alive": 2}, "final": {**place, "alive": 1}}
+    token |= {"decided_by": [HOSTILE], "forgone": forgone}
+    return [{**own, "kind": "text", **head}, {**own, "kind": "token", **token}]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder in which every name and text that can be hostile is."""
@@ -46,6 +69,7 @@ def folder(tmp_path_factory):
     (place / "mark.key").write_text("5")
     schema = {"type": "object", "properties": {HOSTILE: {"type": "string", "pattern": HOSTILE}}}
     (place / "schema.json").write_text(json.dumps(schema))
+    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in hostile_trace()))
     rows = [
         {"id": HOSTILE, "prompt": HOSTILE},
         {"id": "b", "prompt": "x", HOSTILE: 1},
@@ -158,6 +182,7 @@ WALK = {
         ("-m", "fake", "--input-format", "jsonl", "schema.json"),
         ("--convention", HOSTILE),
     ],
+    "explain": [("trace.jsonl",), ("trace.jsonl", "--at", "0"), (HOSTILE,)],
     "doctor": [()],
     "completion": [(HOSTILE,)],
     "stages list": [("--plugin", "./plugin.py"), ("--plugin", HOSTILE)],
