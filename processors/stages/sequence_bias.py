@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
 from processors.catalog import Phase
 from processors.catalog.adjust import SequenceBiasParams, SequenceKey
 from processors.errors import TokenError
 from processors.rows import Rows
+from processors.stages.tables import TableStage
 from processors.stages.tokens import HIGHEST, LOWEST, checked
 from processors.upload import upload
 
@@ -21,7 +20,7 @@ __all__ = ["SequenceBias", "Sequences"]
 _Biases = tuple[tuple[SequenceKey, float], ...]
 
 
-class SequenceBias(Processor[SequenceBiasParams]):
+class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
     """x[i] = x[i] + bias for each sequence whose first tokens the text ends with and whose last one is i.
 
     A text stands for the tokens that the tokenizer makes of it. Of prompt, output and visible drafts the last
@@ -33,30 +32,13 @@ class SequenceBias(Processor[SequenceBiasParams]):
     phase = Phase.ADJUST
     Params = SequenceBiasParams
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._of: dict[int, Sequences] = {}
-        self._build = functools.lru_cache(maxsize=16)(self._built)
-
-    def admit(self, slot: int, params: SequenceBiasParams, request: Admission) -> None:
-        """Build the tables of the sequences, or reuse those of an earlier request."""
-        super().admit(slot, params, request)
-        self._of[slot] = self._build(params.biases)
-
-    def release(self, slot: int) -> None:
-        """Drop the reference to the tables."""
-        self._of.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        """Share the immutable tables."""
-        super().fork(source, target)
-        self._of[target] = self._of[source]
+    def tables(self, params: SequenceBiasParams) -> Sequences:
+        """Return the tables of the sequences."""
+        return self._built(params.biases)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. One pass for each distinct list of sequences."""
-        places: dict[Sequences, list[int]] = {}
-        for place, slot in enumerate(rows.host_slots):
-            places.setdefault(self._of[slot], []).append(place)
+        places = self.places(rows)
         for sequences, index in places.items():
             at = upload(index, logits.device)[:, None]
             some = rows if len(places) == 1 else rows.select(index)

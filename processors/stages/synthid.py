@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
 from processors.catalog import Phase
 from processors.catalog.watermark import SynthIdParams
 from processors.kernels.blocks import row_parts
 from processors.rows import Rows
+from processors.stages.tables import TableStage
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import mass
 from processors.upload import upload
@@ -24,7 +22,7 @@ _LEAST = 1e-300  # of the mass that loses a tournament, whose logarithm is then 
 _SPARSE = 8  # less than one in this many ids is finite: only these are looked at
 
 
-class SynthId(Processor[SynthIdParams]):
+class SynthId(TableStage[SynthIdParams, Tournament]):
     """Multiply the probability of each token, depth after depth, by 1 + g - (the mean of g).
 
     The context is the last ngram - 1 output ids, zeros in front; the prompt does not count. Tokens behind a
@@ -36,30 +34,13 @@ class SynthId(Processor[SynthIdParams]):
     Params = SynthIdParams
     keeps_faults = True
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._of: dict[int, Tournament] = {}
-        self._built = functools.lru_cache(maxsize=16)(lambda params: Tournament(params, env.device))
-
-    def admit(self, slot: int, params: SynthIdParams, request: Admission) -> None:
-        """Build the table of the keys, or reuse that of an earlier request."""
-        super().admit(slot, params, request)
-        self._of[slot] = self._built(params)
-
-    def release(self, slot: int) -> None:
-        """Drop the reference to the table."""
-        self._of.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        """Share the table."""
-        super().fork(source, target)
-        self._of[target] = self._of[source]
+    def tables(self, params: SynthIdParams) -> Tournament:
+        """Return the table of the keys."""
+        return Tournament(params, self.env.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. One pass for each distinct set of keys and values."""
-        places: dict[Tournament, list[int]] = {}
-        for place, slot in enumerate(rows.host_slots):
-            places.setdefault(self._of[slot], []).append(place)
+        places = self.places(rows)
         if len(places) == 1:
             return _played(next(iter(places)), logits, rows)
         for tournament, index in places.items():
