@@ -9,7 +9,7 @@ from torch import Tensor
 
 from processors.explain.view import Changed, Place, Weighed
 
-__all__ = ["changed", "kept_mass", "num_alive", "places", "removed"]
+__all__ = ["changed", "cut", "num_alive", "places"]
 
 
 def places(logits: Tensor, tokens: Tensor, count: int) -> list[Place]:
@@ -52,22 +52,21 @@ def num_alive(logits: Tensor) -> Tensor:
     return (logits > -math.inf).sum(-1)
 
 
-def kept_mass(before: Tensor, after: Tensor) -> list[float]:
-    """Return the probability under `before` of the ids that `after` has [A]."""
-    mass = torch.where(after > -math.inf, before.double().softmax(-1), 0.0).sum(-1)
-    return [min(1.0, kept) for kept in mass.tolist()]
+def cut(before: Tensor, after: Tensor, count: int) -> tuple[list[tuple[Weighed, ...]], list[float]]:
+    """Return the most likely ids that are masked in `after` only, and the probability of those it has [A].
 
-
-def removed(before: Tensor, after: Tensor, count: int) -> list[tuple[Weighed, ...]]:
-    """Return the most likely ids that are masked in `after` only, with their probabilities under `before`."""
-    gone = torch.where(after > -math.inf, 0.0, before.double().softmax(-1))
-    top = gone.topk(min(count, gone.shape[1]), -1)
+    Both by the probabilities under `before`.
+    """
+    p, stays = before.double().softmax(-1), after > -math.inf
+    mass = torch.where(stays, p, 0.0).sum(-1)
+    top = p.masked_fill_(stays, 0.0).topk(min(count, p.shape[1]), -1)
     weights = top.values.tolist()
     found = _ordered(top.values, top.indices).tolist()
-    return [
+    gone = [
         tuple((token, weight) for token, weight in zip(ids, some, strict=True) if weight > 0)
         for ids, some in zip(found, weights, strict=True)
     ]
+    return gone, [min(1.0, kept) for kept in mass.tolist()]
 
 
 def changed(before: Tensor, after: Tensor, count: int) -> list[tuple[Changed, ...]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
-from processors.explain.measures import changed, kept_mass, places, removed
+from processors.explain.measures import changed, cut, places
 from processors.explain.races import race
 from processors.explain.view import Changed, Forgone, Place, RowView, StageView
 from processors.pipeline import Pipeline, StageCall
@@ -22,10 +22,11 @@ __all__ = ["explain_rows"]
 
 
 class _Pass(NamedTuple):
-    """The calls of a chain, and the logits before each of them and behind the last."""
+    """The calls of a chain; logits and places of the tokens before each call and behind the last."""
 
     calls: tuple[StageCall, ...]
     logits: list[Tensor]
+    places: list[list[Place]]
 
 
 def explain_rows(
@@ -44,9 +45,9 @@ def explain_rows(
     are those of each row, `count` is the number of ids in lists. With n stages it costs n (n - 1) / 2
     further stages and n draws.
     """
-    done = _passed(pipeline, logits, rows)
-    raw, final = (places(some, tokens, count) for some in (done.logits[0], done.logits[-1]))
-    views = _stages(pipeline, done, rows, tokens, count)
+    done = _passed(pipeline, logits, rows, tokens, count)
+    raw, final = done.places[0], done.places[-1]
+    views = _stages(pipeline, done, rows, count)
     deciding = _deciding(pipeline, sampler, done, rows, tokens)
     others = _without_cuts(pipeline, sampler, done, rows)
     if pipeline.commits:  # a stage may commit what it computed last
@@ -73,26 +74,24 @@ def _bits(p: float) -> float:
     return -math.log2(p) if p > 0 else math.inf
 
 
-def _passed(pipeline: Pipeline, logits: Tensor, rows: Rows) -> _Pass:
+def _passed(pipeline: Pipeline, logits: Tensor, rows: Rows, tokens: Tensor, count: int) -> _Pass:
     calls, kept = pipeline.program(rows), [logits.float()]
     pipeline.run(calls, logits, rows, lambda _, after: kept.append(after.clone()))
-    return _Pass(calls, kept)
+    return _Pass(calls, kept, [places(some, tokens, count) for some in kept])
 
 
 def _places_of(call: StageCall, count: int) -> Sequence[int]:
     return range(count) if call.places is None else call.places
 
 
-def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, tokens: Tensor, count: int) -> list[list[StageView]]:
+def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, count: int) -> list[list[StageView]]:
     """Return the views of each row's stages, in the order in which they ran."""
     views: list[list[StageView]] = [[] for _ in range(len(rows))]
     for number, call in enumerate(done.calls):
         at = list(_places_of(call, len(rows)))
         before, after = done.logits[number][at], done.logits[number + 1][at]
-        old = places(before, tokens[at], 0)
-        new = places(after, tokens[at], count)
         acted = (before != after).any(-1).tolist()
-        gone, mass = removed(before, after, count), kept_mass(before, after)
+        gone, mass = cut(before, after, count)
         notes = pipeline.stage(*call.key).notes(rows.select(at)) or [""] * len(at)
         moved: list[tuple[Changed, ...]] = [()] * len(at)
         phase = pipeline.registry.phase(call.stage)
@@ -100,17 +99,18 @@ def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, tokens: Tensor, count: 
             moved = changed(before, after, count)
         for i, place in enumerate(at):
             params = pipeline.values(rows.host_slots[place], call)
+            old, new = done.places[number][place], done.places[number + 1][place]
             views[place].append(
                 StageView(
                     name=call.stage,
                     params=str(Chain(((call.stage, params),))),
                     acted=acted[i],
-                    alive=(old[i].alive, new[i].alive),
+                    alive=(old.alive, new.alive),
                     mass_kept=mass[i],
-                    after=new[i],
+                    after=new,
                     removed=gone[i],
                     changed=moved[i],
-                    note=notes[i] or _scaled(old[i], new[i], phase),
+                    note=notes[i] or _scaled(old, new, phase),
                 )
             )
     return views
