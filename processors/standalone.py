@@ -11,14 +11,14 @@ from torch import Tensor
 from processors.base import Admission, Env, Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
+from processors.chain_run import ChainRun
 from processors.choose import Chooser
 from processors.history import History
 from processors.order import check_together
 from processors.pipeline import Pipeline
 from processors.registry import Registry
-from processors.rng import derive, signed
+from processors.rng import derive
 from processors.rows import Rows
-from processors.sampler import Sampler
 
 __all__ = ["LogitsProcessor", "sample"]
 
@@ -43,28 +43,23 @@ def sample(
     UnknownStage for a wrong chain, RowError for a row without a possible choice.
     """
     batch = logits if logits.dim() == 2 else logits[None]
-    slots = range(len(batch))
     parsed = Chain.parse(chain, registry) if isinstance(chain, str) else chain
-    parsed, draw = parsed.resolved(draw, registry)
-    check_together(parsed, registry)
-    device = batch.device
-    history = History(device, slots=max(len(batch), 1), length=len(prompt) + len(output) + 1)
-    pipeline, sampler = Pipeline(Env(batch.shape[1], device=device), registry), Sampler()
-    for slot in slots:
-        history.admit(slot, prompt, seed=signed(derive(seed, slot)))
-        pipeline.admit(slot, parsed, Admission(tuple(prompt)))
-        sampler.admit(slot, draw)
-    history.append(slots, [output] * len(batch))
-    for slot in slots:
-        pipeline.commit(slot, output)
-    rows = Rows.build(history, slots)
+    run = ChainRun(
+        parsed,
+        Env(batch.shape[1], device=batch.device),
+        seeds=[derive(seed, row) for row in range(len(batch))],
+        draw=draw,
+        request=Admission(tuple(prompt)),
+        registry=registry,
+    )
+    run.commit(output)
+    rows = run.rows()
     if position is not None:
         rows = replace(rows, positions=torch.full_like(rows.positions, position))
-    rows = pipeline.prepare(rows)
-    tokens = Chooser(pipeline, sampler)(batch, rows)
+    tokens = Chooser(run.pipeline, run.sampler)(batch, rows)
     failed = (tokens < 0).nonzero().flatten().tolist()
     if failed:
-        raise pipeline.explain_failure(batch, rows, failed[0])
+        raise run.pipeline.explain_failure(batch, rows, failed[0])
     return tokens if logits.dim() == 2 else tokens[0]
 
 

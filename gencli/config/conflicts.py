@@ -175,8 +175,9 @@ def _refuse_output(settings: Settings) -> None:
 
 def _refuse_trace(settings: Settings) -> None:
     if settings["trace"] is None:
-        if settings.origin("trace_top") == FLAG:
-            raise UsageError(f"{settings.name('trace_top')} is given, but no trace.", hint="Add `trace`.")
+        for key in ("trace_top", "keep_logits"):
+            if settings.origin(key) == FLAG:
+                raise UsageError(f"{settings.name(key)} is given, but no trace.", hint="Add `trace`.")
         return
     if settings["finish_open"]:
         raise UsageError(

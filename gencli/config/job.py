@@ -61,6 +61,7 @@ class Job:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     trace: int | None = None
+    keep_logits: int = 0
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -158,6 +159,7 @@ def make_job(settings: Settings) -> Job:
         logprobs=settings["logprobs"],
         prompt_logprobs=settings["prompt_logprobs"],
         trace=None if settings["trace"] is None else settings["trace_top"],
+        keep_logits=settings["keep_logits"] or 0,
         registry=registry,
     )
 
@@ -227,6 +229,7 @@ def make_request(
         logprobs=job.logprobs,
         prompt_logprobs=job.prompt_logprobs,
         trace=job.trace,
+        keep_logits=job.keep_logits,
     )
 
 

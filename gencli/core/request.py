@@ -131,6 +131,7 @@ class Request:
     `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
     (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
     `trace`: explain each token, with this many ids in lists (processors.explain); None is off.
+    `keep_logits`: with `trace`, the number of largest logits that each explanation keeps.
     `dola`: contrast of layers, for a request without guidance.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
     requests of the same salt only. Neither changes a text.
@@ -155,6 +156,7 @@ class Request:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     trace: int | None = None
+    keep_logits: int = 0
     score_from: int = 1
     given: tuple[int, ...] | None = None
     priority: int = 0

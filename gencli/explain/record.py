@@ -48,7 +48,16 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
             "p": _number(view.forgone.p_raw),
             "removed_by": view.forgone.removed_by,
         },
+        **_kept(view),
     }
+
+
+def _kept(view: RowView) -> dict[str, Any]:
+    if view.kept is None:
+        return {}
+    from gencli.explain.kept import kept_fields  # imports torch, which readers of a trace do not need
+
+    return {"logits": kept_fields(view.kept)}
 
 
 class _Names:

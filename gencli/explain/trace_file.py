@@ -163,6 +163,8 @@ def _check_record(line: Mapping[str, Any]) -> None:
         _typed(line["forgone"], text=str, removed_by=str)
     _typed(line["draw"], kind=str)
     _number_or_none(line["draw"], "margin")
+    if "logits" in line:
+        _typed(line, logits=dict)
 
 
 def _typed(found: Mapping[str, Any], **types: Any) -> None:

@@ -32,6 +32,7 @@ class RunInfo:
     compiled: Compiled | None = None
     identity: ModelIdentity | None = None
     tokenizer: Tokenizer | None = None  # for log-probabilities
+    eos_ids: tuple[int, ...] = ()  # for traces
 
     @property
     def drafter(self) -> str:

@@ -14,9 +14,12 @@ __all__ = ["race"]
 
 
 def race(kind: Draw, logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Race:
-    """Return the race of one row of processed logits [V]; seed and position are [1]."""
+    """Return the race of one row of processed logits [V]; seed and position are [1].
+
+    A masked token, and one that is left alone, has none.
+    """
     ids = torch.nonzero(logits > -torch.inf).flatten()
-    if len(ids) < 2:
+    if len(ids) < 2 or logits[token] == -torch.inf:
         return Race(kind, None, None)
     if kind == "greedy":
         return _beaten(kind, logits[ids], ids, token)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from processors.catalog import Draw
+
+if TYPE_CHECKING:
+    from processors.explain.kept import KeptLogits
 
 __all__ = ["Changed", "Forgone", "Place", "Race", "RowView", "StageView", "Weighed"]
 
@@ -77,7 +81,7 @@ class RowView:
     """One token: its place under the model and at the draw, the stages between, and who decided it.
 
     `decided_by`: stages without which the same draw would have chosen another token. `surprise` is -log2 of
-    the probability under the model, in bits.
+    the probability under the model, in bits. `kept`: the row's largest logits, of a request that keeps them.
     """
 
     token: int
@@ -88,3 +92,4 @@ class RowView:
     race: Race
     decided_by: tuple[str, ...]
     forgone: Forgone | None
+    kept: KeptLogits | None = None

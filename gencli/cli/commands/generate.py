@@ -73,7 +73,8 @@ def generate(
         results = Results(prompts, job.n, is_partial=is_partial)
         identity = None if settings["format"] == "text" else model_identity(settings, voice)
         chain_run = engine.effective(requests[0]).chain
-        info = RunInfo(settings["model"], chain_run, job, ready.compiled, identity, ready.loaded.tokenizer)
+        shared = settings["model"], chain_run, job, ready.compiled, identity
+        info = RunInfo(*shared, ready.loaded.tokenizer, engine.eos_ids)
         handler.on_first = engine.interrupt
         writers = open_writers(settings, sink, results, info, voice, stack)
         writers += [make(results, info) for make in beside]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gencli.cli.terminal.render import Sink
+from gencli.config.job import encode_prompt
 from gencli.explain.trace_file import TraceWriter
 from gencli.results.record import RunInfo
 from gencli.results.results import Results
@@ -21,12 +22,17 @@ def trace_to(sink: Sink) -> Callable[[Results, RunInfo], TraceWriter]:
         assert tokenizer is not None
 
         def head(request: str, sample: int) -> Mapping[str, Any]:
+            prompt = results.row(request).prompt
             return {
                 "model": info.model,
-                "prompt": results.row(request).prompt,
+                "prompt": prompt,
                 "chain": info.chain.to_list(),
                 "draw": info.job.method,
                 "seed": info.job.seed,
+                "prompt_ids": encode_prompt(info.job, prompt, tokenizer),
+                "eos_ids": info.eos_ids,
+                "stop_ids": info.job.stops.ids,
+                "max_tokens": info.job.limits.max_tokens,
             }
 
         waits = structure is not None and structure.retries > 0

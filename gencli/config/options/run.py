@@ -167,6 +167,8 @@ _OUTPUT: tuple[Option, ...] = (
            flag_only="a preset must not be able to write over a file"),
     Option(("--trace-top",), int, "With `trace`, ids in each of its lists.", "Output", 5,
            Bounds(ge=1, le=100)),
+    Option(("--keep-logits",), int, "With `trace`, keep this many of the largest logits of each token: other "
+           "chains can be tried on them without the model.", "Output", bounds=Bounds(ge=1, le=MOST)),
     Option(("--stream/--no-stream",), bool, "Show text while it is generated, or when it is complete; text "
            "streams by default.", "Output"),
     Option(("--quiet", "-q"), bool, "Print only errors on stderr.", "Output", False),

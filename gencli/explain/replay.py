@@ -1,0 +1,81 @@
+"""Chains on kept logits: what a chain would have chosen at each place of a text, without its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env
+from processors.catalog import Draw
+from processors.chain import Chain
+from processors.chain_run import ChainRun
+from processors.explain.kept import KeptLogits
+from processors.explain.view import RowView
+from processors.registry import Registry
+
+__all__ = ["Look", "Replay"]
+
+_SAME = 1e-6  # difference of probabilities that rounding makes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """A chain at one place of a text: the token that it chooses, and its processed logits [V] float32.
+
+    `is_exact` is false where logits that were not kept could change either.
+    """
+
+    token: int
+    logits: Tensor
+    is_exact: bool
+
+
+class Replay:
+    """Runs one chain along a text: for each of its tokens `look`, perhaps `explain`, then `commit`.
+
+    The chain sees the text's tokens, whatever it would choose itself, and draws with the text's noise, whose
+    seed is that of `kept`, the logits at the first place. Raises ChainError, ParamError or UnknownStage.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        env: Env,
+        kept: KeptLogits,
+        *,
+        draw: Draw = "gumbel",
+        request: Admission,
+        registry: Registry | None = None,
+    ) -> None:
+        self._is_whole = len(kept.ids) == kept.vocab_size
+        seeds = [kept.seed] * (1 if self._is_whole else 2)
+        self.run = ChainRun(chain, env, seeds=seeds, draw=draw, request=request, registry=registry)
+
+    def look(self, kept: KeptLogits) -> Look:
+        """Return what the chain makes of the logits at the next place."""
+        chosen = self.run.choose(self._rows(kept))
+        token, logits = int(chosen.tokens[0]), chosen.logits[0]
+        return Look(token, logits, self._is_whole or _is_settled(chosen.tokens, chosen.logits, kept.ids))
+
+    def explain(self, kept: KeptLogits, token: int, *, count: int = 5) -> RowView:
+        """Return the way of a token through the chain at the next place, chosen or not."""
+        rows = self._rows(kept)
+        return self.run.explain(rows, torch.full((len(rows),), token), count=count)[0]
+
+    def commit(self, token: int) -> None:
+        """Go on to the place behind the text's token."""
+        self.run.commit([token])
+
+    def _rows(self, kept: KeptLogits) -> Tensor:
+        return kept.rows()[:1] if self._is_whole else kept.rows()
+
+
+def _is_settled(tokens: Tensor, logits: Tensor, ids: Tensor) -> bool:
+    """Whether both shapes of the bin [2, V] lead to the same token and distribution, on kept ids alone."""
+    others = logits.index_fill(1, ids, -torch.inf)
+    if bool((others > -torch.inf).any()) or bool(tokens[0] != tokens[1]):
+        return False
+    p = logits.double().softmax(-1)
+    return bool((p[0] - p[1]).abs().max() < _SAME)

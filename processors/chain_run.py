@@ -1,0 +1,90 @@
+"""`ChainRun`: a chain over rows of logits, token after token, without an engine and without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from processors.base import Admission, Env
+from processors.catalog import Draw
+from processors.chain import Chain
+from processors.explain.rows import explain_rows
+from processors.explain.view import RowView
+from processors.history import History
+from processors.order import check_together
+from processors.pipeline import Pipeline
+from processors.registry import Registry
+from processors.rng import signed
+from processors.rows import Rows
+from processors.sampler import Sampler
+
+__all__ = ["ChainRun", "Chosen"]
+
+
+_NOTHING = Admission()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chosen:
+    """What a chain made of the rows' logits: tokens [R] int64, and the processed logits [R, V] float32.
+
+    A negative token is that of a row without a possible choice.
+    """
+
+    tokens: Tensor
+    logits: Tensor
+
+
+class ChainRun:
+    """R texts with the same prompt and chain; text r draws with seeds[r].
+
+    Rows are those of the texts' next tokens. `request` has the prompt, stop ids and the limit that the
+    stages are told. A chain with temperature 0 is greedy; ids that the vocabulary does not know are masked.
+    A ban with rewind masks instead. Raises ChainError, ParamError or UnknownStage for a wrong chain.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        env: Env,
+        *,
+        seeds: Sequence[int],
+        draw: Draw = "gumbel",
+        request: Admission = _NOTHING,
+        registry: Registry | None = None,
+    ) -> None:
+        chain, self.draw = chain.resolved(draw, registry)
+        check_together(chain, registry)
+        if env.vocabulary is not None and env.vocabulary.vocab_size < env.vocab_size:
+            chain = chain.with_stage("tail", registry, size=env.vocabulary.vocab_size)
+        self.chain = chain
+        self.history = History(env.device, slots=max(len(seeds), 1), length=len(request.prompt) + 64)
+        self.pipeline, self.sampler = Pipeline(env, registry), Sampler()
+        self._slots = range(len(seeds))
+        for slot, seed in enumerate(seeds):
+            self.history.admit(slot, request.prompt, seed=signed(seed))
+            self.pipeline.admit(slot, chain, request)
+            self.sampler.admit(slot, self.draw)
+
+    def rows(self) -> Rows:
+        """Return the rows of the next tokens, for which the stages have prepared."""
+        return self.pipeline.prepare(Rows.build(self.history, self._slots))
+
+    def choose(self, logits: Tensor, rows: Rows | None = None) -> Chosen:
+        """Run the chain over the logits [R, V] of the next tokens, and draw. The logits are not changed."""
+        rows = self.rows() if rows is None else rows
+        processed = self.pipeline(logits, rows)
+        return Chosen(self.sampler(processed, rows), processed)
+
+    def explain(self, logits: Tensor, tokens: Tensor, *, count: int = 5) -> list[RowView]:
+        """Explain these tokens [R] at the place of the next ones, whatever the chain would choose."""
+        draws = [self.draw] * len(self._slots)
+        return explain_rows(self.pipeline, self.sampler, logits, self.rows(), tokens, draws, count=count)
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Append these tokens to the output of every text."""
+        self.history.append(self._slots, [tokens] * len(self._slots))
+        for slot in self._slots:
+            self.pipeline.commit(slot, tokens)

@@ -1,0 +1,97 @@
+"""Kept logits are enough to run a chain again: the same choices and explanations, without the model."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.explain.kept import kept_fields, read_kept
+from gencli.explain.replay import Replay
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.explain.kept import KeptLogits
+from tests.engine.harness import TOKENIZER, Token, engine, request
+
+CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
+STATES = [
+    "mirostat:version=2,tau=3",
+    "dry=0.8 | temperature=1.5 | xtc:probability=0.5,threshold=0.05 | top_k=9",
+]
+
+
+def explained(chain, keep, **options):
+    """A request with kept logits, and the views of its tokens."""
+    on, one = (
+        engine(),
+        replace(request("the cat sat on the mat", chain=chain, max_tokens=20, **options), trace=3),
+    )
+    one = replace(one, keep_logits=keep)
+    on.submit(one)
+    views = [view for event in on.run() if isinstance(event, Token) for view in event.views]
+    return one, views, Env(len(views[0].kept.rows()[0]), TOKENIZER, on.eos_ids)
+
+
+def replayed(chain, one, views, env):
+    """Looks and explanations of a chain along the text."""
+    told = Admission(one.prompt_ids, (), one.limits.max_tokens)
+    run = Replay(Chain.parse(chain), env, views[0].kept, draw=one.draw, request=told)
+    for view in views:
+        yield run.look(view.kept), run.explain(view.kept, view.token, count=3)
+        run.commit(view.token)
+
+
+@pytest.mark.parametrize("draw", ["gumbel", "multinomial"])
+@pytest.mark.parametrize("chain", [CHAIN, *STATES])
+@pytest.mark.parametrize("keep", [40, 10_000])
+def test_the_same_chain_chooses_the_text_again(chain, keep, draw):
+    one, views, env = explained(chain, keep, draw=draw)
+    for view, (look, again) in zip(views, replayed(chain, one, views, env), strict=True):
+        assert look.token == view.token or not look.is_exact
+        if keep == 10_000:
+            assert look.is_exact
+            assert again == replace(view, kept=None)
+
+
+def test_another_chain_on_few_logits_is_exact_where_it_says_so():
+    one, whole, env = explained(CHAIN, 10_000)
+    few = [replace(view, kept=KeptLogits.of(view.kept.values, 12, view.kept.seed)) for view in whole]
+    said = set()
+    for chain in ("temperature=0.7 | top_k=8", "top_p=0.7", "min_p=0.1", "temperature=1.5 | top_p=0.9"):
+        pairs = zip(replayed(chain, one, few, env), replayed(chain, one, whole, env), strict=True)
+        for (look, _), (right, _) in pairs:
+            said.add(look.is_exact)
+            if look.is_exact:
+                assert look.token == right.token
+                assert torch.allclose(look.logits.softmax(0), right.logits.softmax(0), atol=1e-5)
+    assert said == {True, False}
+
+
+def test_a_named_token_is_explained_whatever_its_rank():
+    one, views, env = explained("top_k=5", 10_000)
+    run = Replay(one.chain, env, views[0].kept, request=Admission(one.prompt_ids))
+    ids = views[0].kept.values.argsort(descending=True).tolist()
+    view = run.explain(views[0].kept, ids[30])
+    assert (view.raw.rank, view.final.rank, view.final.p) == (31, None, 0)
+
+
+def test_fields_are_read_as_they_were_written():
+    kept = KeptLogits.of(torch.randn(300, generator=torch.Generator().manual_seed(1)), 7, seed=2**63 + 5)
+    again = read_kept(json.loads(json.dumps(kept_fields(kept))))
+    assert torch.equal(again.ids, kept.ids)
+    assert torch.equal(again.values, kept.values)
+    assert (again.rest, again.vocab_size, again.seed) == (kept.rest, 300, 2**63 + 5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": "AAAA"}, {"ids": "?"}, {"ids": 3}, {"ids": "AAAAAAAAAAA="}, {"values": ""}, {"rest": "x"},
+        {"rest": [1]}, {"vocab": 1}, {"vocab": 1 << 40}, {"vocab": None}, {"seed": -1},
+        {"seed": 1 << 64}, {"seed": 0.5},
+    ],
+)  # fmt: skip
+def test_other_fields_are_refused(change):
+    fields = kept_fields(KeptLogits.of(torch.randn(30), 2, seed=1)) | change
+    with pytest.raises((TypeError, ValueError)):
+        read_kept(fields)
