@@ -9,7 +9,7 @@ from typing import Any
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import Place, RowView, StageView, Weighed
 
-__all__ = ["VERSION", "Record", "token_record"]
+__all__ = ["VERSION", "Record", "token_record", "token_text"]
 
 VERSION = 1  # of the lines of a trace
 Record = Mapping[str, Any]
@@ -58,6 +58,11 @@ def _kept(view: RowView) -> dict[str, Any]:
     from gencli.explain.kept import kept_fields  # imports torch, which readers of a trace do not need
 
     return {"logits": kept_fields(view.kept)}
+
+
+def token_text(token: int, tokenizer: Tokenizer) -> str:
+    """Return what a token adds to the text, as characters."""
+    return _Names(tokenizer).text(token)
 
 
 class _Names:
