@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from processors.catalog import Draw
 
-__all__ = ["Changed", "Forgone", "Place", "Race", "RowView", "StageView", "Weighed"]
+__all__ = ["Changed", "Forgone", "Mask", "Place", "Race", "RowView", "StageView", "Weighed"]
 
 Weighed = tuple[int, float]  # an id and its probability
 Changed = tuple[int, float, float]  # an id, its logit before and after
@@ -36,7 +36,7 @@ class StageView:
 
     `mass_kept`: probability, before the stage, of the ids that it left. `removed`: the most likely ids that
     it masked, with their probabilities before it. `changed`: the logits that it changed most, of a stage of
-    the phase `adjust`. `acted` is false if no logit is different.
+    the phase `adjust`. `acted` is false if no logit is different; then `why_not` says why, in a few words.
     """
 
     name: str
@@ -48,6 +48,7 @@ class StageView:
     removed: tuple[Weighed, ...] = ()
     changed: tuple[Changed, ...] = ()
     note: str = ""
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,21 @@ class Race:
     """The draw: its method, the id that came next, and by how much it was behind.
 
     `margin`: difference of logits with their noise (gumbel), of logits (greedy), or the distance of the
-    uniform number from the nearer end of the token's interval (multinomial). None with one id.
+    uniform number from the nearer end of the token's interval, behind which the runner-up lies (multinomial).
+    None with one id.
     """
 
     kind: Draw
     margin: float | None
     runner_up: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The stages of the phase `constrain` that masked ids, and how many ids they masked together."""
+
+    constrained_by: tuple[str, ...]
+    n_masked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,4 +97,5 @@ class RowView:
     surprise: float
     race: Race
     decided_by: tuple[str, ...]
+    mask: Mask
     forgone: Forgone | None

@@ -8,6 +8,7 @@ from typing import Any
 from gencli.cli.explain.shown import probability, quoted, rank
 from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
+from gencli.text.escapes import escape_controls
 
 __all__ = ["one_token"]
 
@@ -74,9 +75,18 @@ def _own(place: dict[str, Any]) -> str:
 def _done(stage: dict[str, Any]) -> str:
     """Return what a stage did, in a few words."""
     if not stage["acted"]:
-        return stage["note"] or "changed nothing"
-    if stage["note"]:
-        return str(stage["note"])
+        said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
+        return _line(said) or "changed nothing"
+    changes, note = _changes(stage), _line(stage["note"])
+    return f"{changes} ({note})" if changes and note else changes or note
+
+
+def _line(text: str) -> str:
+    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _changes(stage: dict[str, Any]) -> str:
+    """Return the largest of what a stage removed or moved."""
     if stage["removed"]:
         count = stage["alive"][0] - stage["alive"][1]
         shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
