@@ -71,7 +71,7 @@ def _token(record: Record, stages: dict[tuple[str, str], int], names: dict[int, 
         is_same = place == _place(before, names)
         number = stages[stage["name"], stage["params"]]
         facts = [number, int(stage["acted"]), _short(stage["mass_kept"])]
-        rows.append([*facts, 0 if is_same else place, removed, changed, stage["note"] or stage.get("why_not", "")])
+        rows.append([*facts, 0 if is_same else place, removed, changed, stage["note"]])
         before = {**stage, "alive": stage["alive"][1]}
     return [
         record["id"],
