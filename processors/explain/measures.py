@@ -19,6 +19,7 @@ __all__ = ["Snapshot", "best", "changed", "cut"]
 
 _FEW = 8  # a row of which at most one id in 8 is left is looked at through those that are left
 _LOG2_E = math.log2(math.e)
+_DECIMALS = 4  # of changes of logits that are compared
 _LEAST = -1100.0  # 2 ** _LEAST is 0 in float64
 
 
@@ -31,7 +32,7 @@ class Snapshot:
 
     def __init__(self, logits: Tensor, before: Snapshot | None = None) -> None:
         self.logits = logits
-        self.ids = None if before is None else before.ids
+        self.ids: Tensor | None = None if before is None else before.ids
         self.values = logits if self.ids is None else logits[self.ids]
         is_left = self.values > -torch.inf
         self.alive = int(torch.count_nonzero(is_left))
@@ -133,8 +134,14 @@ def cut(before: Snapshot, after: Snapshot, count: int) -> tuple[tuple[Weighed, .
 
 
 def changed(before: Snapshot, after: Snapshot, count: int) -> tuple[Changed, ...]:
-    """Return the ids whose logits changed most and are not masked, with both logits."""
+    """Return the ids whose logits changed most and are not masked, with both logits.
+
+    Of those that changed as much, but for rounding, the likelier come first.
+    """
     ids = (before.logits != after.logits).nonzero().squeeze(1)
     old, new = before.logits[ids], after.logits[ids]
-    at, _ = best(torch.where(new > -torch.inf, (new - old).abs(), -torch.inf), count)
+    by = torch.where(new > -torch.inf, (new - old).abs().round(decimals=_DECIMALS), -torch.inf)
+    likely = old.sort(descending=True, stable=True).indices
+    order = likely[by[likely].sort(descending=True, stable=True).indices]
+    at = order[by[order] > -torch.inf][:count]
     return tuple(zip(ids[at].tolist(), old[at].tolist(), new[at].tolist(), strict=True))

@@ -47,7 +47,7 @@ def explain_rows(
     """
     done = Rerun(pipeline, sampler, logits, rows, tokens)
     walks = [_Walk(done.logits[0][at], token, count) for at, token in enumerate(tokens.tolist())]
-    for number, call in enumerate(done.calls):
+    for number in range(len(done.calls)):
         _step(pipeline, done, rows, number, walks)
     phases = [pipeline.registry.phase(call.stage) for call in done.calls]
     without = [done.without((number,)) for number in range(len(phases))]
@@ -134,17 +134,18 @@ def _places_of(call: StageCall, count: int) -> Sequence[int]:
 
 def _most(view: StageView) -> int:
     """Return the id whose logit the stage changed most, or the likeliest that it masked; -1 for none."""
-    return next((entry[0] for entry in (*view.changed, *view.removed)), -1)
+    ids = [entry[0] for entry in view.changed] or [entry[0] for entry in view.removed]
+    return ids[0] if ids else -1
 
 
 def _with_left_out(pipeline: Pipeline, rows: Rows, at: int, walk: _Walk) -> tuple[StageView, ...]:
     """Return the stages of a row with those among them whose condition does not hold there."""
-    found, inserted = list(walk.stages), 0
-    for place, (name, params), reason in pipeline.left_out(rows.host_slots[at], rows.host_drafts[at]):
+    found = list(walk.stages)
+    left_out = pipeline.left_out(rows.host_slots[at], rows.host_drafts[at])
+    for inserted, (place, (name, params), reason) in enumerate(left_out):
         here = walk.stages[place - 1].after if place else walk.raw
         text, alive = str(Chain(((name, params),))), (here.alive, here.alive)
         found.insert(place + inserted, StageView(name, text, False, alive, 1.0, here, why_not=reason))
-        inserted += 1
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from processors.base import Vocabulary
 __all__ = ["place", "places", "quoted"]
 
 _MOST_PLACES = 4
-_LONGEST = 40  # characters of a text
+_LONGEST = 40  # characters of a text, and tokens
 
 
 def quoted(ids: Sequence[int], vocabulary: Vocabulary | None) -> str:
@@ -17,12 +17,14 @@ def quoted(ids: Sequence[int], vocabulary: Vocabulary | None) -> str:
 
     Control characters are left in it: what writes to a terminal escapes them.
     """
+    last = ids[-_LONGEST:]
     if vocabulary is None:
-        return "ids " + " ".join(map(str, ids[-_LONGEST // 4 :]))
+        return "ids " + " ".join(map(str, last))
     known = vocabulary.token_bytes
-    data = b"".join(known[token] for token in ids[-_LONGEST:] if 0 <= token < len(known))
+    data = b"".join(known[token] for token in last if 0 <= token < len(known))
     text = data.decode("utf-8", "replace")
-    return f'"{text}"' if len(text) <= _LONGEST else f'"...{text[-_LONGEST:]}"'
+    is_whole = len(ids) <= _LONGEST and len(text) <= _LONGEST
+    return f'"{text}"' if is_whole else f'"...{text[-_LONGEST:]}"'
 
 
 def places(columns: Sequence[int], prompt: int) -> str:

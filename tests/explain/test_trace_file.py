@@ -67,7 +67,7 @@ def test_another_file_is_refused_with_the_line(lines, change, said):
         read_trace(change(own))
 
 
-FULL = "ban=[\"e\"] | bias={\"5\": 2.5} | temperature=2 | top_k=4 | xtc:probability=0.5,threshold=0.1"
+FULL = 'ban=["e"] | bias={"5": 2.5} | temperature=2 | top_k=4 | xtc:probability=0.5,threshold=0.1'
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +114,22 @@ _TWO = [1, "x", 0.5]
         (("raw", "alive"), None),
         *[(("surprise",), value) for value in (-1, "1", 10**400)],
         *[(("stages",), value) for value in (None, {}, [None], [[]], ["x"])],
-        *[(("stages", 0, key), value) for key in ("name", "params", "note", "why_not") for value in (None, 3)],
+        *[
+            (("stages", 0, key), value)
+            for key in ("name", "params", "note", "why_not")
+            for value in (None, 3)
+        ],
         *[(("stages", 0, "acted"), value) for value in (None, 1)],
         *[(("stages", 0, "alive"), value) for value in (None, [], [1], [1, 2, 3], [1, "2"], [1, -2])],
         *[(("stages", 0, "mass_kept"), value) for value in (None, "1", 2)],
-        *[(("stages", 0, "removed"), value) for value in (None, [[1, "x", None]], [[1, 2]], "abc", [_TWO * 2])],
-        *[(("stages", 1, "changed"), value) for value in (None, [_TWO], [[1, "x", None, 1]], [[1, "x", 1, "1"]])],
+        *[
+            (("stages", 0, "removed"), value)
+            for value in (None, [[1, "x", None]], [[1, 2]], "abc", [_TWO * 2])
+        ],
+        *[
+            (("stages", 1, "changed"), value)
+            for value in (None, [_TWO], [[1, "x", None, 1]], [[1, "x", 1, "1"]])
+        ],
         (("stages", 1, "changed"), [[1, "x", 1, 10**400]]),
         *[(("draw", "kind"), value) for value in (None, "dice", ["gumbel"])],
         *[(("draw", "margin"), value) for value in ("1", 10**400, [])],
