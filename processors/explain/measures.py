@@ -1,7 +1,7 @@
 """Measures of one row of logits, as plain numbers.
 
-A row that few ids are left of is measured by these alone. One row at a time, so that the last bits of a sum do
-not depend on the rows beside it.
+A row of which few ids are left is measured by these alone. Each row is measured by itself, so that the last
+bits of a sum do not depend on the rows beside it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import torch
 from torch import Tensor
 
@@ -15,7 +13,7 @@ __all__ = ["Rerun"]
 
 
 class Rerun:
-    """The calls of the rows' program; `logits` [A, V] before each of them and behind the last.
+    """The calls of the rows' program, `logits` [A, V] before each of them and behind the last, and tokens.
 
     Draws have the noise of the step, so a row without a stage gets the token that a chain without it gives.
     """
@@ -24,25 +22,31 @@ class Rerun:
         self, pipeline: Pipeline, sampler: Sampler, logits: Tensor, rows: Rows, tokens: Tensor
     ) -> None:
         self.calls, self.logits = pipeline.program(rows), [logits.float()]
-        self._pipeline, self._sampler, self._rows, self._tokens = pipeline, sampler, rows, tokens
+        self._pipeline, self._sampler, self._rows = pipeline, sampler, rows
+        self.tokens: list[int] = tokens.tolist()
+        self._known: dict[tuple[int, ...], list[int]] = {}
         pipeline.run(self.calls, logits, rows, lambda _, after: self.logits.append(after.clone()))
 
-    def without(self, numbers: Collection[int]) -> list[int]:
+    def without(self, *numbers: int) -> list[int]:
         """Return the token of each row if the calls of these numbers are left out.
 
         Where the logits are again what they were, the rest of the chain and the draw are not repeated.
         """
-        last = max(numbers, default=-1)
-        first = min(numbers, default=0)
-        work = self.logits[first]
-        for number in range(first, len(self.calls)):
+        if numbers not in self._known:
+            self._known[numbers] = self._without(numbers)
+        return self._known[numbers]
+
+    def _without(self, numbers: tuple[int, ...]) -> list[int]:
+        if not numbers:
+            return self.tokens
+        work = self.logits[min(numbers)]
+        for number in range(min(numbers), len(self.calls)):
             if number not in numbers:
                 work = self._pipeline.run((self.calls[number],), work, self._rows)
-            if number >= last and torch.equal(work, self.logits[number + 1]):
-                found: list[int] = self._tokens.tolist()
-                return found
-        found = self._sampler(work, self._rows).tolist()
-        return found
+            if number >= max(numbers) and torch.equal(work, self.logits[number + 1]):
+                return self.tokens
+        drawn: list[int] = self._sampler(work, self._rows).tolist()
+        return drawn
 
     def restore(self) -> None:
         """Let the stages that follow the output see what they saw in the step: a commit refers to it."""

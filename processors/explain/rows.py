@@ -49,16 +49,12 @@ def explain_rows(
     walks = [_Walk(done.logits[0][at], token, count) for at, token in enumerate(tokens.tolist())]
     for number in range(len(done.calls)):
         _step(pipeline, done, rows, number, walks)
-    phases = [pipeline.registry.phase(call.stage) for call in done.calls]
-    without = [done.without((number,)) for number in range(len(phases))]
-    uncut = done.without([number for number, phase in enumerate(phases) if phase >= Phase.TRUNCATE])
+    deciding, others = _deciding(done, rows), _uncut(pipeline, done)
     done.restore()
     found = []
     for at, walk in enumerate(walks):
         run = race(draws[at], walk.row, walk.token, rows.seeds[at : at + 1], rows.positions[at : at + 1])
         is_drawn = run.margin is None or run.margin >= 0  # else a draft that a lossy check has accepted
-        there = [number for number, call in enumerate(done.calls) if at in _places_of(call, len(rows))]
-        differs = [done.calls[number].stage for number in there if without[number][at] != walk.token]
         found.append(
             RowView(
                 token=walk.token,
@@ -67,9 +63,9 @@ def explain_rows(
                 final=walk.place,
                 surprise=-math.log2(walk.raw.p) if walk.raw.p > 0 else math.inf,
                 race=run if is_drawn else Race(run.kind, None, None),
-                decided_by=tuple(differs) if is_drawn else (),
+                decided_by=tuple(deciding[at]) if is_drawn else (),
                 mask=_mask(walk.stages, pipeline),
-                forgone=_forgone(done, at, walk, uncut[at]) if is_drawn else None,
+                forgone=_forgone(done, at, walk, others[at]) if is_drawn else None,
             )
         )
     return found
@@ -157,6 +153,23 @@ def _mask(stages: Sequence[StageView], pipeline: Pipeline) -> Mask:
         if view.acted and pipeline.registry.phase(view.name) == Phase.CONSTRAIN
     }
     return Mask(tuple(name for name, count in counts.items() if count), sum(counts.values()))
+
+
+def _deciding(done: Rerun, rows: Rows) -> list[list[str]]:
+    """Return for each row the stages without which its draw gives another token."""
+    deciding: list[list[str]] = [[] for _ in range(len(rows))]
+    for number, call in enumerate(done.calls):
+        others = done.without(number)
+        for place in _places_of(call, len(rows)):
+            if others[place] != done.tokens[place]:
+                deciding[place].append(call.stage)
+    return deciding
+
+
+def _uncut(pipeline: Pipeline, done: Rerun) -> list[int]:
+    """Return the token that each row gets without the stages of the phases truncate and gate."""
+    phases = [pipeline.registry.phase(call.stage) for call in done.calls]
+    return done.without(*[number for number, phase in enumerate(phases) if phase >= Phase.TRUNCATE])
 
 
 def _forgone(done: Rerun, at: int, walk: _Walk, other: int) -> Forgone | None:
