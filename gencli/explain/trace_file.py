@@ -14,6 +14,7 @@ from typing import Any
 
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.errors import GenerationError
+from gencli.explain.check import check_record
 from gencli.explain.record import VERSION, Record, token_record
 from gencli.json_reader import DocumentError, parse_json
 from gencli.text.tokenizer import Tokenizer
@@ -110,7 +111,9 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
             raise GenerationError(f"Line {number} is no line of a trace of version {VERSION}.")
         if not isinstance(sample, int):
             raise GenerationError(f"Line {number} has no number of a sample.")
-        key = str(line.get("run")), sample
+        if not isinstance(line.get("run"), str):
+            raise GenerationError(f"Line {number} has no request (run).")
+        key = line["run"], sample
         if line["kind"] != "text" and key not in heads:
             raise GenerationError(f"Line {number} belongs to no text that has begun.")
         if line["kind"] == "text":
@@ -138,42 +141,7 @@ def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 def _checked(line: dict[str, Any], number: int) -> Record:
     """Return a token's record. Raises GenerationError if a field is absent or of another type."""
     try:
-        _check_record(line)
+        check_record(line)
     except (KeyError, TypeError, ValueError) as error:
         raise GenerationError(f"Line {number} is no record of a token: {error}.") from None
     return line
-
-
-def _check_record(line: Mapping[str, Any]) -> None:
-    """Raise KeyError, TypeError or ValueError if a record lacks what its readers use."""
-    _typed(line, pos=int, id=int, text=str, raw=dict, final=dict, stages=list, draw=dict, decided_by=list)
-    for place in (line["raw"], line["final"], *line["stages"]):
-        _typed(place, top=list)
-        _number_or_none(place, "p", "entropy")
-        for _, text, p in place["top"]:
-            _typed({"text": text, "p": p}, text=str, p=int | float)
-    _number_or_none(line, "surprise")
-    _typed(line["raw"], alive=int)
-    _typed(line["final"], alive=int)
-    for stage in line["stages"]:
-        _typed(stage, name=str, params=str, acted=bool, alive=list, removed=list, changed=list, note=str)
-        _typed({"before": stage["alive"][0], "after": stage["alive"][1]}, before=int, after=int)
-        _number_or_none(stage, "mass_kept")
-    if line["forgone"] is not None:
-        _typed(line["forgone"], text=str, removed_by=str)
-    _typed(line["draw"], kind=str)
-    _number_or_none(line["draw"], "margin")
-    if "logits" in line:
-        _typed(line, logits=dict)
-
-
-def _typed(found: Mapping[str, Any], **types: Any) -> None:
-    for name, kind in types.items():
-        if not isinstance(found[name], kind):
-            raise TypeError(f"{name} is {str(found[name])[:40]!r}")
-
-
-def _number_or_none(found: Mapping[str, Any], *names: str) -> None:
-    for name in names:
-        if found[name] is not None and not isinstance(found[name], int | float):
-            raise TypeError(f"{name} is {str(found[name])[:40]!r}")

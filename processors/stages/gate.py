@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -82,10 +82,16 @@ class Xtc(IdStage[XtcParams]):
             logits[some] = _without_top(logits[some], options.at(some))
         return logits
 
-    def notes(self, rows: Rows) -> list[str]:
+    def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
         """Return what was rolled, below which number the stage acts."""
         pairs = zip(_rolls(rows).tolist(), self.columns.exact("probability", rows).tolist(), strict=True)
         return [f"rolled {roll:.2f}, acts below {limit:g}" for roll, limit in pairs]
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return whether the roll was too high, or nothing is there to exclude."""
+        options, rolls = self._options(rows), _rolls(rows)[:, None]
+        acts = ((rolls < options.probability) | (options.mode == 1)).squeeze(1).tolist()
+        return ["no two tokens above the threshold" if each else "the roll was too high" for each in acts]
 
     def _options(self, rows: Rows) -> _Options:
         exact = [self.columns.exact(name, rows)[:, None] for name in ("probability", "threshold")]

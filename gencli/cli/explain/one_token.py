@@ -8,6 +8,7 @@ from typing import Any
 from gencli.cli.explain.shown import probability, quoted, rank
 from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
+from gencli.text.escapes import escape_controls
 
 __all__ = ["one_token", "stage_rows"]
 
@@ -54,7 +55,9 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
 def _drawn(record: Record) -> tuple[str, ...]:
     """Return the row of the draw."""
     draw = record["draw"]
-    behind = "" if draw["margin"] is None else f" behind by {draw['margin']:.2f}"
+    margin = draw["margin"]
+    word = "" if margin is None else " behind by" if margin >= 0 else " ahead by"
+    behind = "" if margin is None else f"{word} {abs(margin):.2f}"
     runner = "" if draw["runner_up"] is None else f"runner-up {quoted(draw['runner_up'][1])}{behind}"
     return "draw", draw["kind"], "", "", "", "drawn", runner
 
@@ -79,9 +82,18 @@ def _own(place: dict[str, Any]) -> str:
 def _done(stage: dict[str, Any]) -> str:
     """Return what a stage did, in a few words."""
     if not stage["acted"]:
-        return stage["note"] or "changed nothing"
-    if stage["note"]:
-        return str(stage["note"])
+        said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
+        return _line(said) or "changed nothing"
+    changes, note = _changes(stage), _line(stage["note"])
+    return f"{changes} ({note})" if changes and note else changes or note
+
+
+def _line(text: str) -> str:
+    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _changes(stage: dict[str, Any]) -> str:
+    """Return the largest of what a stage removed or moved."""
     if stage["removed"]:
         count = stage["alive"][0] - stage["alive"][1]
         shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
