@@ -274,6 +274,7 @@ ELSEWHERE = {
     "watermark_key": "It goes with `watermark`, which is tried with it.",
     "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
     "trace_top": "It goes with `trace`; tests/cli/commands/test_explain.py.",
+    "color": "The walk's stdout is no terminal; tests/cli/explain/test_colored.py.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }

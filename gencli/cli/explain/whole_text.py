@@ -5,26 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import fsum
 
+from gencli.cli.explain.levels import facts_of, legend, level_of, marked
 from gencli.cli.explain.shown import quoted
 from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
 from gencli.text.escapes import escape_controls
 
-__all__ = ["LEVELS", "level", "whole_text"]
-
-# Lower bounds of the raw probability, with the marks around a token, from likely to unlikely.
-LEVELS: tuple[tuple[float, str, str], ...] = (
-    (0.5, "", ""),
-    (0.1, "[", "]"),
-    (0.02, "<", ">"),
-    (0.0, "*", "*"),
-)
-_LEGEND = "plain p > .5   [ ] .1 to .5   < > .02 to .1   * * below .02      (raw p)"
-
-
-def level(p: float | None) -> int:
-    """Return the index into LEVELS of a raw probability."""
-    return next(index for index, (least, _, _) in enumerate(LEVELS) if (p or 0.0) >= least)
+__all__ = ["whole_text"]
 
 
 def whole_text(records: Sequence[Record]) -> str:
@@ -34,19 +21,19 @@ def whole_text(records: Sequence[Record]) -> str:
     bits = [record["surprise"] for record in records if record["surprise"] is not None]
     head = f"{len(records)} tokens   {fsum(bits):.1f} bits, {fsum(bits) / len(records):.2f} a token\n"
     return "\n".join(
-        [head + _marked(records), _LEGEND, table(_stages(records)) + _causes(records), _next(records)]
+        [
+            head + _marked(records),
+            legend("probability"),
+            table(_stages(records)) + _causes(records),
+            _next(records),
+        ]
     )
 
 
 def _marked(records: Sequence[Record]) -> str:
     """Return the text with the marks of LEVELS."""
-    parts = []
-    for record in records:
-        _, left, right = LEVELS[level(record["raw"]["p"])]
-        text = escape_controls(record["text"])
-        lead = text[: len(text) - len(text.lstrip())]
-        parts.append(f"{lead}{left}{text[len(lead) :]}{right}")
-    return "".join(parts) + "\n"
+    found = ((record["text"], level_of("probability", facts_of(record))) for record in records)
+    return "".join(marked(escape_controls(text), number) for text, number in found) + "\n"
 
 
 def _stages(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:

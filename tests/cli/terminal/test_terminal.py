@@ -92,6 +92,7 @@ WALK = {
     "run": [
         (*FAKE, "--choice", HOSTILE, "hi"),
         (*FAKE, "--choice", HOSTILE, "--format", "json", "hi"),
+        (*FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "probability", "hi"),
         (*FAKE, HOSTILE, "hi", "--stats"),
         (*FAKE, HOSTILE, "hi", "--no-stream"),
         (*FAKE, "--file", "prompt.txt", "--file", "prompt.txt", "-n", "2"),
@@ -273,7 +274,7 @@ def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
 
 
 def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
-    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200"]
+    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "rank"]
     env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
     process, leader = begin(
         [quick_gencli(), *call],
