@@ -70,7 +70,7 @@ def generate(
         ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
-        scale = wanted_scale(settings, sink, voice)
+        scale = wanted_scale(settings, sink, voice.notice)
         asked = asking(job, scale) if scale else job
         requests = list(make_requests(asked, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)

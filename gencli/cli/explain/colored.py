@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from gencli.cli.explain.brush import Brush
 from gencli.cli.explain.levels import Scale, legend
 from gencli.cli.explain.shades import Shades
 from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import Job
 from gencli.config.settings import Settings
 from gencli.core.events import Event, Finish, Token
@@ -19,9 +19,9 @@ from gencli.text.detok import TokenDecoder
 __all__ = ["ColoredPen", "asking", "wanted_scale"]
 
 
-def wanted_scale(settings: Settings, sink: Sink, voice: Stderr) -> Scale | None:
+def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) -> Scale | None:
     """Return what the colours of a text are for, None without colours; say why colours have no effect."""
-    scale: Scale | str = settings["color"]
+    scale: Scale | Literal["off"] = settings["color"]
     if scale == "off":
         return None
     reason = ""
@@ -30,9 +30,9 @@ def wanted_scale(settings: Settings, sink: Sink, voice: Stderr) -> Scale | None:
     elif not sink.is_terminal:
         reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
     if reason:
-        voice.notice(f"{settings.name('color')} has no effect: {reason}.")
+        notice(f"{settings.name('color')} has no effect: {reason}.")
         return None
-    return scale  # type: ignore[return-value]  # the option has the same choices
+    return scale
 
 
 def asking(job: Job, scale: Scale) -> Job:
