@@ -18,9 +18,10 @@ from gencli.explain.record import VERSION, Record, token_record
 from gencli.json_reader import DocumentError, parse_json
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["TraceWriter", "TracedText", "read_trace"]
+__all__ = ["MAX_LINE", "TraceWriter", "TracedText", "read_lines", "read_trace"]
 
-_MOST = 1 << 22  # characters of a line
+MAX_LINE = 1 << 22  # characters of a line
+_NUMBER = int | float
 _Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
 
 
@@ -104,6 +105,22 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
     heads: dict[tuple[str, int], Mapping[str, Any]] = {}
     records: dict[tuple[str, int], list[Record]] = {}
     reasons: dict[tuple[str, int], str] = {}
+    for key, line in read_lines(lines):
+        if line["kind"] == "text":
+            heads[key], records[key] = line, []
+        elif line["kind"] == "token":
+            records[key].append(line)
+        else:
+            reasons[key] = str(line.get("reason"))
+    return [TracedText(head, tuple(records[key]), reasons.get(key, "")) for key, head in heads.items()]
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
+    """Yield the lines of a trace one by one, checked, with request and sample of each.
+
+    Raises GenerationError at the first line that is none.
+    """
+    begun = set[tuple[str, int]]()
     for number, line in _objects(lines):
         sample = line.get("sample")
         if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
@@ -111,15 +128,10 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
         if not isinstance(sample, int):
             raise GenerationError(f"Line {number} has no number of a sample.")
         key = str(line.get("run")), sample
-        if line["kind"] != "text" and key not in heads:
+        if line["kind"] != "text" and key not in begun:
             raise GenerationError(f"Line {number} belongs to no text that has begun.")
-        if line["kind"] == "text":
-            heads[key], records[key] = line, []
-        elif line["kind"] == "token":
-            records[key].append(_checked(line, number))
-        else:
-            reasons[key] = str(line.get("reason"))
-    return [TracedText(head, tuple(records[key]), reasons.get(key, "")) for key, head in heads.items()]
+        begun.add(key)
+        yield key, _checked(line, number) if line["kind"] == "token" else line
 
 
 def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -127,7 +139,7 @@ def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         if not text.strip():
             continue
         try:
-            found = parse_json(text[:_MOST])
+            found = parse_json(text[:MAX_LINE])
         except DocumentError as error:
             raise GenerationError(f"Line {number} is no JSON: {error.text}") from None
         if not isinstance(found, dict):
@@ -147,11 +159,12 @@ def _checked(line: dict[str, Any], number: int) -> Record:
 def _check_record(line: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError if a record lacks what its readers use."""
     _typed(line, pos=int, id=int, text=str, raw=dict, final=dict, stages=list, draw=dict, decided_by=list)
+    for name in line["decided_by"]:
+        _typed({"decided_by": name}, decided_by=str)
     for place in (line["raw"], line["final"], *line["stages"]):
         _typed(place, top=list)
-        _number_or_none(place, "p", "entropy")
-        for _, text, p in place["top"]:
-            _typed({"text": text, "p": p}, text=str, p=int | float)
+        _number_or_none(place, "p", "rank", "entropy", "others")
+        _weighed(place["top"])
     _number_or_none(line, "surprise")
     _typed(line["raw"], alive=int)
     _typed(line["final"], alive=int)
@@ -159,10 +172,22 @@ def _check_record(line: Mapping[str, Any]) -> None:
         _typed(stage, name=str, params=str, acted=bool, alive=list, removed=list, changed=list, note=str)
         _typed({"before": stage["alive"][0], "after": stage["alive"][1]}, before=int, after=int)
         _number_or_none(stage, "mass_kept")
+        _weighed(stage["removed"])
+        for _, text, before, after in stage["changed"]:
+            _typed({"text": text, "before": before, "after": after}, text=str, before=_NUMBER, after=_NUMBER)
     if line["forgone"] is not None:
         _typed(line["forgone"], text=str, removed_by=str)
+        _number_or_none(line["forgone"], "p")
     _typed(line["draw"], kind=str)
     _number_or_none(line["draw"], "margin")
+    if line["draw"]["runner_up"] is not None:
+        _, text = line["draw"]["runner_up"]
+        _typed({"runner_up": text}, runner_up=str)
+
+
+def _weighed(found: Iterable[Any]) -> None:
+    for token, text, p in found:
+        _typed({"id": token, "text": text, "p": p}, id=int, text=str, p=_NUMBER)
 
 
 def _typed(found: Mapping[str, Any], **types: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from gencli.cli.explain.modes import MODES, refuse_beside, show_trace, walk
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.whole_text import whole_text
 from gencli.cli.parser.command import make_command
@@ -40,10 +41,11 @@ have come without it. No model is needed.
                "Output", metavar="ID", key_name="request"),
         Option(("--sample",), int, "Only this sample of each prompt.", "Output",
                bounds=Bounds(ge=0, le=MOST)),
-        Option(("--format",), str, "text, or jsonl: the records that would be shown.", "Output", "text",
-               metavar="text|jsonl"),
+        Option(("--format",), Literal["text", "jsonl"], "text, or jsonl: the records that would be shown.",
+               "Output", "text"),
         Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
                metavar="FILE"),
+        *MODES,
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
     "TRACE",
@@ -60,11 +62,15 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     values = values_of(PAGE, given)
     if len(arguments) != 1:
         raise UsageError("explain takes one trace.", hint="Write one with gencli run --trace FILE.")
-    if values["format"] not in ("text", "jsonl"):
-        raise UsageError(f"--format is {values['format']!r}.", hint="It is text or jsonl.")
+    refuse_beside(values)
     if values["at"] is not None and values["stage"] is not None:
         raise UsageError("--at and --stage both choose tokens.", hint="Leave one of them out.")
+    if values["live"]:
+        return show_trace(arguments[0], values)
     texts = [*_chosen(_read(arguments[0]), values)]
+    if values["keys"]:
+        _records(texts[0], values)  # raises for a token that it lacks
+        return walk(texts, values["at"])
     if values["html"] is not None:
         return _write_page(texts, values)
     for index, text in enumerate(texts):

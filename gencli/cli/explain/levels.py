@@ -99,8 +99,7 @@ def facts_of(token: Record | RowView | TokenLogprobs) -> Facts:
     if isinstance(token, RowView):
         return Facts(token.raw.p, token.raw.rank, token.raw.entropy, len(token.decided_by))
     raw = token["raw"]
-    rank = raw.get("rank")  # the reader of traces does not check it
-    return Facts(raw["p"], rank if isinstance(rank, int) else None, raw["entropy"], len(token["decided_by"]))
+    return Facts(raw["p"], raw["rank"], raw["entropy"], len(token["decided_by"]))
 
 
 def marked(text: str, number: int) -> str:

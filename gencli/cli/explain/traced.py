@@ -27,6 +27,7 @@ def trace_to(sink: Sink) -> Callable[[Results, RunInfo], TraceWriter]:
                 "chain": info.chain.to_list(),
                 "draw": info.job.method,
                 "seed": info.job.seed,
+                "texts": len(results.rows) * info.job.n,
             }
 
         waits = structure is not None and structure.retries > 0

@@ -69,7 +69,10 @@ def folder(tmp_path_factory):
     (place / "mark.key").write_text("5")
     schema = {"type": "object", "properties": {HOSTILE: {"type": "string", "pattern": HOSTILE}}}
     (place / "schema.json").write_text(json.dumps(schema))
-    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in hostile_trace()))
+    trace = hostile_trace()
+    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trace))
+    ended = [*trace, {"v": 1, "kind": "end", "run": HOSTILE, "sample": 0, "reason": HOSTILE}]
+    (place / "ended.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ended))
     rows = [
         {"id": HOSTILE, "prompt": HOSTILE},
         {"id": "b", "prompt": "x", HOSTILE: 1},
@@ -183,7 +186,7 @@ WALK = {
         ("-m", "fake", "--input-format", "jsonl", "schema.json"),
         ("--convention", HOSTILE),
     ],
-    "explain": [("trace.jsonl",), ("trace.jsonl", "--at", "0"), (HOSTILE,)],
+    "explain": [("trace.jsonl",), ("trace.jsonl", "--at", "0"), ("ended.jsonl", "--live"), (HOSTILE,)],
     "doctor": [()],
     "completion": [(HOSTILE,)],
     "stages list": [("--plugin", "./plugin.py"), ("--plugin", HOSTILE)],
