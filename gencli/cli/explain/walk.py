@@ -12,9 +12,9 @@ from gencli.explain.trace_file import TracedText
 
 __all__ = ["KEYS", "Walk", "press"]
 
-SURPRISING = 4.0  # bits
+_SURPRISING = 4.0  # bits
 _PAGE = 10  # tokens
-Panel = Literal["distribution", "alternatives", "help"]
+_Panel = Literal["distribution", "alternatives", "help"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Walk:
     text: int = 0
     token: int = 0
     stage: int = 0
-    panel: Panel = "distribution"
+    panel: _Panel = "distribution"
     scale: Scale = "probability"
     note: str = ""
     is_over: bool = False
@@ -73,8 +73,8 @@ def _decided(walk: Walk) -> Walk:
 
 def _surprising(walk: Walk) -> Walk:
     rest = range(walk.token + 1, len(walk.records))
-    found = (at for at in rest if _bits(walk.records[at]) >= SURPRISING)
-    return _to(found, walk, f"No later token has {SURPRISING:g} bits or more.")
+    found = (at for at in rest if _bits(walk.records[at]) >= _SURPRISING)
+    return _to(found, walk, f"No later token has {_SURPRISING:g} bits or more.")
 
 
 def _bits(record: Record) -> float:
@@ -82,7 +82,7 @@ def _bits(record: Record) -> float:
     return float("inf") if bits is None else float(bits)
 
 
-def _panel(name: Panel) -> Callable[[Walk], Walk]:
+def _panel(name: _Panel) -> Callable[[Walk], Walk]:
     """A key that opens a panel, and closes it again."""
     return lambda walk: replace(walk, panel="distribution" if walk.panel == name else name)
 
@@ -106,7 +106,7 @@ KEYS: dict[str, tuple[str, Callable[[Walk], Walk]]] = {
     "home": ("the first token", lambda walk: walk.at(0)),
     "end": ("the last token", lambda walk: walk.at(len(walk.records))),
     "n": ("the next token that a stage decided", _decided),
-    "u": (f"the next surprising token, {SURPRISING:g} bits or more", _surprising),
+    "u": (f"the next surprising token, {_SURPRISING:g} bits or more", _surprising),
     "a": ("alternatives: what else was likely, and what became of it", _panel("alternatives")),
     "c": ("colour by probability, rank, entropy, deciding stages", _next_scale),
     "t": ("the next text", _next_text),
