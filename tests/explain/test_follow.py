@@ -1,6 +1,7 @@
 """Lines of a file that is still written; what becomes of it meanwhile is said."""
 
 import os
+import threading
 
 import pytest
 
@@ -30,11 +31,10 @@ def test_lines_come_when_they_are_complete(file):
 def test_a_pipe_ends_with_its_writer(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    if os.fork() == 0:
-        pipe.write_text("one\ntwo\n")
-        os._exit(0)
+    writer = threading.Thread(target=pipe.write_text, args=("one\ntwo\n",))
+    writer.start()
     assert [*lines_of(pipe)] == ["one", "two"]
-    os.wait()
+    writer.join()
 
 
 def replace(file):

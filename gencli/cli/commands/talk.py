@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 
 from gencli.chat.commands import run_command
 from gencli.chat.complete import complete
@@ -24,6 +26,7 @@ from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, prompt, say, say_error
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
 from gencli.config.options.flags import with_flags
@@ -90,7 +93,6 @@ class _Talker:
             lambda chat: chain_table(chat.job),
             explain=self._why,
         )
-        self._brush = Brush(sink)
         self._last: LastAnswer | None = None
         self._draft = ""
         self._is_over = False
@@ -146,6 +148,10 @@ class _Talker:
         self._chat = chat
         return ""
 
+    @cached_property
+    def _brush(self) -> Brush:
+        return Brush(self._sink)  # imports rich, which answers without colours do not need
+
     def _notice_once(self, text: str) -> None:
         self._say_once(text, self._voice.notice)
 
@@ -161,7 +167,10 @@ class _Talker:
             raise UsageError("The last turn has no answer that was given since the chat began.")
         self._handler.on_first = self._engine.interrupt
         try:
-            return self._last.page(self._engine, position)
+            with Waiting(sys.stderr) as waiting:
+                if self._voice.has_drawing:
+                    waiting.show("Explaining the answer")
+                return self._last.page(self._engine, position)
         except GencliError:
             raise
         except BaseException:

@@ -13,7 +13,7 @@ from gencli.cli.explain.brush import Brush
 from gencli.cli.explain.levels import facts_of, legend, level_of
 from gencli.cli.explain.tally import Tally
 from gencli.cli.terminal.render import Sink
-from gencli.errors import GenerationError
+from gencli.errors import GencliError, GenerationError
 from gencli.explain.record import Record
 from gencli.explain.trace_file import read_lines
 from gencli.text.escapes import escape_controls
@@ -30,6 +30,16 @@ def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, samp
     `request` and `sample` choose texts. Raises GenerationError for another file, or one that is too large.
     """
     texts = _Texts(sink)
+    try:
+        _follow(lines, texts, request, sample)
+    except (GencliError, KeyboardInterrupt):
+        texts.break_line()  # what is said next begins a line
+        raise
+    return texts.count
+
+
+def _follow(lines: Iterable[str], texts: _Texts, request: str | None, sample: int | None) -> None:
+    """Add lines until all texts have ended."""
     total, ended = 0, 0
     begun = set[tuple[str, int]]()
     for key, line in read_lines(lines):
@@ -45,8 +55,7 @@ def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, samp
             texts.has_labels = total > 1
             texts.add(key, line)
         if total and ended >= total:
-            break
-    return texts.count
+            return
 
 
 @dataclass(slots=True)
@@ -81,7 +90,7 @@ class _Texts:
         self._sink, self._brush = sink, Brush(sink)
         self._open: dict[tuple[str, int], _Text] = {}  # in the order in which they began
         self._num_held = 0
-        self._is_labelled = False
+        self._is_begun = False
         self.has_labels = False  # whether there are several texts
         self.count = 0
 
@@ -105,12 +114,17 @@ class _Texts:
                 hint="Choose one with --run and --sample.",
             )
 
+    def break_line(self) -> None:
+        """End the line of a text that is shown in part."""
+        if self._is_begun:
+            self._sink.write("\n")
+
     def _show(self) -> None:
         while self._open:
             key, text = next(iter(self._open.items()))
-            if self.has_labels and not self._is_labelled:
+            if self.has_labels and not self._is_begun:
                 self._sink.write(("\n" if self.count else "") + f"== {key[0]}, sample {key[1]}\n")
-            self._is_labelled = True
+            self._is_begun = True
             for piece, number in text.held:
                 self._brush.write(escape_controls(piece), number)
             self._num_held -= len(text.held)
@@ -119,7 +133,7 @@ class _Texts:
                 return
             self._sink.write(self._page(text.tally))
             del self._open[key]
-            self._is_labelled = False
+            self._is_begun = False
             self.count += 1
 
     def _page(self, tally: Tally) -> str:

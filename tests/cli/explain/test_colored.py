@@ -27,7 +27,6 @@ TEXTS = [
     ("--stop", "abc", "--stop", "ba", "hi"),
     ("--include-stop", "--stop", "ab", "hi"),
     ("-n", "2", "hi", "yo"),
-    ("--regex", "[a-c]{9}", "hi"),
     ("--regex", "[a-c]{9}", "--constrain-after", "a", "hi"),
     ("--no-stream", "--draft", "ngram", "hi"),
     ("--beams", "2", "--temperature", "1", "hi"),
@@ -58,6 +57,11 @@ def test_each_scale_colours_a_text(scale):
     text = shown(*words)
     assert CODES.search(text)
     assert "Colours: plain" in text
+
+
+def test_colours_beside_a_trace_are_those_without_it(tmp_path):
+    words = ("--quiet", "--max-tokens", "30", "--temperature", "2", "--top-k", "9", "hi", "--color", "rank")
+    assert shown(*words, "--trace", str(tmp_path / "t")) == shown(*words)
 
 
 def test_without_colours_there_are_lines_and_without_lines_marks():

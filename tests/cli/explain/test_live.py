@@ -84,6 +84,12 @@ def test_memory_is_bounded(monkeypatch):
         show_live(iter(map(head, range(9))), Sink())
 
 
+def test_what_is_said_of_a_broken_trace_begins_a_line(capsys):
+    with pytest.raises(GenerationError):
+        show_live(iter([head(), token(0, "a"), "{"]), Sink())
+    assert capsys.readouterr().out == "a\n"
+
+
 def test_a_trace_that_is_complete_is_shown_at_once(gencli, tmp_path):
     file = tmp_path / "t.jsonl"
     gencli("run", "-m", "fake", "-n", "2", "--max-tokens", "5", "--trace", file, "a")
