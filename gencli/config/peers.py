@@ -101,6 +101,7 @@ OPTION_NAMES: _Names = {
     "guidance": "guidance_scale cfg_scale cfg",
     "dola": "dola_layers",
     "negative": "negative_prompt cfg_negative_prompt negative_prompt_ids",
+    "color": "colour colors",
     "logprobs": "top_logprobs n_probs output_scores output_logits return_logprob return_logprobs",
     "prompt_logprobs": "echo_logprobs input_logprobs logprob_start_len",
     "draft": "draft_model model_draft md assistant_model speculative_model prompt_lookup lookup",
@@ -150,7 +151,7 @@ SENTENCES: _Names = {
     "enable_prefix_caching enable_chunked_prefill prompt_cache prompt_cache_all use_cache cont_batching mmap "
     "no_mmap mlock cache_prompt no_warmup warmup enforce_eager skip_special_tokens renormalize_logits",
     "The output is the answer alone, and progress shows on a terminal by itself; {quiet} turns it off.":
-    "progress no_progress progress_bar tqdm display_prompt no_display_prompt echo color "
+    "progress no_progress progress_bar tqdm display_prompt no_display_prompt echo "
     "return_full_text simple_io nowordwrap",
     "gencli chat talks turn by turn.": "interactive -i interactive_first multiline_input conversation cnv",
     "{constrain_after} says where thinking ends and the answer begins.": "think thinking reasoning "

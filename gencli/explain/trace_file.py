@@ -19,9 +19,9 @@ from gencli.explain.record import VERSION, Record, token_record
 from gencli.json_reader import DocumentError, parse_json
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["Head", "TraceWriter", "TracedText", "read_trace"]
+__all__ = ["MAX_LINE", "Head", "TraceWriter", "TracedText", "read_lines", "read_trace"]
 
-_MOST = 1 << 22  # characters of a line
+MAX_LINE = 1 << 22  # characters of a line
 Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
 
 
@@ -105,6 +105,22 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
     heads: dict[tuple[str, int], Mapping[str, Any]] = {}
     records: dict[tuple[str, int], list[Record]] = {}
     reasons: dict[tuple[str, int], str] = {}
+    for key, line in read_lines(lines):
+        if line["kind"] == "text":
+            heads[key], records[key] = line, []
+        elif line["kind"] == "token":
+            records[key].append(line)
+        else:
+            reasons[key] = str(line.get("reason"))
+    return [TracedText(head, tuple(records[key]), reasons.get(key, "")) for key, head in heads.items()]
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
+    """Yield the lines of a trace one by one, checked, with request and sample of each.
+
+    Raises GenerationError at the first line that is none.
+    """
+    begun = set[tuple[str, int]]()
     for number, line in _objects(lines):
         sample = line.get("sample")
         if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
@@ -114,15 +130,10 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
         if not isinstance(line.get("run"), str):
             raise GenerationError(f"Line {number} has no request (run).")
         key = line["run"], sample
-        if line["kind"] != "text" and key not in heads:
+        if line["kind"] != "text" and key not in begun:
             raise GenerationError(f"Line {number} belongs to no text that has begun.")
-        if line["kind"] == "text":
-            heads[key], records[key] = line, []
-        elif line["kind"] == "token":
-            records[key].append(_checked(line, number))
-        else:
-            reasons[key] = str(line.get("reason"))
-    return [TracedText(head, tuple(records[key]), reasons.get(key, "")) for key, head in heads.items()]
+        begun.add(key)
+        yield key, _checked(line, number) if line["kind"] == "token" else line
 
 
 def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -130,7 +141,7 @@ def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         if not text.strip():
             continue
         try:
-            found = parse_json(text[:_MOST])
+            found = parse_json(text[:MAX_LINE])
         except DocumentError as error:
             raise GenerationError(f"Line {number} is no JSON: {error.text}") from None
         if not isinstance(found, dict):

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import torch
 
+from gencli.cli.explain.brush import Brush
+from gencli.cli.explain.colored import ColoredPen, asking, wanted_scale
+from gencli.cli.explain.levels import Scale
 from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, say_error
@@ -66,7 +70,9 @@ def generate(
         ready = _prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
-        requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
+        scale = wanted_scale(settings, sink, voice.notice)
+        asked = asking(job, scale) if scale else job
+        requests = list(make_requests(asked, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
         num_notices = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
@@ -76,7 +82,9 @@ def generate(
         shared = settings["model"], chain_run, job, ready.compiled, identity
         info = RunInfo(*shared, ready.loaded.tokenizer, engine.eos_ids)
         handler.on_first = engine.interrupt
-        writers = open_writers(settings, sink, results, info, voice, stack)
+        pen = _colored(scale, sink, requests, info) if scale else None
+        writers: list[Writer] = [pen] if pen else []
+        writers += open_writers(settings, sink, results, info, voice, stack, pen)
         writers += [make(results, info) for make in beside]
         for event in chain(refused, attempts.run()):
             results.add(event)
@@ -85,13 +93,23 @@ def generate(
         for writer in writers:
             writer.close()
     _say_notices(engine, voice, num_notices)
-    if settings["format"] == "text":
+    is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # also colours may ask for them
+    if settings["format"] == "text" and is_scored:
         for row in results.rows:
             for sample in range(job.n):
                 title = label(row, sample) if len(results.rows) > 1 or job.n > 1 else ""
                 show_scores(row.scores, sample, ready.loaded.tokenizer, title)
+    if pen:
+        voice.say(pen.legend)
     _print_summary(results, info, ready, settings, voice)
     return results.exit_code
+
+
+def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInfo) -> ColoredPen:
+    assert info.tokenizer is not None
+    decoders = {request.id: partial(info.tokenizer.stream, request.prompt_ids) for request in requests}
+    structure = info.job.structure
+    return ColoredPen(Brush(sink), scale, decoders, structure.after if structure else "")
 
 
 def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> _Ready:

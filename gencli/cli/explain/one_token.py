@@ -10,7 +10,7 @@ from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
 from gencli.text.escapes import escape_controls
 
-__all__ = ["one_token", "stage_rows"]
+__all__ = ["decision", "headline", "one_token", "stage_rows"]
 
 
 def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
@@ -18,6 +18,14 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
 
     `before` is the text so far, `of` the number of tokens.
     """
+    lines = [headline(record, of)]
+    if before:
+        lines.append("..." + quoted(before[-60:]).strip('"'))
+    return "\n".join(lines) + "\n" + table(stage_rows(record)) + decision(record)
+
+
+def headline(record: Record, of: int | None = None) -> str:
+    """Return the facts of a token in a line; `of` is the number of tokens."""
     place = f"token {record['pos']}" + (f" of {of}" if of is not None else "")
     raw, final = record["raw"], record["final"]
     facts = [
@@ -28,14 +36,11 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
         f"final {rank(final['rank'])} p {probability(final['p'])}",
         f"surprise {record['surprise']:.2f} bits" if record["surprise"] is not None else "surprise infinite",
     ]
-    lines = ["   ".join(facts)]
-    if before:
-        lines.append("..." + quoted(before[-60:]).strip('"'))
-    return "\n".join(lines) + "\n" + table((*stage_rows(record), _drawn(record))) + _decided(record)
+    return "   ".join(facts)
 
 
 def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
-    """Yield the head of the table, and a row for the model and each stage."""
+    """Yield the rows of a token's table: the head, the model, each stage, the draw."""
     token = quoted(record["text"])
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
@@ -45,11 +50,12 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
             stage["name"],
             _values(stage),
             str(stage["alive"][1]),
-            f"{stage['mass_kept']:.3f}",
+            "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
             _top(stage),
             _own(stage),
             _done(stage),
         )
+    yield _drawn(record)
 
 
 def _drawn(record: Record) -> tuple[str, ...]:
@@ -104,7 +110,7 @@ def _changes(stage: dict[str, Any]) -> str:
     return ""
 
 
-def _decided(record: Record) -> str:
+def decision(record: Record) -> str:
     """Return the last line: which stages decided, and what came next without truncation."""
     decided = ", ".join(record["decided_by"]) or "the noise of the draw, or the model: no stage alone"
     forgone = record["forgone"]

@@ -38,6 +38,7 @@ def head_of(results: Results, info: RunInfo) -> Head:
             "chain": info.chain.to_list(),
             "draw": info.job.method,
             "seed": info.job.seed,
+            "texts": len(results.rows) * info.job.n,
             "prompt_ids": encode_prompt(info.job, prompt, tokenizer),
             "eos_ids": info.eos_ids,
             "stop_ids": info.job.stops.ids,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from gencli.cli.explain.levels import level
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.shown import probability, quoted
-from gencli.cli.explain.whole_text import level
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_a_token_is_quoted_without_control_characters():
 
 
 def test_levels_are_those_of_the_legend():
-    assert [level(p) for p in (0.9, 0.5, 0.3, 0.05, 0.001, None)] == [0, 0, 1, 2, 3, 3]
+    assert [level("probability", p) for p in (0.9, 0.5, 0.3, 0.05, 0.001, None)] == [0, 0, 1, 2, 3, 3]
 
 
 def record(**stage):

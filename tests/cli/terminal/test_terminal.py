@@ -69,7 +69,10 @@ def folder(tmp_path_factory):
     (place / "mark.key").write_text("5")
     schema = {"type": "object", "properties": {HOSTILE: {"type": "string", "pattern": HOSTILE}}}
     (place / "schema.json").write_text(json.dumps(schema))
-    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in hostile_trace()))
+    trace = hostile_trace()
+    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trace))
+    ended = [*trace, {"v": 1, "kind": "end", "run": HOSTILE, "sample": 0, "reason": HOSTILE}]
+    (place / "ended.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ended))
     rows = [
         {"id": HOSTILE, "prompt": HOSTILE},
         {"id": "b", "prompt": "x", HOSTILE: 1},
@@ -92,6 +95,7 @@ WALK = {
     "run": [
         (*FAKE, "--choice", HOSTILE, "hi"),
         (*FAKE, "--choice", HOSTILE, "--format", "json", "hi"),
+        (*FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "probability", "hi"),
         (*FAKE, HOSTILE, "hi", "--stats"),
         (*FAKE, HOSTILE, "hi", "--no-stream"),
         (*FAKE, "--file", "prompt.txt", "--file", "prompt.txt", "-n", "2"),
@@ -285,7 +289,7 @@ def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
 
 
 def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
-    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200"]
+    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "rank"]
     env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
     process, leader = begin(
         [quick_gencli(), *call],
@@ -304,6 +308,7 @@ def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
         os.write(leader, turn.encode())
     output += until_closed(leader).decode()
     assert process.wait(timeout=60) == 0
-    assert output.count("pwn") >= 3  # typed, answered, edited
-    for foreign in ("\x1b]52", "\x1b]0;pwn", "\x1b[35;7;53m", "\x9b", "\u202e", "\u2066", "\u200b"):
-        assert foreign not in output
+    plain = re.sub(r"\x1b\[[\d;]*m", "", output.replace("\x1b[35;7;53m", "foreign"))  # tokens have colours
+    assert plain.count("pwn") >= 3  # typed, answered, edited
+    for foreign in ("\x1b]52", "\x1b]0;pwn", "foreign", "\x9b", "\u202e", "\u2066", "\u200b"):
+        assert foreign not in plain
