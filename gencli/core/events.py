@@ -219,13 +219,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A sample failed; other samples continue. `text` is its output so far."""
+    """A sample failed; other samples continue. `text` is its output so far, of `completion_tokens` tokens."""
 
     request: str
     sample: int
     type: str
     message: str
     text: str
+    completion_tokens: int = 0
 
 
 Event = Token | Reading | PromptScores | Finish | Error

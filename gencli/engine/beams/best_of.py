@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
@@ -58,6 +58,18 @@ class BestOf:
                     yield from _chosen(self._pools.pop(event.request))
 
 
+def _joined(events: Sequence[Token], end: Finish) -> Token:
+    """Return the tokens of a text as one event."""
+    return Token(
+        end.request,
+        end.sample,
+        end.text,
+        tuple(token for event in events for token in event.ids),
+        tuple(entry for event in events for entry in event.logprobs),
+        tuple(view for event in events for view in event.views),
+    )
+
+
 def _chosen(pool: _Pool) -> list[Event]:
     """Return the events of the best samples; failed ones only if all failed."""
     finishes = [end for end in pool.ends if isinstance(end, Finish)]
@@ -69,8 +81,7 @@ def _chosen(pool: _Pool) -> list[Event]:
             length_score(end.logprob, end.completion_tokens, 1.0),
             end.logprob,
             end,
-            tuple(token for event in pool.tokens.get(end.sample, ()) for token in event.ids),
-            tuple(entry for event in pool.tokens.get(end.sample, ()) for entry in event.logprobs),
+            _joined(pool.tokens.get(end.sample, ()), end),
         )
         for end in finishes
     ]
