@@ -103,6 +103,6 @@ _OUTPUT: tuple[Option, ...] = (
 )  # fmt: skip
 
 OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
-_FOREIGN = {"file", "stream", "stats", "show_chain", "show_prompt", "download", "log", "trace", "trace_top"}
+_FOREIGN = {"file", "stream", "stats", "show_chain", "show_prompt", "download", "log"}
 _FOREIGN |= {entry.key for entry in OWN}
 BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

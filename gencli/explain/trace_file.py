@@ -133,7 +133,8 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
         if line["kind"] != "text" and key not in heads:
             raise GenerationError(f"Line {number} belongs to no text that has begun.")
         if line["kind"] == "text":
-            heads[key], records[key] = line, []
+            heads[key], records[key] = line, []  # of a row that a batch ran again, the last time counts
+            reasons.pop(key, None)
         elif line["kind"] == "token":
             records[key].append(_checked(line, number))
         else:
