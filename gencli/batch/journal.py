@@ -117,10 +117,19 @@ class Journal:
         self.path.unlink()
 
     def append(self, outcome: Outcome, *, traced: int | None = None) -> None:
-        """Append a row, and with a trace the bytes of its file. Raises GenerationError; earlier rows are safe."""
+        """Append a row; `traced`: the bytes of the trace with its lines.
+
+        Raises GenerationError if the write fails; earlier rows are safe.
+        """
         place, size = self._size, {} if traced is None else {_TRACED: traced}
         self._write(
-            {"row": outcome.index, "failed": outcome.is_error, "id": outcome.id, **size, "result": outcome.result}
+            {
+                "row": outcome.index,
+                "failed": outcome.is_error,
+                "id": outcome.id,
+                **size,
+                "result": outcome.result,
+            }
         )
         self._note(outcome.index, place, outcome.is_error)
 

@@ -1,4 +1,4 @@
-"""What stands beside the tokens of a request, by sample; of samples that were tried again the last attempt."""
+"""What stands beside the tokens of a request, by sample; of one that was tried again the last attempt."""
 
 from __future__ import annotations
 

@@ -66,12 +66,19 @@ def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str
     rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
     return Conditions(
         rules=rules,
-        limits=CallLimits(grammar_seconds=settings["grammar_timeout"]),
+        limits=CallLimits(grammar_seconds=settings["grammar_timeout"], trace=_most_traced(own, settings)),
         max_queue=own["max_queue"],
         queue_timeout=own["queue_timeout"],
         shutdown_timeout=own["shutdown_timeout"],
         is_lenient=own["lenient"],
     )
+
+
+def _most_traced(own: Mapping[str, Any], settings: Settings) -> int:
+    """Return the largest `trace` of a request: by default none beside a watermark."""
+    if own["max_trace"] is not None:
+        return int(own["max_trace"])
+    return CallLimits().trace if settings["watermark"] == "none" else 0
 
 
 def _key(path: str | None, environ: Mapping[str, str]) -> str:

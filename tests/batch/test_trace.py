@@ -1,4 +1,4 @@
-"""The trace of a batch: for each row what `gencli run` says of it, each row once, however often it was cut."""
+"""The trace of a batch: of each row what `gencli run` says of it, each row once, however often it was cut."""
 
 import json
 
@@ -82,7 +82,9 @@ def test_company_changes_no_line(traced, bench):
     many = [{"prompt": f"Row {n}", "n": 1 + n % 3, "max_tokens": 3 + n % 7} for n in range(12)]
     for number in (1, 3, 16):
         traced("--max-batch", number, "--overwrite", rows=many, name=f"{number}.jsonl")
-    assert lines(bench.folder / "1.jsonl") == lines(bench.folder / "3.jsonl") == lines(bench.folder / "16.jsonl")
+    assert (
+        lines(bench.folder / "1.jsonl") == lines(bench.folder / "3.jsonl") == lines(bench.folder / "16.jsonl")
+    )
 
 
 def test_of_a_text_that_was_tried_again_only_the_tokens_that_count_are_explained(traced, bench):
@@ -98,7 +100,9 @@ def test_of_a_text_that_was_tried_again_only_the_tokens_that_count_are_explained
 def test_rows_on_stdout_have_a_trace_too(bench):
     bench.write(ROWS)
     file = bench.folder / "trace.jsonl"
-    done = bench.call(bench.input, "--model", "fake", "--max-tokens", "6", "--trace", file, "--trace-top", "2")
+    done = bench.call(
+        bench.input, "--model", "fake", "--max-tokens", "6", "--trace", file, "--trace-top", "2"
+    )
     assert len(done.out.splitlines()) == len(ROWS)
     texts = read_trace(file.read_text().splitlines())
     assert {len(record["raw"]["top"]) for text in texts for record in text.records} == {2}

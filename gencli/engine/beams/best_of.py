@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
+from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token, joined
 from gencli.core.request import Request
 from gencli.engine.beams.results import chosen_events, interrupted, length_score
 
@@ -58,18 +58,6 @@ class BestOf:
                     yield from _chosen(self._pools.pop(event.request))
 
 
-def _joined(events: Sequence[Token], end: Finish) -> Token:
-    """Return the tokens of a text as one event."""
-    return Token(
-        end.request,
-        end.sample,
-        end.text,
-        tuple(token for event in events for token in event.ids),
-        tuple(entry for event in events for entry in event.logprobs),
-        tuple(view for event in events for view in event.views),
-    )
-
-
 def _chosen(pool: _Pool) -> list[Event]:
     """Return the events of the best samples; failed ones only if all failed."""
     finishes = [end for end in pool.ends if isinstance(end, Finish)]
@@ -81,7 +69,7 @@ def _chosen(pool: _Pool) -> list[Event]:
             length_score(end.logprob, end.completion_tokens, 1.0),
             end.logprob,
             end,
-            _joined(pool.tokens.get(end.sample, ()), end),
+            joined(pool.tokens.get(end.sample) or [Token(end.request, end.sample, "", ())]),
         )
         for end in finishes
     ]

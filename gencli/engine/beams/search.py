@@ -119,7 +119,9 @@ class Search(Group):
             )
             for score, beam in self.finished.entries
         ]
-        scored.sort(key=lambda entry: (len(entry[3].ids), entry[3].ids))  # the shorter of equal scores comes first
+        scored.sort(
+            key=lambda entry: (len(entry[3].ids), entry[3].ids)
+        )  # the shorter of equal scores comes first
         events = chosen_events(request.id, request.n, scored)
         return interrupted(events) if self._is_interrupted else events
 
