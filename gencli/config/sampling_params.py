@@ -22,8 +22,8 @@ from processors.registry import Registry, builtin_registry
 __all__ = ["ORIGIN", "PARAM_KEYS", "SamplingParams", "params_layer"]
 
 ORIGIN = "SamplingParams"  # of values that Python gave
-TRACE = "trace"  # here the number of ids in lists, as no request names a file
-PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"} | {TRACE}  # the method that is called decides about the template
+_TRACE = "trace"  # here the number of ids in lists, as no request names a file
+PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"} | {_TRACE}  # the method that is called decides about the template
 
 
 class SamplingParams(Mapping[str, Any]):
@@ -76,7 +76,7 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
 
     Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.
     """
-    chain, traced = values.get("chain"), values.get(TRACE)
+    chain, traced = values.get("chain"), values.get(_TRACE)
     if isinstance(chain, str):
         parsed, entries = Chain.parse(chain, registry), dict[str, list[dict[str, Any]]]()
         check_conditions(parsed, registry)
@@ -84,17 +84,17 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
             given = params.to_mapping() or {params.main(): getattr(params, params.main())}
             entries.setdefault(name, []).append(given)
         values = {**values, "chain": [_stage(name, found) for name, found in entries.items()]}
-    layer = request_layer({key: value for key, value in values.items() if key != TRACE}, registry, origin)
+    layer = request_layer({key: value for key, value in values.items() if key != _TRACE}, registry, origin)
     return layer if traced is None else _with_trace(layer, traced)
 
 
 def _with_trace(layer: Layer, count: Any) -> Layer:
     """Return the layer with a trace whose lists have `count` ids. Raises UsageError for another value."""
     try:
-        own = dict.fromkeys((TRACE, "trace_top"), checked("trace_top", count))
+        own = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
     except ParamError as error:
-        raise UsageError(f"{TRACE} {str(error).removeprefix('trace_top ')}") from None
-    places = dict.fromkeys(own, TRACE)
+        raise UsageError(f"{_TRACE} {str(error).removeprefix('trace_top ')}") from None
+    places = dict.fromkeys(own, _TRACE)
     return replace(layer, values={**layer.values, **own}, places={**layer.places, **places})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.batch.plan import run_variables
+from gencli.config.environment import untraced
 from gencli.config.layers import gather
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
@@ -50,7 +51,8 @@ def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
     if "max_batch" in given and own["max_batch"] != "auto":
         shared["max_batch"], is_auto = own["max_batch"], False
     each = [{**shared, "model": name} for name in own["model"]] or [shared]
-    settings = [gather(values, run_variables(environ)) for values in each]
+    variables = untraced(run_variables(environ))  # a request asks for its own
+    settings = [gather(values, variables) for values in each]
     names = served_names([one["model"] for one in settings], own["served_name"])
     return Plan(
         own["host"],

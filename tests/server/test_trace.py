@@ -174,3 +174,8 @@ def test_beside_a_watermark_traces_have_to_be_allowed():
     mark = {"watermark": "kgw", "watermark_key": "key.yaml"}
     for given, most in (({}, 20), ({"max_trace": 3}, 3), (mark, 0), ({**mark, "max_trace": 4}, 4)):
         assert make_plan(given, {}).conditions.limits.trace == most
+
+
+def test_the_variable_of_a_run_turns_no_trace_on():
+    plan = make_plan({}, {"GENCLI_TRACE": "t.jsonl", "GENCLI_TRACE_TOP": "3", "GENCLI_TOP_K": "4"})
+    assert (plan.settings["trace"], plan.settings["top_k"]) == (None, 4)
