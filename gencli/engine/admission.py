@@ -104,12 +104,13 @@ def _check_scores(request: Request, spec: ModelSpec) -> None:
         count = getattr(request, key)
         if count is not None and not 0 <= count <= spec.vocab_size:
             raise UsageError(f"`{key}` is {count}, but {spec.name} has {spec.vocab_size} token ids.")
-    if request.logprobs is not None and request.finish_open:
-        raise UsageError(
-            "`logprobs` and `finish_open` do not go together: the model does not choose the tokens that "
-            "complete a document at the limit.",
-            hint="Leave one of them out.",
-        )
+    for key in ("logprobs", "trace"):
+        if getattr(request, key) is not None and request.finish_open:
+            raise UsageError(
+                f"`{key}` and `finish_open` do not go together: the model does not choose the tokens that "
+                "complete a document at the limit.",
+                hint="Leave one of them out.",
+            )
     if request.limits.max_tokens == 0 and (request.n > 1 or request.beams or request.best_of):
         raise UsageError(
             "`max_tokens` is 0, so nothing is generated: `n` has to be 1, without `beams` and `best_of`."

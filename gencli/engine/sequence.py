@@ -297,7 +297,8 @@ class Sequence:
 
     def _failed(self, error: Exception) -> Error:
         name = type(error).__name__
-        return Error(self.request.id, self.sample, name, str(error), "".join(self._texts))
+        text, count = "".join(self._texts), len(self.output)
+        return Error(self.request.id, self.sample, name, str(error), text, count)
 
     def _finished(self, finish: Reason, now: float) -> Finish:
         started = now if self.started is None else self.started

@@ -8,18 +8,21 @@ run side by side are mixed; `run` and `sample` tell them apart. docs/trace.schem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.errors import GenerationError
 from gencli.explain.check import check_record
-from gencli.explain.record import VERSION, Record, token_record
+from gencli.explain.record import VERSION, Record
+from gencli.explain.views import records
 from gencli.json_reader import DocumentError, parse_json
+from gencli.results.by_token import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
+from processors.explain.view import RowView
 
-__all__ = ["MAX_LINE", "Head", "TraceWriter", "TracedText", "read_lines", "read_trace"]
+__all__ = ["MAX_LINE", "Head", "TraceWriter", "TracedText", "read_lines", "read_trace", "sample_lines"]
 
 MAX_LINE = 1 << 22  # characters of a line
 Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
@@ -27,10 +30,10 @@ Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample befor
 
 @dataclass(slots=True)
 class _Sample:
-    """Records of a running sample that wait for its end, and the number of tokens so far."""
+    """A running sample: the number of its records, and the explanations that wait for its end."""
 
     count: int = 0
-    waiting: list[Record] = field(default_factory=list)
+    waiting: list[RowView] = field(default_factory=list)
 
 
 class TraceWriter:
@@ -56,34 +59,50 @@ class TraceWriter:
         key = request, sample
         if key not in self._running:
             self._running[key] = _Sample()
-            self._line("text", {"run": request, "sample": sample, **self._head(request, sample)})
+            self._write(_text_line(request, sample, self._head(request, sample)))
         return self._running[key]
 
     def _add_token(self, event: Token) -> None:
         own = self._sample(event.request, event.sample)
-        for view in event.views:
-            record = token_record(
-                view, self._tokenizer, run=event.request, sample=event.sample, position=own.count
-            )
-            own.count += 1
-            if self._waits:
-                own.waiting.append(record)
-            else:
-                self._line("token", record)
+        if self._waits:
+            own.waiting += event.views
+        else:
+            self._add_records(event, own, event.views)
 
     def _end(self, event: Finish | Error) -> None:
         own = self._sample(event.request, event.sample)
-        count = event.completion_tokens if isinstance(event, Finish) else 0
-        last = own.waiting[len(own.waiting) - count :] if count else []
-        for position, record in enumerate(last):
-            self._line("token", {**record, "pos": position})
-        reason = event.reason if isinstance(event, Finish) else "error"
-        tokens = len(last) if self._waits else own.count
-        self._line("end", {"run": event.request, "sample": event.sample, "reason": reason, "tokens": tokens})
+        self._add_records(event, own, of_last_attempt(own.waiting, event))
+        self._write(_end_line(event.request, event, own.count))
         del self._running[event.request, event.sample]
 
-    def _line(self, kind: str, values: Mapping[str, Any]) -> None:
-        self._write(json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n")
+    def _add_records(self, event: Token | Finish | Error, own: _Sample, found: Sequence[RowView]) -> None:
+        run, sample = event.request, event.sample
+        for record in records(found, self._tokenizer, run=run, sample=sample, first=own.count):
+            self._write(_line("token", record))
+        own.count += len(found)
+
+
+def sample_lines(
+    run: str, end: Finish | Error, head: Mapping[str, Any], found: Sequence[RowView], tokenizer: Tokenizer
+) -> Iterator[str]:
+    """Yield the lines of a sample that has ended, with the explanations of its tokens."""
+    yield _text_line(run, end.sample, head)
+    for record in records(found, tokenizer, run=run, sample=end.sample):
+        yield _line("token", record)
+    yield _end_line(run, end, len(found))
+
+
+def _text_line(run: str, sample: int, head: Mapping[str, Any]) -> str:
+    return _line("text", {"run": run, "sample": sample, **head})
+
+
+def _end_line(run: str, end: Finish | Error, tokens: int) -> str:
+    reason = end.reason if isinstance(end, Finish) else "error"
+    return _line("end", {"run": run, "sample": end.sample, "reason": reason, "tokens": tokens})
+
+
+def _line(kind: str, values: Mapping[str, Any]) -> str:
+    return json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +126,8 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
     reasons: dict[tuple[str, int], str] = {}
     for key, line in read_lines(lines):
         if line["kind"] == "text":
-            heads[key], records[key] = line, []
+            heads[key], records[key] = line, []  # of a row that a batch ran again, the last time counts
+            reasons.pop(key, None)
         elif line["kind"] == "token":
             records[key].append(line)
         else:

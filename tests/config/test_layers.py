@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.config.environment import environment_layer
+from gencli.config.environment import environment_layer, untraced
 from gencli.config.model_defaults import model_layer
 from gencli.config.settings import resolve
 from gencli.errors import ModelError, UsageError
@@ -191,3 +191,8 @@ def test_two_values_in_one_place_are_refused(here, gencli):
 def test_a_value_is_checked_wherever_it_comes_from():
     with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is -1"):
         environment_layer({"GENCLI_MAX_TOKENS": "-1"})
+
+
+def test_a_command_without_traces_leaves_their_variables_out_and_no_others():
+    given = {"GENCLI_TRACE": "t", "GENCLI_TRACE_TOP": "3", "GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}
+    assert untraced(given) == {"GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}

@@ -114,3 +114,10 @@ def test_a_choice_under_a_grammar_names_the_mask():
     first = views([one])[one.id][0][0]
     assert (first.stages[0].name, first.stages[0].alive[1]) == ("grammar", 2)
     assert first.decided_by == ("grammar",)
+
+
+def test_a_choice_among_texts_has_the_explanations_of_the_chosen_one():
+    one = replace(asked(), best_of=3)
+    explained, ids = views([one])[one.id]
+    assert ids
+    assert [view.token for view in explained] == ids

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gencli.config.job import encode_prompt
+from gencli.explain.head import text_head
 from gencli.explain.trace_file import Head, TraceWriter
 from gencli.results.record import RunInfo
 from gencli.results.results import Results
@@ -32,17 +33,7 @@ def head_of(results: Results, info: RunInfo) -> Head:
 
     def head(request: str, sample: int) -> Mapping[str, Any]:
         prompt = results.row(request).prompt
-        return {
-            "model": info.model,
-            "prompt": prompt,
-            "chain": info.chain.to_list(),
-            "draw": info.job.method,
-            "seed": info.job.seed,
-            "texts": len(results.rows) * info.job.n,
-            "prompt_ids": encode_prompt(info.job, prompt, tokenizer),
-            "eos_ids": info.eos_ids,
-            "stop_ids": info.job.stops.ids,
-            "max_tokens": info.job.limits.max_tokens,
-        }
+        ids = encode_prompt(info.job, prompt, tokenizer)
+        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n}
 
     return head

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from gencli.core.events import Error, Event, Finish
+from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Beams
 from gencli.engine.beams.candidates import Candidate
 from gencli.engine.beams.results import best_reachable, chosen_events, interrupted, length_score
@@ -111,10 +111,17 @@ class Search(Group):
         if error is not None:
             return [Error(request.id, j, type(error).__name__, str(error), "") for j in range(request.n)]
         scored = [
-            (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output), beam.logprobs)
+            (
+                score,
+                beam.logprob,
+                cast(Finish, beam.drain(now)[-1]),
+                Token(request.id, 0, "", tuple(beam.output), beam.logprobs),
+            )
             for score, beam in self.finished.entries
         ]
-        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # the shorter of equal scores comes first
+        scored.sort(
+            key=lambda entry: (len(entry[3].ids), entry[3].ids)
+        )  # the shorter of equal scores comes first
         events = chosen_events(request.id, request.n, scored)
         return interrupted(events) if self._is_interrupted else events
 

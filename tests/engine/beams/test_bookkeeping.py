@@ -61,7 +61,12 @@ def test_what_lies_below_four_digits_decides_nothing():
     """The noise of a float32 forward, in either direction, leaves the order of two equal scores alone."""
     for noise in (-1e-6, 1e-6):
         scored = [
-            (-1.5 + part, -3.0, Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)), (j,), ())
+            (
+                -1.5 + part,
+                -3.0,
+                Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)),
+                Token("r", j, "", (j,)),
+            )
             for j, part in enumerate((0.0, noise, -0.01))
         ]
         told = [event.text for event in chosen_events("r", 3, scored) if isinstance(event, Token)]
