@@ -18,7 +18,7 @@ ROWS = [
     {"prompt": "the cat", "seed": 3},
     {"prompt": "a dog", "seed": 4, "n": 3, "id": "dog"},
     {"prompt": "b", "seed": 5, "stages": {"xtc": {"probability": 1, "threshold": 0.05}}, "max_tokens": 20},
-    {"prompt": "c", "seed": 6, "regex": "[abc]{3}", "retries": 1},
+    {"prompt": "c", "seed": 6, "regex": "[abc]{3}", "retries": 1, "grammar_backend": "llguidance"},
     {"prompt": "d", "seed": 7, "best_of": 3, "id": "best"},
     {"prompt": "e", "seed": 8, "draft": "ngram", "max_tokens": 30},
 ]
@@ -123,7 +123,7 @@ def test_a_batch_that_goes_on_has_each_row_once(traced, bench, rows):
 
 
 def test_a_row_that_is_tried_again_counts_with_its_last_lines(traced, bench):
-    rows = [{"prompt": "abc", "regex": "[abc]{400}"}, {"prompt": "b"}]
+    rows = [{"prompt": "abc", "regex": "[abc]{400}", "grammar_backend": "llguidance"}, {"prompt": "b"}]
     assert traced("--keep-journal", rows=rows)[0].code == 7
     before = read_trace((bench.folder / "trace.jsonl").read_text().splitlines())
     _, texts = traced("--resume", "--retry-errors", rows=rows)

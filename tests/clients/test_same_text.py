@@ -5,7 +5,7 @@ from tests.helpers.quick import quick_gencli
 
 
 def test_the_same_seed_is_the_same_text_whatever_asks_and_whoever_is_beside(server):
-    asks, program = make_asks(8, trace=2), [str(quick_gencli())]  # with what is said of its tokens
+    asks, program = make_asks(8), [str(quick_gencli())]
     expected = through_python(asks)
     assert len(set(expected)) == 8
     assert through_batch(asks, program) == expected
