@@ -37,8 +37,8 @@ def test_each_token_has_its_explanation_and_the_text_is_that_without():
 
 
 FULL = (
-    'ban=["q"] | repetition=1.3 | presence:penalty=0.5,scope=both,when={"from": 6} | dry=0.8 | no_repeat_ngram=3'
-    " | temperature=1.5 | top_k=60 | min_p=0.01 | xtc:probability=0.5,threshold=0.05"
+    'ban=["q"] | repetition=1.3 | presence:penalty=0.5,scope=both,when={"from": 6} | dry=0.8'
+    " | no_repeat_ngram=3 | temperature=1.5 | top_k=60 | min_p=0.01 | xtc:probability=0.5,threshold=0.05"
 )
 
 
