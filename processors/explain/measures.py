@@ -35,7 +35,9 @@ class Snapshot:
         self.ids: Tensor | None = None if before is None else before.ids
         self.values = logits if self.ids is None else logits[self.ids]
         # Two rows for intermediate results: to allocate them takes longer than to compute them.
-        self._room = logits.new_empty(2, len(logits), dtype=torch.float64) if before is None else before._room
+        self._room: Tensor = (
+            logits.new_empty(2, len(logits), dtype=torch.float64) if before is None else before._room
+        )
         is_left = self.values > -torch.inf
         self.alive = int(torch.count_nonzero(is_left))
         if self.alive < len(self.values) and self.alive * _FEW <= len(logits):
