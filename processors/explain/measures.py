@@ -34,6 +34,10 @@ class Snapshot:
         self.logits = logits
         self.ids: Tensor | None = None if before is None else before.ids
         self.values = logits if self.ids is None else logits[self.ids]
+        # Two rows for intermediate results: to allocate them takes longer than to compute them.
+        self._room: Tensor = (
+            logits.new_empty(2, len(logits), dtype=torch.float64) if before is None else before._room
+        )
         is_left = self.values > -torch.inf
         self.alive = int(torch.count_nonzero(is_left))
         if self.alive < len(self.values) and self.alive * _FEW <= len(logits):
@@ -55,29 +59,31 @@ class Snapshot:
         return max(float(self.values.amax()), torch.finfo(torch.float32).min) if self.alive else 0.0
 
     @cached_property
-    def _log_weights(self) -> Tensor:
-        """Log of the weights to the base of 2; 0 for the most likely id."""
-        return self.values.double().sub_(self._peak).mul_(_LOG2_E)
+    def _sums(self) -> tuple[float, float]:
+        """Sum of the weights, and of each times its logarithm to the base of 2."""
+        weights, logs = self._weights(), self._room[1, : len(self.values)]
+        total = float(weights.sum()) or 1.0
+        return total, float(logs.clamp_(min=_LEAST).mul_(weights).sum())
 
-    @cached_property
-    def weights(self) -> Tensor:
-        """Probabilities of `values` relative to the largest one, float64."""
-        return self._log_weights.exp2()
-
-    @cached_property
-    def total(self) -> float:
-        """Sum of the weights."""
-        return float(self.weights.sum()) or 1.0
+    def _weights(self) -> Tensor:
+        """Return the probabilities of `values` relative to the largest one, valid until the next call."""
+        weights, logs = self._room[:, : len(self.values)]
+        logs.copy_(self.values).sub_(self._peak).mul_(_LOG2_E)
+        return torch.exp2(logs, out=weights)
 
     @property
     def entropy(self) -> float:
         """The entropy in nats."""
-        spread = self._log_weights.clamp(min=_LEAST).mul_(self.weights).sum()
-        return max(0.0, math.log(self.total) - math.log(2) * float(spread) / self.total)
+        total, spread = self._sums
+        return max(0.0, math.log(total) - math.log(2) * spread / total)
+
+    def mass(self, stays: Tensor) -> float:
+        """Return the probability of the flagged `values`."""
+        return min(1.0, float(self._weights().masked_fill_(~stays, 0).sum()) / self._sums[0])
 
     def p(self, logit: float) -> float:
         """Return the probability of an id with this logit."""
-        return math.exp2((logit - self._peak) * _LOG2_E) / self.total if self.alive else 0.0
+        return math.exp2((logit - self._peak) * _LOG2_E) / self._sums[0] if self.alive else 0.0
 
     def place(self, token: int, count: int) -> Place:
         """Return where a token stands, with the `count` most likely ids."""
@@ -128,9 +134,8 @@ def cut(before: Snapshot, after: Snapshot, count: int) -> tuple[tuple[Weighed, .
     if before.alive == after.alive:
         return (), 1.0
     stays = (after.logits if before.ids is None else after.logits[before.ids]) > -torch.inf
-    kept = float(torch.where(stays, before.weights, 0).sum()) / before.total
     gone = before.values.masked_fill(stays, -torch.inf)
-    return before.weighed(*best(gone, count)), min(1.0, kept)
+    return before.weighed(*best(gone, count)), before.mass(stays)
 
 
 def changed(before: Snapshot, after: Snapshot, count: int) -> tuple[Changed, ...]:

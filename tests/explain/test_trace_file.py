@@ -142,7 +142,7 @@ _TWO = [1, "x", 0.5]
         *[(("mask",), value) for value in (None, [], {"constrained_by": ["ban"]})],
         *[(("mask", "constrained_by"), value) for value in (None, ["top_p"], [[]])],
     ],
-    ids=str,
+    ids=lambda value: str(value)[:30],
 )
 def test_a_record_that_a_reader_could_not_use_is_refused(full, path, value):
     lines = [json.dumps(line) for line in (full[0], changed(full[1], path, value))]
