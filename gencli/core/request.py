@@ -130,6 +130,7 @@ class Request:
     each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
     `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
     (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
+    `prefix`: the ids that each output begins with; what follows is drawn as if they had been drawn.
     `trace`: explain each token, with this many ids in lists (processors.explain); None is off.
     `dola`: contrast of layers, for a request without guidance.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
@@ -157,6 +158,7 @@ class Request:
     trace: int | None = None
     score_from: int = 1
     given: tuple[int, ...] | None = None
+    prefix: tuple[int, ...] = ()
     priority: int = 0
     salt: str = ""
 
