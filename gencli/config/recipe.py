@@ -54,9 +54,8 @@ class Recipe:
         for key in CODE:
             if key in self.code and not given.get(key):
                 value = self.code[key]
-                values = (
-                    "" if value is True else " = " + ", ".join([value] if isinstance(value, str) else value)
-                )
+                names = [value] if isinstance(value, str) else value
+                values = "" if value is True else f" = {', '.join(names)}"
                 raise UsageError(
                     f"The run had `{key}`{values}, but the {origin} does not record code.",
                     hint=f"Give `{key}` again.",
