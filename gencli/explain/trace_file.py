@@ -18,7 +18,7 @@ from gencli.explain.record import VERSION, Record, token_record
 from gencli.json_reader import DocumentError, parse_json
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["TraceWriter", "TracedText", "read_trace"]
+__all__ = ["TraceWriter", "TracedText", "objects", "read_trace", "typed"]
 
 _MOST = 1 << 22  # characters of a line
 _Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
@@ -104,7 +104,7 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
     heads: dict[tuple[str, int], Mapping[str, Any]] = {}
     records: dict[tuple[str, int], list[Record]] = {}
     reasons: dict[tuple[str, int], str] = {}
-    for number, line in _objects(lines):
+    for number, line in objects(lines):
         sample = line.get("sample")
         if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
             raise GenerationError(f"Line {number} is no line of a trace of version {VERSION}.")
@@ -122,7 +122,8 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
     return [TracedText(head, tuple(records[key]), reasons.get(key, "")) for key, head in heads.items()]
 
 
-def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the JSON objects of lines with their numbers from 1. GenerationError for anything else."""
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
@@ -146,26 +147,27 @@ def _checked(line: dict[str, Any], number: int) -> Record:
 
 def _check_record(line: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError if a record lacks what its readers use."""
-    _typed(line, pos=int, id=int, text=str, raw=dict, final=dict, stages=list, draw=dict, decided_by=list)
+    typed(line, pos=int, id=int, text=str, raw=dict, final=dict, stages=list, draw=dict, decided_by=list)
     for place in (line["raw"], line["final"], *line["stages"]):
-        _typed(place, top=list)
+        typed(place, top=list)
         _number_or_none(place, "p", "entropy")
         for _, text, p in place["top"]:
-            _typed({"text": text, "p": p}, text=str, p=int | float)
+            typed({"text": text, "p": p}, text=str, p=int | float)
     _number_or_none(line, "surprise")
-    _typed(line["raw"], alive=int)
-    _typed(line["final"], alive=int)
+    typed(line["raw"], alive=int)
+    typed(line["final"], alive=int)
     for stage in line["stages"]:
-        _typed(stage, name=str, params=str, acted=bool, alive=list, removed=list, changed=list, note=str)
-        _typed({"before": stage["alive"][0], "after": stage["alive"][1]}, before=int, after=int)
+        typed(stage, name=str, params=str, acted=bool, alive=list, removed=list, changed=list, note=str)
+        typed({"before": stage["alive"][0], "after": stage["alive"][1]}, before=int, after=int)
         _number_or_none(stage, "mass_kept")
     if line["forgone"] is not None:
-        _typed(line["forgone"], text=str, removed_by=str)
-    _typed(line["draw"], kind=str)
+        typed(line["forgone"], text=str, removed_by=str)
+    typed(line["draw"], kind=str)
     _number_or_none(line["draw"], "margin")
 
 
-def _typed(found: Mapping[str, Any], **types: Any) -> None:
+def typed(found: Mapping[str, Any], **types: Any) -> None:
+    """Raise KeyError for an absent field, TypeError for one of another type."""
     for name, kind in types.items():
         if not isinstance(found[name], kind):
             raise TypeError(f"{name} is {str(found[name])[:40]!r}")
