@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gencli.cli.explain.shown import probability, quoted
 from gencli.cli.terminal.tables import table
@@ -19,13 +19,13 @@ def tree_text(tree: Tree) -> str:
     """Return a tree as an indented table: where each text parts from its parent, and how it goes on."""
     head, count = tree.head, len(tree.nodes)
     said = f"{head['model']}, seed {head['seed']}, {count} text{'s' if count > 1 else ''}"
-    return f"{escape_controls(said)}, prompt {_start(head['prompt'])}\n" + table(tree_rows(tree))
+    return f"{escape_controls(said)}, prompt {_start(head['prompt'])}\n" + table(tree_rows(tree.walk()))
 
 
-def tree_rows(tree: Tree) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of the table, the head first, then each node before its children."""
+def tree_rows(nodes: Iterable[tuple[int, Node]]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table, the head first. `nodes` are those of Tree.walk, with their depths."""
     yield "node", "at", "token", "p", "", "text", "end"
-    for depth, node in tree.walk():
+    for depth, node in nodes:
         yield ("  " * min(depth, _DEEPEST) + str(node.id), *_parted(node), _start(node.text), _end(node))
 
 
