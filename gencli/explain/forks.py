@@ -90,7 +90,7 @@ class Forks:
         """
         ids, head = tree.ids(cut.node), tree.head
         if cut.at >= len(ids):
-            raise UsageError(f"`at` is {cut.at}, but the text has {len(ids)} tokens, from 0 on.")
+            raise UsageError(f"Position {cut.at} is behind the text, whose {len(ids)} tokens count from 0.")
         prefix = ids[: cut.at] + (() if cut.token is None else (cut.token,))
         base = derive(head["seed"] if seed is None else seed, f"fork {head['run']} {head['sample']}")
         made = (self._request(str(n + 1), derive(base, tree.next_id + n)) for n in range(count))

@@ -11,7 +11,7 @@ from gencli.explain.tree import ROOT, Node, Tree
 __all__ = ["HELP", "Action", "Loom"]
 
 Action = Literal["", "grow", "prune", "export", "leave"]
-HELP = "left parent  right child  up down sibling  [ ] token  n new children  x prune  e export  q leave"
+HELP = "arrows parent, child, siblings  [ ] token  n new  x prune  e export  q leave"
 
 
 @dataclass(frozen=True, slots=True)
