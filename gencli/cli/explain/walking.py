@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["follow", "walk"]
 
-Draw = Callable[[Loom], None]
+_Draw = Callable[[Loom], None]
 
 
 def walk(path: Path, values: Mapping[str, Any]) -> int:
@@ -53,7 +53,7 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
     return 0
 
 
-def follow(loom: Loom, keys: Iterable[str], draw: Draw, act: Callable[[Loom, Action, Draw], Loom]) -> Loom:
+def follow(loom: Loom, keys: Iterable[str], draw: _Draw, act: Callable[[Loom, Action, _Draw], Loom]) -> Loom:
     """Move by keys until one leaves or they end; return where the walk is then."""
     draw(loom)
     for key in keys:
@@ -88,13 +88,13 @@ class _Weaver:
             self.grower.handler.on_first = _interrupt  # growing has taken it away
 
     def draw(self, loom: Loom) -> None:
-        """Draw the page."""
+        """_Draw the page."""
         if loom.node not in self._pieces:
             self._pieces = {loom.node: self.grower.forks.pieces(loom.tree, loom.node)}
         if self.drawing is not None:
             self.drawing.show(*loom_page(loom, self._pieces[loom.node], *self.drawing.size))
 
-    def act(self, loom: Loom, action: Action, draw: Draw) -> Loom:
+    def act(self, loom: Loom, action: Action, draw: _Draw) -> Loom:
         """Grow children, prune or export, and return the walk after it."""
         if action == "grow":
             return self._grow(loom, draw)
@@ -103,7 +103,7 @@ class _Weaver:
             return replace(loom.pruned(), message=f"Node {loom.node} is pruned.")
         return replace(loom, message=self._export(loom.tree.text(loom.node)))
 
-    def _grow(self, loom: Loom, draw: Draw) -> Loom:
+    def _grow(self, loom: Loom, draw: _Draw) -> Loom:
         from gencli.explain.forks import Cut
 
         count, tokens = self.values["n"], 0

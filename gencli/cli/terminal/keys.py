@@ -20,7 +20,7 @@ _NAMES = {
     **dict(zip("ABCDHF", ("up", "down", "right", "left", "home", "end"), strict=True)),
     "1~": "home", "7~": "home", "4~": "end", "8~": "end",
 }  # fmt: skip
-Read = Callable[[float | None], bytes]  # the next byte; b"" after so many seconds, and at the end
+_Read = Callable[[float | None], bytes]  # the next byte; b"" after so many seconds, and at the end
 
 
 def read_keys() -> Generator[str, None, None]:
@@ -43,7 +43,7 @@ def read_keys() -> Generator[str, None, None]:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
-def keys_of(read: Read) -> Iterator[str]:
+def keys_of(read: _Read) -> Iterator[str]:
     """Yield the keys of the bytes that `read` returns; sequences of other keys are left out."""
     while byte := read(None):
         if byte == _ESCAPE:
@@ -54,7 +54,7 @@ def keys_of(read: Read) -> Iterator[str]:
             yield _character(byte, read)
 
 
-def _sequence(read: Read) -> Iterator[str]:
+def _sequence(read: _Read) -> Iterator[str]:
     """Yield the key of a sequence, whose escape character is read."""
     kind = read(_PATIENCE)
     if kind not in (b"[", b"O"):
@@ -71,7 +71,7 @@ def _sequence(read: Read) -> Iterator[str]:
         yield _NAMES[rest]
 
 
-def _character(first: bytes, read: Read) -> str:
+def _character(first: bytes, read: _Read) -> str:
     """Return the character that begins with a byte; U+FFFD for bytes that are none."""
     size = next((n for n, least in ((4, 0xF0), (3, 0xE0), (2, 0xC0)) if first[0] >= least), 1)
     return (first + b"".join(read(_PATIENCE) for _ in range(size - 1))).decode("utf-8", "replace")[:1]

@@ -98,7 +98,7 @@ def test_a_stop_string_may_lie_across_the_cut(gencli, tmp_path):
     assert len(found[0]["ids"]) > 1
 
 
-def test_a_grammar_a_chat_and_files_of_the_run_are_kept(gencli, tmp_path):
+def test_the_grammar_of_a_run_is_kept_and_its_file_may_not_change(gencli, tmp_path):
     trace, grammar = tmp_path / "t", tmp_path / "own.gbnf"
     grammar.write_text('root ::= "a" [bc]{10} "d"\n')
     run = ("run", "-m", "fake", "-q", "--seed", "1", "--grammar", grammar, "hi", "--trace", trace)
