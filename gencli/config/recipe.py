@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gencli.config.job import Job
+from gencli.config.layers import profile_layers
 from gencli.config.presets.read import read_text
 from gencli.config.presets.write import preset_text
 from gencli.config.settings import FLAG, Layer, Settings, resolve
@@ -67,7 +68,8 @@ class Recipe:
         if messages := preset.messages():
             raise ConfigError(messages[0])
         flags = Layer.of(FLAG, {**{key: value for key, value in given.items() if value}, **fixed})
-        return resolve(preset.layer(origin), flags, registry=registry)
+        base = profile_layers(preset.values.get("compat"), registry)
+        return resolve(*base, preset.layer(origin), flags, registry=registry)
 
     def refuse_changed(self) -> None:
         """Raise ConfigError with the file's name if a file of the run has changed."""

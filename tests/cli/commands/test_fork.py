@@ -193,3 +193,17 @@ def test_what_a_trace_sets_reads_no_network_runs_no_code_and_writes_no_file(genc
         trace.write_text(text.replace('"preset": "', f'"preset": "{key}: {value}\\n'))
         found = gencli("fork", trace, "--at", "1")
         assert (found.code, key in found.err) == (3, True)
+
+
+def test_the_chain_of_a_child_is_the_whole_one_of_the_run(gencli, tmp_path):
+    """Profiles, presets, a text at its own token: with top_k 1 every child is the text again."""
+    trace, preset = tmp_path / "t", tmp_path / "own.yaml"
+    preset.write_text("ban: [ab]\nmin_tokens: 15\nmax_tokens: 15\nstages:\n  top_k: 1\n")
+    words = ("--compat", "llama-cpp", "--preset", preset, *LETTERS, "--stop", "ddd", "hi", "--trace", trace)
+    made = gencli("run", "-m", "fake", "-q", "--seed", "1", *words)
+    assert made.code == 0
+    assert len(made.out) == 16
+    preset.unlink()
+    for at in ("0", "7", "14"):
+        out = gencli("fork", trace, "--at", at, "-q").out
+        assert out.partition("\n")[2] == made.out
