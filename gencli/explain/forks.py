@@ -68,15 +68,12 @@ class Forks:
 
     def _check_id(self, token: int) -> None:
         if not 0 <= token < self.tokenizer.vocab_size:
-            raise GenerationError(
-                f"{self.tokenizer.name} has no token {token}: the text is of another model."
-            )
+            raise GenerationError(f"The model has no token {token}: the text is of another one.")
 
     def _is_other(self, token: int, text: str) -> GenerationError:
         own = piece(token, self.tokenizer)
         return GenerationError(
-            f"Token {token} is {text!r} in the file and {own!r} in {self.tokenizer.name}: the text is of "
-            "another model."
+            f"Token {token} is {text!r} in the file and {own!r} in the model: the text is of another one."
         )
 
     def pieces(self, tree: Tree, node: int) -> list[str]:
@@ -157,7 +154,7 @@ def token_of(text: str, tokenizer: Tokenizer) -> int:
     shown = ", ".join(repr(one.decode(errors="replace")) for one in near)
     parts = " ".join(repr(piece(token, tokenizer)) for token in tokenizer.encode(text, special=False)[:8])
     raise UsageError(
-        f"{text!r} is no single token of {tokenizer.name}; it is made of {parts or 'nothing'}.",
+        f"{text!r} is no single token of the model; it is made of {parts or 'nothing'}.",
         hint=f"Nearest tokens: {shown}." if shown else "gencli tokenize shows the tokens of a text.",
     )
 

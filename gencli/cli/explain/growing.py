@@ -63,7 +63,7 @@ class Grower:
         """Return the id that is the `rank`-th most likely one at a cut, under the model alone."""
         size = self.forks.tokenizer.vocab_size
         if rank > size:
-            raise UsageError(f"No token has rank {rank}: {self.forks.tokenizer.name} has {size} tokens.")
+            raise UsageError(f"No token has rank {rank}: the model has {size} tokens.")
         found: int | None = None
         for event in self._events([self.forks.ranking(tree, cut, rank)]):
             if isinstance(event, Token) and event.logprobs:

@@ -137,10 +137,10 @@ def test_code_of_the_run_has_to_be_given_again(gencli, tmp_path):
     [
         ((), "needs --at"),
         (("--at", "20"), "Position 20 is behind the text, whose 20 tokens"),
-        (("--at", "1", "--token", "ab"), "'ab' is no single token of bytes; it is made of 'a' 'b'"),
+        (("--at", "1", "--token", "ab"), "'ab' is no single token of the model; it is made of 'a' 'b'"),
         (("--at", "1", "--token", ""), "no single token"),
         (("--at", "1", "--token", "a", "--rank", "1"), "--token and --rank"),
-        (("--at", "1", "--rank", "999"), "No token has rank 999: bytes has 258"),
+        (("--at", "1", "--rank", "999"), "No token has rank 999: the model has 258"),
         (("--at", "1", "--node", "1"), "--node names a text of a tree"),
         (("--at", "1", "--format", "yaml"), "text or jsonl"),
         (("--at", "1", "--output", "x"), "--output is not for gencli fork"),
@@ -179,9 +179,9 @@ def test_other_files_are_refused(gencli, trace, tmp_path):
 def test_a_text_of_another_model_is_refused(gencli, trace, tmp_path):
     text = trace.read_text()
     trace.write_text(text.replace('"id": 97, "text": "a"', '"id": 98, "text": "a"'))
-    assert "of another model" in gencli("fork", trace, "--at", "1").err
+    assert "the text is of another one" in gencli("fork", trace, "--at", "1").err
     trace.write_text(text.replace('"id": 97,', '"id": 99999999999999999999,'))
-    assert "of another model" in gencli("fork", trace, "--at", "1").err
+    assert "the text is of another one" in gencli("fork", trace, "--at", "1").err
     trace.write_text(text.replace('model: \\"fake\\"', 'model: \\"nobody/none\\"'))
     found = gencli("fork", trace, "--at", "1")
     assert (found.code, "gencli models pull" in found.err) == (5, True)
