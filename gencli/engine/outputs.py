@@ -50,7 +50,8 @@ class Outputs:
             if sequence.request.given is not None:
                 taken, error = take_given(result, index, self._pipeline, now)
             else:
-                tokens, is_known = result.tokens[index], bool(sequence.known)
+                tokens = result.tokens[index]
+                is_known = len(sequence.output) < len(sequence.request.prefix)
                 if not is_known and (drafts or sequence.drafted is not None):
                     count = 0 if sequence.held else len(drafts)
                     self._speculation.observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))

@@ -24,20 +24,27 @@ _Read = Callable[[float | None], bytes]  # the next byte; b"" after so many seco
 
 
 def read_keys() -> Generator[str, None, None]:
-    """Yield the keys that are pressed, until the input ends: their names, or the character.
+    """Return the keys that are pressed from now on, until the input ends: their names, or the character.
 
-    Names are up, down, left, right, home, end, enter and escape. Closing the iterator sets the terminal
-    back. Raises UsageError if stdin is no terminal.
+    Names are up, down, left, right, home, end, enter and escape. Closing it sets the terminal back. Raises
+    UsageError if stdin is no terminal.
     """
     if not is_terminal(sys.stdin) or find_spec("termios") is None:
         raise UsageError("Keys are read from a terminal, and stdin is none.")
+    keys = _keys(sys.stdin.fileno())
+    next(keys)
+    return keys
+
+
+def _keys(handle: int) -> Generator[str, None, None]:
+    """Yield "" once the terminal sends keys one by one, then the keys."""
     import termios
     import tty
 
-    handle = sys.stdin.fileno()
     before = termios.tcgetattr(handle)
     try:
-        tty.setcbreak(handle)
+        tty.setcbreak(handle, termios.TCSADRAIN)  # what was typed before is read too
+        yield ""
         yield from keys_of(lambda seconds: _byte(handle, seconds))
     finally:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)

@@ -52,4 +52,4 @@ def test_without_a_terminal_there_are_none(monkeypatch):
     with open(os.devnull) as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         with pytest.raises(UsageError, match="from a terminal"):
-            next(read_keys())
+            read_keys()
