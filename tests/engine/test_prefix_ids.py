@@ -28,6 +28,8 @@ CHAINS = {
     "rewind": REWIND,
     "grammar": GRAMMAR,
     "greedy": "temperature=0",
+    "conditions": f'{LETTERS} | top_k:k=1,when={{"after":"b"}} | temperature:temperature=3,when={{"to":4}}',
+    "forced": f'{LETTERS} | force:text="cab",at="tokens",after_tokens=5',
 }
 
 

@@ -31,7 +31,7 @@ from gencli.text.escapes import unescape
 if TYPE_CHECKING:
     from gencli.cli.explain.growing import Grower, Growth
 
-__all__ = ["fork", "grower_of", "say_growth"]
+__all__ = ["fork", "grower_of"]
 
 _LINE = 1 << 22  # bytes of a first line
 
@@ -49,7 +49,9 @@ class _Source:
         """Return the tree so far. Raises GenerationError for a text of another model."""
         if self.file is not None:
             grower.forks.check(self.file.tree)
-        return self.file.tree if self.file else Tree(self.head).grown([grower.forks.root(_known(self.text))])
+            return self.file.tree
+        assert self.text is not None  # what has no tree yet is a traced text
+        return Tree(self.head).grown([grower.forks.root(self.text)])
 
     def write(self, tree: Tree, growth: Growth) -> None:
         """Add children to the tree's file, if it has one."""
@@ -82,24 +84,20 @@ def _grow(source: _Source, grower: Grower, values: Mapping[str, Any], voice: Std
     grower.forks.requests(tree, cut, 1)  # raises for a cut behind the text
     if values["rank"] is not None:
         cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
-    sink = Sink()
+    sink, count, limits = Sink(), values["n"], grower.forks.job.limits
     with ExitStack() as stack:
-        add = (
-            running_bar(sink, values["n"], grower.forks.job.limits.max_tokens, stack).add
-            if voice.has_drawing
-            else lambda event: None
-        )
-        growth = grower.grow(tree, cut, values["n"], seed=values["seed"], on_event=add)
+        bar = running_bar(sink, count, limits.max_tokens, stack) if voice.has_drawing else None
+        growth = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
     source.write(tree, growth)
     grown = tree.grown(growth.nodes)
     is_text = values["format"] == "text"
     shown = [block(grown, node) if is_text else node_line(node) for node in growth.nodes]
     sink.write(("\n" if is_text else "").join(shown))
-    say_growth(growth, voice, f" in {source.path}" if source.path else "")
+    _say_growth(growth, voice, f" in {source.path}" if source.path else "")
     return growth.results.exit_code
 
 
-def say_growth(growth: Growth, voice: Stderr, where: str = "") -> None:
+def _say_growth(growth: Growth, voice: Stderr, where: str = "") -> None:
     """Write what failed, each message once, and how many children there are."""
     for message in dict.fromkeys(failed.message for failed in growth.results.failures):
         say_error(message)
@@ -163,11 +161,6 @@ def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
     known = ", ".join(f"--run {run} --sample {sample}" for run, sample in (text.key for text in texts[:5]))
     count = "several texts" if found else "no such text"
     raise UsageError(f"The trace has {count}.", hint=f"Choose one: {known}." if known else "It is empty.")
-
-
-def _known(text: TracedText | None) -> TracedText:
-    assert text is not None
-    return text
 
 
 @contextmanager

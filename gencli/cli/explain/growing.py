@@ -45,7 +45,7 @@ class Grower:
         count: int,
         *,
         seed: int | None = None,
-        on_event: Callable[[Event], None] = lambda event: None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> Growth:
         """Return `count` children at a cut. An interrupt ends them with their texts so far.
 
@@ -55,7 +55,8 @@ class Grower:
         results = Results([""] * count, 1)
         for event in self._events(requests):
             results.add(event)
-            on_event(event)
+            if on_event is not None:
+                on_event(event)
         made = (self.forks.node(tree, cut, one, row) for one, row in zip(requests, results.rows, strict=True))
         return Growth(tuple(node for node in made if node is not None), results)
 

@@ -7,6 +7,7 @@ import pytest
 
 from gencli.core.request import Request
 from gencli.explain.tree_file import read_tree
+from gencli.lock import locked
 from tests.engine.harness import TOKENIZER, Token, engine
 from tests.helpers.pairs import PLUGIN
 
@@ -174,6 +175,14 @@ def test_other_files_are_refused(gencli, trace, tmp_path):
     head = {key: value for key, value in json.loads(lines[0]).items() if key != "preset"}
     trace.write_text("\n".join([json.dumps(head), *lines[1:]]) + "\n")
     assert "does not say how its run was set" in gencli("fork", trace, "--at", "1").err
+
+
+def test_a_tree_has_one_writer(gencli, trace, tmp_path):
+    tree = tmp_path / "tree"
+    with locked(tree):
+        found = gencli("fork", trace, "--at", "1", "--tree", tree)
+    assert (found.code, "is being written by process" in found.err) == (2, True)
+    assert not tree.exists()
 
 
 def test_a_text_of_another_model_is_refused(gencli, trace, tmp_path):
