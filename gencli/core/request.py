@@ -130,6 +130,7 @@ class Request:
     each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
     `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
     (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
+    `prefix`: the ids that each output begins with; what follows is drawn as if they had been drawn.
     `trace`: explain each token, with this many ids in lists (processors.explain); None is off.
     `keep_logits`: with `trace`, the number of largest logits that each explanation keeps.
     `dola`: contrast of layers, for a request without guidance.
@@ -159,6 +160,7 @@ class Request:
     keep_logits: int = 0
     score_from: int = 1
     given: tuple[int, ...] | None = None
+    prefix: tuple[int, ...] = ()
     priority: int = 0
     salt: str = ""
 

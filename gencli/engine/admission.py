@@ -77,7 +77,7 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             f"The prompt has {size} tokens, but {spec.name} takes {spec.context} with the output.",
             hint=f"Shorten it to {spec.context - 1 + 2 * is_scored_only} tokens or fewer.",
         )
-    for token in (*request.prompt_ids, *request.stops.ids):
+    for token in (*request.prompt_ids, *request.prefix, *request.stops.ids):
         if not 0 <= token < spec.vocab_size:
             raise UsageError(f"Token id {token} is outside the model's vocabulary of {spec.vocab_size}.")
     if request.n > 1 and request.draw == "greedy" and request.beams is None:

@@ -17,7 +17,7 @@ from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.companions import Companions
 from gencli.engine.endings import Endings
-from gencli.engine.given import accept_given, check_given, given_drafts, given_tokens
+from gencli.engine.given import accept_given, check_given, check_prefix, given_drafts, given_tokens
 from gencli.engine.logprobs import Watch
 from gencli.engine.outputs import Outputs
 from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
@@ -100,7 +100,7 @@ class Engine:
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
         self._interrupted = False
-        self._has_given = False  # whether any request so far had a given output
+        self._has_given = False  # whether any request so far had a given output or a prefix
         self._may_hold = False  # whether tokens of any request so far may be taken back
         self._has_asked = False  # whether any request so far asked for log-probabilities
         self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
@@ -126,6 +126,9 @@ class Engine:
             if request.given is not None:
                 context += 1  # the last token is not read
                 check_given(request, context)
+                self._has_given = True
+            if request.prefix:
+                check_prefix(request, context)
                 self._has_given = True
             self._state.check(request, context)
             self._speculation.check(request)
@@ -255,9 +258,9 @@ class Engine:
         return self._outputs.scores() if self._has_asked else iter(())
 
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
-        """Return the drafts of sequences: of the drafter, or the tokens that are held or given."""
-        given = [one for one in sequences if one.request.given is not None]
-        drawn = [one for one in sequences if one.request.given is None]
+        """Return the drafts of sequences: of the drafter, or the tokens that are held or known."""
+        given = [one for one in sequences if one.known]
+        drawn = [one for one in sequences if not one.known]
         runs = self._speculation.propose([one for one in drawn if not one.held])
         rows = self._score_rows // 2  # the logits are held twice: raw and processed
         return runs | held_drafts(drawn) | given_drafts(given, self.pipeline, self._runner.spec, rows)

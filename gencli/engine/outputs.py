@@ -10,7 +10,7 @@ from gencli.core.events import Event
 from gencli.engine.beams.searches import BeamSearches
 from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
-from gencli.engine.given import take_given
+from gencli.engine.given import prefix_error, take_given
 from gencli.engine.rewind import settle
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -51,16 +51,19 @@ class Outputs:
                 taken, error = take_given(result, index, self._pipeline, now)
             else:
                 tokens = result.tokens[index]
-                if drafts or sequence.drafted is not None:
+                is_known = len(sequence.output) < len(sequence.request.prefix)
+                if not is_known and (drafts or sequence.drafted is not None):
                     count = 0 if sequence.held else len(drafts)
                     self._speculation.observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))
                 valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
                 followed = preview(sequence.slot, valid) if preview else ()
                 certain: Tokens[int] = valid
                 is_whole = True
-                if withholding and (stage := withholding.get(sequence.slot)):
+                if withholding and not is_known and (stage := withholding.get(sequence.slot)):
                     certain, is_whole = settle(sequence, valid, followed, stage, now)
                 taken, error = sequence.take(certain, followed, now=now, logprobs=result.logprobs[index])
+                if is_known:
+                    error = prefix_error(sequence, error)
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
                 if sequence.request.trace is not None and taken.ids:

@@ -107,6 +107,12 @@ class Sequence:
         return len(self.prompt) + len(self.output) - self.num_computed_tokens
 
     @property
+    def known(self) -> tuple[int, ...]:
+        """The ids that the output has next, whatever the chain would choose; () where it is drawn."""
+        ids = self.request.prefix if self.request.given is None else self.request.given
+        return ids[len(self.output) :] if ids else ()
+
+    @property
     def room(self) -> int:
         """Number of tokens until the text has reached a limit."""
         return self._longest - len(self)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from processors.catalog import Draw
 
-__all__ = ["check_record"]
+__all__ = ["check_record", "typed"]
 
 _MOST = 1e39  # a float32 is less
 _MOST_COUNT = 1 << 53  # the largest whole number that every reader of JSON holds
@@ -18,7 +18,7 @@ _MOST_COUNT = 1 << 53  # the largest whole number that every reader of JSON hold
 
 def check_record(line: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError if a record lacks what its readers use, or has it wrong."""
-    _typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
+    typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
     _counts(line, "pos", "id")
     for key in ("raw", "final"):
         _check_place(line[key])
@@ -30,12 +30,12 @@ def check_record(line: Mapping[str, Any]) -> None:
     _check_names(line["decided_by"], names, "decided_by")
     _check_draw(line["draw"])
     if line["forgone"] is not None:
-        _typed(line["forgone"], text=str)
+        typed(line["forgone"], text=str)
         _counts(line["forgone"], "id")
         _probabilities(line["forgone"], "p")
         _check_names([line["forgone"]["removed_by"]], names, "removed_by")
     if "logits" in line:
-        _typed(line, logits=dict)
+        typed(line, logits=dict)
     if "mask" in line:
         _check_names(line["mask"]["constrained_by"], names, "constrained_by")
         _counts(line["mask"], "n_masked")
@@ -54,22 +54,22 @@ def _check_weighed(entries: Any) -> None:
     for token, text, p in _listed(entries):
         found = {"id": token, "text": text, "p": p}
         _counts(found, "id")
-        _typed(found, text=str)
+        typed(found, text=str)
         _probabilities(found, "p")
 
 
 def _check_stage(stage: Mapping[str, Any]) -> None:
     _check_place(stage)
-    _typed(stage, name=str, params=str, acted=bool, note=str)
+    typed(stage, name=str, params=str, acted=bool, note=str)
     if "why_not" in stage:
-        _typed(stage, why_not=str)
+        typed(stage, why_not=str)
     _probabilities(stage, "mass_kept")
     before, after = _listed(stage["alive"])
     _counts({"before": before, "after": after}, "before", "after")
     _check_weighed(stage["removed"])
     for token, text, old, new in _listed(stage["changed"]):
         _counts({"id": token}, "id")
-        _typed({"text": text}, text=str)
+        typed({"text": text}, text=str)
         _number(old, "changed")
         _number(new, "changed")
 
@@ -80,11 +80,11 @@ def _check_draw(draw: Mapping[str, Any]) -> None:
     _number_or_none(draw, "margin")
     for key in ("greedy", "forced"):
         if key in draw:
-            _typed(draw, **{key: bool})
+            typed(draw, **{key: bool})
     if draw["runner_up"] is not None:
         token, text = _listed(draw["runner_up"])
         _counts({"id": token}, "id")
-        _typed({"text": text}, text=str)
+        typed({"text": text}, text=str)
 
 
 def _check_names(found: Any, known: Iterable[str], what: str) -> None:
@@ -99,7 +99,8 @@ def _listed(found: Any) -> list[Any]:
     return found
 
 
-def _typed(found: Mapping[str, Any], **types: type) -> None:
+def typed(found: Mapping[str, Any], **types: type) -> None:
+    """Raise KeyError for an absent field, TypeError for one of another type."""
     for name, kind in types.items():
         if not isinstance(found[name], kind):
             raise TypeError(f"{name} is {_shown(found[name])}")

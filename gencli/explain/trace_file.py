@@ -22,7 +22,16 @@ from gencli.results.by_token import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import RowView
 
-__all__ = ["MAX_LINE", "Head", "TraceWriter", "TracedText", "read_lines", "read_trace", "sample_lines"]
+__all__ = [
+    "MAX_LINE",
+    "Head",
+    "TraceWriter",
+    "TracedText",
+    "objects",
+    "read_lines",
+    "read_trace",
+    "sample_lines",
+]
 
 MAX_LINE = 1 << 22  # characters of a line
 Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
@@ -141,7 +150,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[
     Raises GenerationError at the first line that is none.
     """
     begun = set[tuple[str, int]]()
-    for number, line in _objects(lines):
+    for number, line in objects(lines):
         sample = line.get("sample")
         if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
             raise GenerationError(f"Line {number} is no line of a trace of version {VERSION}.")
@@ -156,7 +165,8 @@ def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[
         yield key, _checked(line, number) if line["kind"] == "token" else line
 
 
-def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the JSON objects of lines with their numbers from 1. GenerationError for anything else."""
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue

@@ -18,7 +18,8 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "trace.sche
 
 
 def head(name, sample):
-    return {"model": "fake", "prompt": "abc", "chain": [], "draw": "gumbel", "seed": 1}
+    made = {"preset": "seed: 1\n", "code": {}, "files": {}}
+    return {"model": "fake", "prompt": "abc", "chain": [], "draw": "gumbel", "seed": 1, **made}
 
 
 @pytest.fixture

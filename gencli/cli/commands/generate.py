@@ -35,13 +35,13 @@ from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
 from processors.errors import ProcessorsError
 
-__all__ = ["Beside", "generate"]
+__all__ = ["Beside", "Ready", "generate", "prepare"]
 
 Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class Ready:
     """The model, its engine, and the job with the grammar that compiled. `load_seconds` is the load time."""
 
     job: Job
@@ -67,7 +67,7 @@ def generate(
     the last prompt if the engine accepts none.
     """
     with ExitStack() as stack:
-        ready = _prepare(job, len(prompts), settings, voice, stack)
+        ready = prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
         scale = wanted_scale(settings, sink, voice.notice)
@@ -112,8 +112,11 @@ def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInf
     return ColoredPen(Brush(sink), scale, decoders, structure.after if structure else "")
 
 
-def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> _Ready:
-    """Load the model and compile the grammar meanwhile."""
+def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> Ready:
+    """Load the model and compile the grammar meanwhile. `stack` ends what compiles.
+
+    Raises ModelError or ConfigError for a model or a grammar that cannot be used.
+    """
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
     loaded, seconds = load_model(
@@ -130,10 +133,10 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stac
         for text in compiled.passed_over:
             voice.notice(f"{text} {compiled.variant.constraint.backend} takes its place.")
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
-    return _Ready(job, loaded, seconds, engine, compiled)
+    return Ready(job, loaded, seconds, engine, compiled)
 
 
-def _print_summary(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
+def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say_error(error)
     for line in summary(results, info):

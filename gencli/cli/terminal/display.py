@@ -16,7 +16,7 @@ from gencli.results.record import RunInfo
 from gencli.results.results import Results
 from gencli.structured.output_spec import OutputSpec
 
-__all__ = ["open_writers", "reading_line"]
+__all__ = ["open_writers", "reading_line", "running_bar"]
 
 
 def open_writers(
@@ -50,7 +50,7 @@ def open_writers(
         and not is_seen
         and not any(isinstance(one, LiveThinking) for one in thinking_writers)
     ):
-        writers.append(_bar(sink, results, info, stack))
+        writers.append(running_bar(sink, len(results.rows) * info.job.n, info.job.limits.max_tokens, stack))
     elif voice.has_drawing:
         writers.append(reading_line(sink, stack, is_begun=True))
     return [*writers, *thinking_writers]
@@ -105,11 +105,12 @@ def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Wri
     return ReadingLine(waiting)
 
 
-def _bar(sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:
+def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Writer:
+    """Return a writer that draws on stderr how many texts have ended; it is erased before the result."""
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.progress import RunBar
     from gencli.cli.terminal.rate import Meter
 
     drawing = stack.enter_context(Drawing(sys.stderr))
     sink.before_write = drawing.erase  # the two may be one terminal
-    return RunBar(Meter(len(results.rows) * info.job.n, info.job.limits.max_tokens), drawing)
+    return RunBar(Meter(texts, max_tokens), drawing)

@@ -57,6 +57,16 @@ def hostile_trace():
     return [{**own, "kind": "text", **head}, {**own, "kind": "token", **token}]
 
 
+def hostile_tree():
+    """The lines of a tree of two texts, all of which are hostile, and of a model that can be loaded."""
+    head = {"run": HOSTILE, "sample": 0, "model": HOSTILE, "prompt": HOSTILE, "chain": [], "draw": HOSTILE}
+    head |= {"seed": 1, "preset": "model: fake\n", "code": {}, "files": {}}
+    node = {"token": HOSTILE, "text": HOSTILE, "ids": [*HOSTILE.encode()], "kept": 0, "p": 0.5, "seed": 1}
+    node |= {"at": 0, "given": False, "reason": HOSTILE}
+    nodes = [{"id": 0, "parent": None, **node}, {"id": 1, "parent": 0, **node}]
+    return [{"v": 1, "kind": "tree", **head}, *({"v": 1, "kind": "node", **one} for one in nodes)]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder in which every name and text that can be hostile is."""
@@ -73,6 +83,7 @@ def folder(tmp_path_factory):
     (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trace))
     ended = [*trace, {"v": 1, "kind": "end", "run": HOSTILE, "sample": 0, "reason": HOSTILE}]
     (place / "ended.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ended))
+    (place / "tree.jsonl").write_text("".join(json.dumps(line) + "\n" for line in hostile_tree()))
     rows = [
         {"id": HOSTILE, "prompt": HOSTILE},
         {"id": "b", "prompt": "x", HOSTILE: 1},
@@ -189,6 +200,7 @@ WALK = {
     "explain": [
         ("trace.jsonl",),
         ("trace.jsonl", "--at", "0"),
+        ("ended.jsonl", "--live"),
         (*FAKE, HOSTILE),
         (*FAKE, HOSTILE, "--why", HOSTILE),
         ("--logits-file", HOSTILE),
@@ -198,6 +210,15 @@ WALK = {
         (*FAKE, "--vary", f"seed={HOSTILE}", "hi"),
         (*FAKE, "--vary", HOSTILE, "hi"),
         (*FAKE, "--vary", "seed=1,2", "--format", "csv", HOSTILE),
+    ],
+    "fork": [
+        ("trace.jsonl", "--at", "0"),
+        ("show", "tree.jsonl"),
+        ("tree.jsonl", "--at", "0", "--token", HOSTILE),
+        ("tree.jsonl", "--at", "0", "--token", "a"),
+        (HOSTILE, "--at", "0"),
+        ("show", HOSTILE),
+        ("walk", "tree.jsonl"),
     ],
     "doctor": [()],
     "completion": [(HOSTILE,)],
