@@ -69,17 +69,34 @@ def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: T
         bits = tournament.bits(context[:, None], torch.arange(logits.shape[1], device=logits.device))
         masses = mass(logits, peak)
         moved = logits + _factors(masses / masses.sum(1, keepdim=True), bits, tournament.depth)
-    else:
-        few = int(finite.sum()) * _SPARSE <= finite.numel()
-        row, ids = (finite if few else torch.ones_like(finite)).nonzero(as_tuple=True)
+    elif int(finite.count_nonzero()) * _SPARSE <= finite.numel():
+        row, ids = finite.nonzero(as_tuple=True)
         some = logits[row, ids]
         masses = mass(some, peak[row, 0])
         total = masses.new_zeros(len(logits)).index_add_(0, row, masses)
         bits = tournament.bits(context[row], ids)
         shift = _shift(masses.div_(total[row]), bits, row, tournament.depth)
         moved = logits.double().index_put_((row, ids), some + shift)
+    else:
+        moved = logits + _shift_of_all(tournament, mass(logits, peak), context)
     moved = moved.clamp_(min=LOWEST).float()
     return torch.where(finite & ~is_plain[:, None], moved, logits)
+
+
+def _shift_of_all(tournament: Tournament, masses: Tensor, context: Tensor) -> Tensor:
+    """Return the logarithm of each token's factor [A, V], given the masses [A, V].
+
+    Ids that are a multiple of the table's size apart have equal bits, so their masses are added first.
+    """
+    rows, width = masses.shape
+    size = min(width, tournament.params.table_size)
+    times = -(-width // size)
+    folded = torch.nn.functional.pad(masses, (0, times * size - width)).view(rows, times, size).sum(1)
+    folded /= folded.cumsum(1)[:, -1:]  # in the same order whatever rows are beside
+    bits = tournament.bits(context[:, None], torch.arange(size)).flatten()
+    row = torch.arange(rows).repeat_interleave(size)
+    shift = _shift(folded.flatten(), bits, row, tournament.depth)
+    return shift.view(rows, 1, size).expand(-1, times, -1).flatten(1)[:, :width]
 
 
 def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
@@ -94,9 +111,9 @@ def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
         size = 2**depths
         of = row * size + (bits >> first & (size - 1))
         classes = masses.new_zeros(rows * size).index_add_(0, of, masses).view(rows, size)
-        logs = _factors(classes, torch.arange(size)[None], depths).view(-1)[of]
-        shift += logs
-        masses = masses * logs.exp()
+        logs = _factors(classes, torch.arange(size)[None], depths).view(-1)
+        shift += logs.index_select(0, of)
+        masses = masses * logs.exp().index_select(0, of)
     return shift
 
 
