@@ -69,18 +69,32 @@ def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: T
         bits = tournament.bits(context[:, None], torch.arange(logits.shape[1], device=logits.device))
         masses = mass(logits, peak)
         moved = logits + _factors(masses / masses.sum(1, keepdim=True), bits, tournament.depth)
-    elif int(finite.count_nonzero()) * _SPARSE <= finite.numel():
-        row, ids = finite.nonzero(as_tuple=True)
+    else:
+        moved = _moved(tournament, logits, finite, peak, context)
+    moved = moved.clamp_(min=LOWEST).float()
+    return torch.where(finite & ~is_plain[:, None], moved, logits)
+
+
+def _moved(tournament: Tournament, logits: Tensor, finite: Tensor, peak: Tensor, context: Tensor) -> Tensor:
+    """Return logits [A, V] float64 plus the logarithms of all factors, on a CPU.
+
+    Each row is added up in the way that suits it, so that its last bits do not depend on those beside it.
+    """
+    few = finite.count_nonzero(1) * _SPARSE <= logits.shape[1]
+    moved = logits.double()
+    if bool(few.any()):
+        row, ids = (finite & few[:, None]).nonzero(as_tuple=True)
         some = logits[row, ids]
         masses = mass(some, peak[row, 0])
         total = masses.new_zeros(len(logits)).index_add_(0, row, masses)
         bits = tournament.bits(context[row], ids)
-        shift = _shift(masses.div_(total[row]), bits, row, tournament.depth)
-        moved = logits.double().index_put_((row, ids), some + shift)
-    else:
-        moved = logits + _shift_of_all(tournament, mass(logits, peak), context)
-    moved = moved.clamp_(min=LOWEST).float()
-    return torch.where(finite & ~is_plain[:, None], moved, logits)
+        moved.index_put_((row, ids), some + _shift(masses.div_(total[row]), bits, row, tournament.depth))
+    many = (~few).nonzero().squeeze(1)
+    if len(many) == len(logits):
+        moved += _shift_of_all(tournament, mass(logits, peak), context)
+    elif len(many):
+        moved[many] += _shift_of_all(tournament, mass(logits[many], peak[many]), context[many])
+    return moved
 
 
 def _shift_of_all(tournament: Tournament, masses: Tensor, context: Tensor) -> Tensor:
