@@ -36,6 +36,8 @@ def check_given(request: Request, context: int) -> None:
         raise UsageError("A given output has no tokens.")
     if request.n > 1 or request.beams or request.best_of or request.session or request.finish_open:
         raise UsageError("A given output is one sample: without `n`, `beams`, `best_of`, `finish_open`.")
+    if request.contrastive:
+        raise UsageError("A given output is not chosen: leave `contrastive_alpha` out.")
     size = len(request.prompt_ids) + len(request.given)
     if size > context:
         raise UsageError(f"Prompt and given output have {size} tokens, but {context} fit the context.")
