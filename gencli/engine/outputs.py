@@ -85,9 +85,8 @@ class Outputs:
                 events += ranked.search.drain(now, error)
                 self._endings.remove(ranked.search)
         for choice in result.choices:
-            candidates, error = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
-            kept += candidates
-            events += choice.search.drain(now, error)
+            candidates, told = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
+            kept, events = kept + candidates, events + told
             if not candidates:
                 self._endings.remove(choice.search)
         self._commit(kept)

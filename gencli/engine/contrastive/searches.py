@@ -7,6 +7,7 @@ those of the best one give the next candidates.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.events import Event
 from gencli.core.request import Request
 from gencli.engine.beams.candidates import log_probabilities
 from gencli.engine.branches import Branches, Inspect, note, rows_of
@@ -150,29 +152,30 @@ class ContrastiveSearches:
 
     def advance(
         self, choice: Choice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
-    ) -> tuple[list[tuple[Text, Taken]], Exception | None]:
+    ) -> tuple[list[tuple[Text, Taken]], list[Event]]:
         """Extend a search by the token that was chosen, and branch into the next candidates.
 
-        Return them with their tokens, none if the search has ended, and the error with which it failed.
-        `logits` [R, V]: those of the step, unprocessed. `inspect` finds log-probabilities if they are wanted.
+        Return them with their tokens, none if the search has ended, and the events of its text. `logits`
+        [R, V]: those of the step, unprocessed. `inspect` finds log-probabilities if they are wanted.
         """
+        now = time.monotonic()
         search, row = choice.search, choice.rows[choice.best]
         text, former = search.take(choice.best), [member.slot for member in search.members]
         if text.cut:
             text.end_cut(self._completion(text))
         if choice.is_faulty or (text.finish is None and not choice.ids):
-            return [], self._pipeline.explain_failure(logits, rows, row)
+            return [], search.drain(now, self._pipeline.explain_failure(logits, rows, row))
+        events = search.drain(now)  # before the text is copied, so that copies do not emit it again
         if text.finish is not None:
-            return [], None
+            return [], events
         try:
             children = [self._branches.extend(text, token) for token in choice.ids]
         except GencliError as error:  # a stop pattern that takes too long
-            return [], error
+            return [], events + search.drain(now, error)
         if inspect is not None and search.request.logprobs is not None:
             note(children, {text.slot: row}, inspect)
         search.branch([child.branch for child in children], choice.probabilities[: len(children)])
         self._branches.assign(search, former, children)
         # A candidate that ends the text commits nothing: no token follows it.
-        return [
-            (child.branch, child.taken if child.branch.finish is None else Taken(())) for child in children
-        ], None
+        kept = [(one.branch, one.taken if one.branch.finish is None else Taken(())) for one in children]
+        return kept, events
