@@ -123,7 +123,7 @@ def _refuse_beside_nothing(settings: Settings) -> None:
             f"{said} generates nothing, and nothing else is asked for.",
             hint="Give 1 or more, or add `prompt_logprobs`.",
         )
-    keys = ("logprobs", "beams", "best_of", *KINDS)
+    keys = ("logprobs", "beams", "best_of", "contrastive_alpha", *KINDS)
     idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, ())]
     idle += ["n"] if settings["n"] > 1 else []
     if idle:

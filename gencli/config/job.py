@@ -15,7 +15,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.settings import Settings
 from gencli.config.structure import build_output_spec
 from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
-from gencli.core.request import Beams, Drafting, Guidance, LayerContrast, Limits, Request, Stops
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Request, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.structured.audit.notices import plan_notices
@@ -54,6 +54,7 @@ class Job:
     structure: OutputSpec | None = None
     beams: Beams | None = None
     best_of: int | None = None
+    contrastive: Contrastive | None = None
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
     negative: str | None = None
@@ -70,7 +71,9 @@ class Job:
 
     @property
     def num_drawn(self) -> int:
-        """The number of texts generated for each prompt, including those that are not chosen."""
+        """The number of texts that run for each prompt, including those that are not chosen."""
+        if self.contrastive is not None:
+            return self.contrastive.k
         return self.beams.width if self.beams else self.best_of or self.n
 
     @property
@@ -98,9 +101,11 @@ class Job:
 
     @property
     def method(self) -> str:
-        """How tokens are chosen: beams, greedy, or the name of the sampler."""
+        """How tokens are chosen: beams, contrastive, greedy, or the name of the sampler."""
         if self.beams is not None:
             return "beams"
+        if self.contrastive is not None:
+            return "contrastive"
         return self.resolved[1]
 
     def on(self, constraint: Constraint) -> Job:
@@ -135,7 +140,7 @@ def make_job(settings: Settings) -> Job:
     return Job(
         assembly=assembly,
         draw="greedy" if settings["beams"] else settings["sampler"],
-        draw_origin=settings.where("beams" if settings["beams"] else "sampler"),
+        draw_origin=settings.where(_choosing(settings)),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(
@@ -151,6 +156,7 @@ def make_job(settings: Settings) -> Job:
         structure=structure,
         beams=_beams(settings),
         best_of=settings["best_of"] or None,
+        contrastive=_contrastive(settings),
         drafting=_drafting(settings),
         guidance=wanted_guidance(settings),
         dola=wanted_dola(settings),
@@ -165,6 +171,16 @@ def make_job(settings: Settings) -> Job:
 def _beams(settings: Settings) -> Beams | None:
     width = settings["beams"]
     return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
+
+
+def _contrastive(settings: Settings) -> Contrastive | None:
+    alpha = settings["contrastive_alpha"]
+    return Contrastive(alpha, settings["contrastive_k"]) if alpha else None
+
+
+def _choosing(settings: Settings) -> str:
+    """Return the option that decides how tokens are chosen."""
+    return next((key for key in ("beams", "contrastive_alpha") if settings[key]), "sampler")
 
 
 def _drafting(settings: Settings) -> Drafting:
@@ -221,6 +237,7 @@ def make_request(
         finish_open=job.structure is not None and job.structure.finish_open,
         beams=job.beams,
         best_of=job.best_of,
+        contrastive=job.contrastive,
         drafting=job.drafting,
         guidance=_guidance(job, tokenizer),
         dola=job.dola,
@@ -261,6 +278,7 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     idle = [name for name in named if phase(name) >= Phase.SCALE]
     if job.is_greedy and idle:
         how = "A beam search draws nothing" if job.beams else "The draw is greedy"
+        how = "The temperature is 0" if job.contrastive else how
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 

@@ -24,9 +24,9 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    A beam search draws and drafts nothing, a contrastive search and a given output draft nothing. `known`: number of ids of the
-    tokenizer; larger ids are masked. `width`: number of logits per row. Raises ChainError for stages that
-    contradict each other.
+    A beam search draws and drafts nothing, a contrastive search and a given output draft nothing. `known`:
+    number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row. Raises
+    ChainError for stages that contradict each other.
     """
     if request.given is not None:
         request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))

@@ -29,9 +29,9 @@ class StepResult:
 
     `logits` [R, V]: guidance applied, stages not. `logprobs`: log-probability of each token under the model
     alone, without stages and guidance; computed for best-of requests, else 0 or left out. `searches`: the
-    beam searches, whose tokens are not chosen yet. `choices`: those of contrastive searches. `entries`: log-probabilities of each token with all that
-    TokenLogprobs has, for the sequences that ask for them; left out if none does. `inspect`: finds those of
-    beams.
+    beam searches, whose tokens are not chosen yet. `choices`: those of contrastive searches. `entries`:
+    log-probabilities of each token with all that TokenLogprobs has, for the sequences that ask for them; left
+    out if none does. `inspect`: finds those of beams and candidates.
     """
 
     sampled: SampledSequences

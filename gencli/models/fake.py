@@ -44,8 +44,9 @@ class FakeRunner:
 
     The logits of a position are row `t` of `table` [V, V] (float32), where t is the token fed there. So text
     does not depend on batch, chunks, drafts or lanes. The table is hashed from `seed`, bit-equal on every
-    machine. The last hidden state of a position is that row too. `scale` is the standard deviation of the logits. A step that feeds more than `memory_lanes` lanes
-    raises MemoryError. The contract of ModelRunner is checked (ContractError).
+    machine. The last hidden state of a position is that row too. `scale` is the standard deviation of the
+    logits. A step that feeds more than `memory_lanes` lanes raises MemoryError. The contract of ModelRunner
+    is checked (ContractError).
     """
 
     def __init__(

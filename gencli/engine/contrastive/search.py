@@ -69,9 +69,9 @@ class ContrastiveSearch(Group):
             self._fed.append(rows)
 
     def choose(self) -> tuple[Tensor, Tensor]:
-        """Choose among the candidates, whose states are all fed: the index [1] of the best, and its score [1].
+        """Return the index [1] of the best candidate and its score [1], once the states of all are fed.
 
-        Without candidates it is the text itself.
+        Without candidates the best is the text itself.
         """
         if not self._fed:
             device = self._before.rows.device

@@ -65,15 +65,18 @@ def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None
         "`trace`": request.trace is not None,
     }
     if found := next((what for what, is_so in beside.items() if is_so), ""):
-        raise UsageError(f"`contrastive_alpha` and {found} do not go together.", hint="Leave one of them out.")
+        raise UsageError(
+            f"`contrastive_alpha` and {found} do not go together.", hint="Leave one of them out."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
     """What a step chose for a search: its candidate `best`, and the next candidates.
 
-    `rows` are the logit rows of its candidates. `ids` are the allowed ones of the k most likely ids behind the
-    best, best first, `probabilities` [k] theirs, on the device. `is_faulty`: the score is NaN.
+    `rows` are the logit rows of its candidates. `ids` are the allowed ones of the k most likely ids behind
+    the best one, the most likely first; `probabilities` [k] are theirs, on the device. `is_faulty`: the score
+    is NaN.
     """
 
     search: ContrastiveSearch
@@ -132,9 +135,7 @@ class ContrastiveSearches:
                 sequence.group.feed(states[row:end])
                 row = end
 
-    def choose(
-        self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor
-    ) -> Choices | None:
+    def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
         """Choose for the searches of the step; None without any. `logits` [R, V]: processed."""
         searches, places = rows_of(ContrastiveSearch, sampled, first_rows)
         if not searches:

@@ -112,7 +112,11 @@ def test_a_grammar_decides_the_candidates():
     one = request("a", chain="", max_tokens=40)
     chain = one.chain.with_stage("grammar", kind="regex", text="[abc]{3} (done|over)")
     end = end_of(replace(one, chain=chain))
-    assert (end.text[:3].strip("abc"), end.text[3:] in (" done", " over"), end.reason) == ("", True, "grammar")
+    assert (end.text[:3].strip("abc"), end.text[3:] in (" done", " over"), end.reason) == (
+        "",
+        True,
+        "grammar",
+    )
 
 
 def test_a_document_that_is_open_at_the_limit_is_completed():
