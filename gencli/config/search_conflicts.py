@@ -153,15 +153,14 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
             "each.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
-    for key in (*GUIDES, *CONTRASTS, "dola", "trace"):
-        if settings.is_given(key) and settings[key] is not None:
-            raise UsageError(f"{said(key)} and {wanted} do not go together.", hint=_LEAVE_OUT)
-    if settings.is_given("max_batch") and settings["contrastive_k"] > settings["max_batch"]:
-        count = settings["contrastive_k"]
+    keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
+    if beside := [said(key) for key in keys if settings[key] is not None]:
+        raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
+    count = settings["contrastive_k"]
+    if settings.is_given("max_batch") and count > settings["max_batch"]:
         raise UsageError(
-            f"{said('max_batch')} is {settings['max_batch']}, but {said('contrastive_k')} has {count} tokens "
-            "side by side.",
-            hint=f"Raise {said('max_batch')} to {count}, or take fewer candidates.",
+            f"{said('max_batch')} is {settings['max_batch']}, with {wanted} there are {count} tokens at once.",
+            hint=f"Raise {said('max_batch')} to {count}, or take fewer with `contrastive_k`.",
         )
 
 

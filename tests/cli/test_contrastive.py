@@ -76,7 +76,9 @@ def test_at_a_temperature_of_0_no_stage_of_sampling_runs(run):
 def test_rows_of_a_batch_have_searches_of_their_own(gencli, tmp_path):
     alphas = (0, 0.3, 0.6, 0.9)
     file = tmp_path / "rows.jsonl"
-    file.write_text("".join(f"{json.dumps({'prompt': PROMPT, 'contrastive_alpha': one})}\n" for one in alphas))
+    file.write_text(
+        "".join(f"{json.dumps({'prompt': PROMPT, 'contrastive_alpha': one})}\n" for one in alphas)
+    )
     flags = ("--model", "fake", "--max-tokens", 12, "-t", 0)
     found = gencli("batch", file, *flags, "--max-batch", 6).lines
     assert [row["sampler"] for row in found] == ["greedy", *["contrastive"] * 3]

@@ -86,8 +86,8 @@ CUT = JSON | given(
 BY_OPEN = given(regex=("[a-eg-p]{70}",)) | LETTERS
 SEARCHES = (given(format=("json",)), given(allow_ids=("6,97,98,99,100,101,102,103,104,105,257",)))
 BY_BEAMS = tuple(given(beams=("3",)) | setup for setup in ({}, *SEARCHES))
-# The end of a text is a token that no text has had yet, which a contrastive search prefers.
-LONG = given(ignore_eos=None, max_tokens=("60",))
+# A contrastive search prefers what the prompt lacks: x, and an end of the text.
+LONG = given(allow_ids=("97,98,101,102,105,120,257",), ignore_eos=None, max_tokens=("60",))
 BY_CONTRAST = tuple(given(contrastive_alpha=("0.6",)) | setup for setup in ({}, *SEARCHES, LONG))
 WORDED = "{{ prompt }} {{ word | default('b') }}"
 WITH_PROMPT = ({}, given(format=("json",)), COUNTED)
@@ -322,6 +322,8 @@ IDLE = {
             "suppress_ids",
             "contrast",
             "contrast_alpha",
+            "contrastive_alpha",
+            "contrastive_k",
             "json_schema",
             "pydantic",
             "guidance",

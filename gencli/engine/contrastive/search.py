@@ -57,16 +57,16 @@ class ContrastiveSearch(Group):
         self.params = root.request.contrastive or Contrastive(0.0, 1)
         super().__init__(root, self.params.k)
         self.text = root
-        self._before, self._fed = Directions(), list[Tensor]()
+        self._before, self._fed = Directions(), dict[int, Tensor]()  # of candidates by slot
         self._probabilities = torch.empty(0, dtype=torch.float64)
 
-    def feed(self, states: Tensor) -> None:
-        """Take the last hidden states [N, H] of the tokens that the next member was fed."""
+    def feed(self, slot: int, states: Tensor) -> None:
+        """Take the last hidden states [N, H] of the tokens that the member in a slot was fed."""
         rows = directions(states)
         if self.members[0] is self.text:
             self._before.add(rows)
         else:
-            self._fed.append(rows)
+            self._fed[slot] = rows
 
     def choose(self) -> tuple[Tensor, Tensor]:
         """Return the index [1] of the best candidate and its score [1], once the states of all are fed.
@@ -76,7 +76,8 @@ class ContrastiveSearch(Group):
         if not self._fed:
             device = self._before.rows.device
             return torch.zeros(1, dtype=torch.int64, device=device), torch.zeros(1, device=device)
-        states, self._fed = torch.cat(self._fed), []
+        states = torch.cat([self._fed[member.slot] for member in self.members])
+        self._fed.clear()
         scores = contrastive_scores(self._probabilities, states, self._before.rows, self.params.alpha)
         best = scores.argmax(dim=0, keepdim=True)
         self._before.add(states.index_select(0, best))

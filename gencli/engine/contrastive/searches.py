@@ -132,7 +132,7 @@ class ContrastiveSearches:
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
             if isinstance(sequence.group, ContrastiveSearch):
                 end = row + len(feed.tokens)
-                sequence.group.feed(states[row:end])
+                sequence.group.feed(sequence.slot, states[row:end])
                 row = end
 
     def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
