@@ -137,8 +137,8 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     for key in ("n", "retries"):
         if settings[key] > (key == "n"):
             raise UsageError(
-                f"{settings.with_value(key)} asks for more than one text, but {wanted} draws nothing: they "
-                "would be the same.",
+                f"{settings.with_value(key)} asks for more than one text, but with {wanted} nothing is "
+                "drawn: they would be the same.",
                 hint=_LEAVE_OUT,
             )
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
@@ -149,8 +149,8 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
-            f"A draft ({drafting}) guesses at the next tokens, but {wanted} compares what the model makes of "
-            "each.",
+            f"A draft ({drafting}) guesses at the next tokens, but with {wanted} the model compares several "
+            "for each.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
     keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
@@ -159,7 +159,7 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     count = settings["contrastive_k"]
     if settings.is_given("max_batch") and count > settings["max_batch"]:
         raise UsageError(
-            f"{said('max_batch')} is {settings['max_batch']}, with {wanted} there are {count} tokens at once.",
+            f"{settings.with_value('max_batch')} is too few: {count} tokens run side by side with {wanted}.",
             hint=f"Raise {said('max_batch')} to {count}, or take fewer with `contrastive_k`.",
         )
 
