@@ -12,6 +12,7 @@ from gencli.config.conditions import refuse_idle_conditions
 from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_dola, wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.searches import choosing, wanted_beams, wanted_contrastive
 from gencli.config.settings import Settings
 from gencli.config.structure import build_output_spec
 from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
@@ -140,7 +141,7 @@ def make_job(settings: Settings) -> Job:
     return Job(
         assembly=assembly,
         draw="greedy" if settings["beams"] else settings["sampler"],
-        draw_origin=settings.where(_choosing(settings)),
+        draw_origin=settings.where(choosing(settings)),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(
@@ -154,9 +155,9 @@ def make_job(settings: Settings) -> Job:
         is_chat=settings["chat"],
         system=settings["system"],
         structure=structure,
-        beams=_beams(settings),
+        beams=wanted_beams(settings),
         best_of=settings["best_of"] or None,
-        contrastive=_contrastive(settings),
+        contrastive=wanted_contrastive(settings),
         drafting=_drafting(settings),
         guidance=wanted_guidance(settings),
         dola=wanted_dola(settings),
@@ -166,21 +167,6 @@ def make_job(settings: Settings) -> Job:
         trace=None if settings["trace"] is None else settings["trace_top"],
         registry=registry,
     )
-
-
-def _beams(settings: Settings) -> Beams | None:
-    width = settings["beams"]
-    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
-
-
-def _contrastive(settings: Settings) -> Contrastive | None:
-    alpha = settings["contrastive_alpha"]
-    return Contrastive(alpha, settings["contrastive_k"]) if alpha else None
-
-
-def _choosing(settings: Settings) -> str:
-    """Return the option that decides how tokens are chosen."""
-    return next((key for key in ("beams", "contrastive_alpha") if settings[key]), "sampler")
 
 
 def _drafting(settings: Settings) -> Drafting:
