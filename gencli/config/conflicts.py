@@ -123,7 +123,7 @@ def _refuse_beside_nothing(settings: Settings) -> None:
             f"{said} generates nothing, and nothing else is asked for.",
             hint="Give 1 or more, or add `prompt_logprobs`.",
         )
-    keys = ("logprobs", "color", "beams", "best_of", *KINDS)
+    keys = ("logprobs", "color", "beams", "best_of", "contrastive_alpha", *KINDS)
     idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, (), "off")]
     idle += ["n"] if settings["n"] > 1 else []
     if idle:
@@ -204,7 +204,7 @@ def _refuse_color(settings: Settings) -> None:
                 f"{color} colours the tokens of the text, but {settings.name(key)} writes another one.",
                 hint=hint,
             )
-    for key in ("beams", "best_of"):
+    for key in ("beams", "best_of", "contrastive_alpha"):
         if settings[key] and settings["color"] in ("entropy", "decided"):
             raise UsageError(
                 f"{color} and {settings.name(key)} do not go together: a search is not explained.",

@@ -82,6 +82,7 @@ OPTION_NAMES: _Names = {
     "seed": "sampling_seed sampler_seed random_seed rng_seed",
     "n": "num_return_sequences num_samples n_samples n_cmpl num_sequences",
     "beams": "num_beams beam_width use_beam_search beam_size beam_search",
+    "contrastive_alpha": "penalty_alpha contrastive_search",
     "max_tokens": "max_new_tokens n_predict predict num_predict max_completion_tokens max_output_tokens "
     "max_gen_tokens new_tokens",
     "max_time": "timeout time_limit t_max_predict_ms",

@@ -24,11 +24,13 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    A beam search draws and drafts nothing, a given output drafts nothing. `known`: number of ids of the
-    tokenizer; larger ids are masked. `width`: number of logits per row. Raises ChainError for stages that
-    contradict each other.
+    A beam search draws and drafts nothing, a contrastive search and a given output draft nothing. `known`:
+    number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row. Raises
+    ChainError for stages that contradict each other.
     """
     if request.given is not None:
+        request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
+    if request.contrastive is not None:
         request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
     if request.beams is not None:
         request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
@@ -111,9 +113,12 @@ def _check_scores(request: Request, spec: ModelSpec) -> None:
                 "complete a document at the limit.",
                 hint="Leave one of them out.",
             )
-    if request.limits.max_tokens == 0 and (request.n > 1 or request.beams or request.best_of):
+    if request.limits.max_tokens == 0 and (
+        request.n > 1 or request.beams or request.best_of or request.contrastive
+    ):
         raise UsageError(
-            "`max_tokens` is 0, so nothing is generated: `n` has to be 1, without `beams` and `best_of`."
+            "`max_tokens` is 0, so nothing is generated: `n` has to be 1, without `beams`, `best_of` and "
+            "`contrastive_alpha`."
         )
     if request.score_from < 1:
         raise UsageError(

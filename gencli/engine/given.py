@@ -44,6 +44,8 @@ def check_given(request: Request, context: int) -> None:
         raise UsageError("A given output has no tokens.")
     if request.n > 1 or request.beams or request.best_of or request.session or request.finish_open:
         raise UsageError("A given output is one sample: without `n`, `beams`, `best_of`, `finish_open`.")
+    if request.contrastive:
+        raise UsageError("A given output is not chosen: leave `contrastive_alpha` out.")
     size = len(request.prompt_ids) + len(request.given)
     if size > context:
         raise UsageError(f"Prompt and given output have {size} tokens, but {context} fit the context.")
@@ -57,8 +59,10 @@ def check_given(request: Request, context: int) -> None:
 def check_prefix(request: Request, context: int) -> None:
     """Raise UsageError if no output can begin with the prefix. `context`: most tokens, prompt and output."""
     size, most = len(request.prefix), min(request.limits.max_tokens, context - len(request.prompt_ids))
-    if request.given is not None or request.beams is not None:
-        raise UsageError("A prefix of the output goes with no `beams`, and with no given output.")
+    if request.given is not None or request.beams is not None or request.contrastive is not None:
+        raise UsageError(
+            "A prefix of the output goes with no `beams`, no `contrastive_alpha`, and with no given output."
+        )
     if size > most:
         raise UsageError(
             f"The prefix of the output has {size} tokens, but {most} fit `max_tokens` and context."

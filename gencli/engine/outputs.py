@@ -8,6 +8,7 @@ from collections.abc import Sequence as Tokens
 
 from gencli.core.events import Event
 from gencli.engine.beams.searches import BeamSearches
+from gencli.engine.contrastive.searches import ContrastiveSearches
 from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
 from gencli.engine.given import prefix_error, take_given
@@ -32,10 +33,12 @@ class Outputs:
         state: ProcessorState,
         speculation: Speculation,
         beams: BeamSearches,
+        contrastive: ContrastiveSearches,
         endings: Endings,
     ) -> None:
         self._runner, self._scheduler, self._state = runner, scheduler, state
-        self._speculation, self._beams, self._endings = speculation, beams, endings
+        self._speculation, self._endings = speculation, endings
+        self._beams, self._contrastive = beams, contrastive
         self._pipeline, self._rewinds = state.pipeline, bool(runner.spec.rope_switches)
 
     def take(self, result: StepResult) -> list[Event]:
@@ -84,6 +87,11 @@ class Outputs:
             if not beams:
                 events += ranked.search.drain(now, error)
                 self._endings.remove(ranked.search)
+        for choice in result.choices:
+            candidates, told = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
+            kept, events = kept + candidates, events + told
+            if not candidates:
+                self._endings.remove(choice.search)
         self._commit(kept)
         self._speculation.conclude()
         return events

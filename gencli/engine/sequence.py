@@ -93,7 +93,12 @@ class Sequence:
 
     @property
     def reusable(self) -> tuple[int, ...]:
-        """The beginning of the prompt whose keys and values may come from a cache: never its last token."""
+        """The beginning of the prompt whose keys and values may come from a cache: never its last token.
+
+        A contrastive search reads all of its prompt, because a cache has no hidden states.
+        """
+        if self.request.contrastive is not None:
+            return ()
         return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
 
     @property

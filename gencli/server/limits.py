@@ -115,6 +115,7 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         ("n", limits.samples),
         ("best_of", limits.samples),
         ("beams", limits.samples),
+        ("contrastive_k", limits.samples),
         ("retries", limits.retries),
         ("grammar_timeout", limits.grammar_seconds),
     ):

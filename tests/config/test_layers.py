@@ -147,7 +147,7 @@ def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
     )
     assert layer.values == {"typical": 0.9}
     assert [text.rpartition("/")[2] for text in layer.notices] == [
-        "generation_config.json asks for penalty_alpha=0.6, which gencli does not have."
+        "generation_config.json asks for penalty_alpha=0.6, for which there is `contrastive_alpha`."
     ]
 
 

@@ -99,7 +99,7 @@ def _negative():
 
 
 def _many_texts():
-    for name in ("n", "best_of", "beams"):
+    for name in ("n", "best_of", "beams", "contrastive_k"):
         yield from (request for value in (129, 10**6, 10**30) for request in _both(**{name: value}))
     yield _text(prompt=["a"] * 256, n=128)
     yield _text(prompt=["a"] * 200, best_of=100)

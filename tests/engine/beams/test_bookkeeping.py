@@ -8,8 +8,8 @@ import torch
 from gencli.core.events import Finish, Timings, Token
 from gencli.engine.beams.candidates import Candidate, log_probabilities, rank
 from gencli.engine.beams.results import best_reachable, chosen_events, length_score, rounded
-from gencli.engine.beams.search import Child, FinishedList, Search
-from gencli.engine.beams.searches import assign_slots
+from gencli.engine.beams.search import FinishedList, Search
+from gencli.engine.branches import Child, assign_slots
 from gencli.engine.sequence import Sequence
 from gencli.text.stream import StopRules, TextStream
 from tests.engine.beams.harness import request
