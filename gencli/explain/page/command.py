@@ -1,0 +1,51 @@
+"""The command that makes a traced text again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from gencli.explain.trace_file import TracedText
+from processors.chain import Chain
+from processors.errors import ChainError
+
+__all__ = ["command"]
+
+_SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # no `--stage` sets them as they were
+
+
+def command(text: TracedText, texts: Sequence[TracedText]) -> str:
+    """Return a command line with the same model, prompts, chain, draw and seed; "" if the trace has too little.
+
+    A row's noise comes from the number of its prompt, so the command has all prompts before it. A trace does not
+    say whether a run had guidance, a template, a grammar or stops: such a run needs these options as well.
+    """
+    head, prompts = text.head, _prompts(text, texts)
+    try:
+        chain = Chain.from_list(head["chain"])
+    except (ChainError, KeyError, TypeError, AttributeError):
+        return ""
+    names = [name for name, _ in chain]
+    if prompts is None or not _SET_ELSEWHERE.isdisjoint(names):
+        return ""
+    words = ["gencli", "run", "--model", str(head["model"]), "--seed", str(head["seed"])]
+    words += ["--sampler", str(head["draw"]), *_stages(chain)]
+    words += ["-n", str(text.key[1] + 1)] if text.key[1] else []
+    words += ["--max-tokens", str(len(text.records)), "--", *prompts]
+    return shlex.join(words)
+
+
+def _stages(chain: Chain) -> Iterator[str]:
+    for stage in chain.stages:
+        yield from ("--stage", str(Chain((stage,))))
+    if order := list(dict.fromkeys(name for name, _ in chain)):
+        yield from ("--chain", ",".join(order))
+
+
+def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
+    """Return the prompts up to the text's own, or None if one is not in the trace."""
+    known = {one.key[0]: one.head.get("prompt") for one in texts}
+    if not text.key[0].isdecimal():
+        return None
+    found = [known.get(str(number)) for number in range(1, int(text.key[0]) + 1)]
+    return [prompt for prompt in found if isinstance(prompt, str)] if None not in found else None
