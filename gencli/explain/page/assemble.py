@@ -6,12 +6,14 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 __all__ = ["assemble", "named", "short"]
 
+_STYLES = ("style.css", "views.css")
 _SCRIPTS = {
     "texts": ("base.js", "tokens.js", "lanes.js", "panel.js", "texts.js"),
     "compare": ("base.js", "tokens.js", "compare.js"),
@@ -19,12 +21,12 @@ _SCRIPTS = {
     "tree": ("base.js", "tree.js"),
 }
 _TITLES = {"texts": "explain", "tree": "fork"}
-_DIGITS = 3  # significant ones of a number
+_DIGITS = 6  # significant ones of a number
 
 
 def assemble(kind: str, data: Mapping[str, Any]) -> str:
     """Return the file. Texts are data in it: nothing of them is markup or code."""
-    style, script = _part("style.css"), "\n".join(map(_part, _SCRIPTS[kind]))
+    style, script = ("\n".join(map(_part, names)) for names in (_STYLES, _SCRIPTS[kind]))
     written = json.dumps({"kind": kind, **data}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
         "KIND": kind,
@@ -32,13 +34,13 @@ def assemble(kind: str, data: Mapping[str, Any]) -> str:
         "POLICY": _policy(script, style),
         "STYLE": style,
         "SCRIPT": script,
-        "DATA": _storable(written.replace("<", "\\u003c")),
+        "DATA": _packed(written),
     }
     return re.sub("%([A-Z]+)%", lambda found: parts[found[1]], _part("index.html"))
 
 
 def short(value: Any) -> Any:
-    """Return a number with three significant digits, null for one that is not finite; others as they are."""
+    """Return a number with six significant digits, null for one that is not finite; others as they are."""
     if not isinstance(value, float):
         return value
     if value != value or abs(value) == float("inf"):
@@ -70,6 +72,6 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _storable(text: str) -> str:
-    """Return the text with U+FFFD for halves of surrogate pairs, which UTF-8 cannot hold."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def _packed(text: str) -> str:
+    """Return the text compressed, in base64; "?" for halves of surrogate pairs, which UTF-8 cannot hold."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()

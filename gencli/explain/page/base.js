@@ -1,13 +1,19 @@
-"use strict";
 // What all kinds of pages share: elements, numbers, texts, keys, the theme, and copies.
 const $ = (id) => document.getElementById(id);
-const data = JSON.parse($("data").textContent);
+const data = await unpacked($("data").textContent);
 
-// An element. Texts are text nodes, so nothing of a token is ever markup.
+// The data is JSON, compressed and in base64.
+async function unpacked(text) {
+  if (!("DecompressionStream" in globalThis)) $("main").textContent = "This page needs a browser of 2023 or later.";
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+}
+
+// An element. Texts are text nodes without control characters, so nothing of a token is ever markup.
 function make(tag, attributes, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes ?? {})) if (value !== null && value !== undefined) node.setAttribute(name, value);
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  const node = document.createElement(tag), plain = (value) => (typeof value === "string" ? shown(value) : value);
+  for (const [name, value] of Object.entries(attributes ?? {})) if (value !== null && value !== undefined) node.setAttribute(name, plain(value));
+  node.append(...children.filter((child) => child !== null && child !== undefined).map(plain));
   return node;
 }
 function drawn(tag, attributes) {
@@ -35,7 +41,7 @@ function quoted(text, most = 24) {
   const letters = whole.length > most ? Array.from(whole.slice(0, 4 * most)) : [];
   return `"${letters.length > most ? letters.slice(0, most - 1).join("") + "\u2026" : whole}"`;
 }
-const nameOf = (id) => (id === null || id === undefined ? "-" : quoted(data.names[id] ?? `id ${id}`));
+const nameOf = (id) => (id === null || id === undefined ? "-" : data.names[id] ? quoted(data.names[id]) : `\u27e8id ${id}\u27e9`);
 const label = (text, more = "") => make("span", { class: `name ${more}`, dir: "auto" }, text);
 
 function p(value) {

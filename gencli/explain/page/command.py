@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gencli.explain.trace_file import TracedText
 from processors.chain import Chain
-from processors.errors import ChainError
+from processors.errors import ProcessorsError
 
 __all__ = ["command"]
 
@@ -23,7 +23,7 @@ def command(text: TracedText, texts: Sequence[TracedText]) -> str:
     head, prompts = text.head, _prompts(text, texts)
     try:
         chain = Chain.from_list(head["chain"])
-    except (ChainError, KeyError, TypeError, AttributeError):
+    except (ProcessorsError, AttributeError, KeyError, TypeError, ValueError):
         return ""
     names = [name for name, _ in chain]
     if prompts is None or not _SET_ELSEWHERE.isdisjoint(names):
@@ -45,7 +45,9 @@ def _stages(chain: Chain) -> Iterator[str]:
 def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
     """Return the prompts up to the text's own, or None if one is not in the trace."""
     known = {one.key[0]: one.head.get("prompt") for one in texts}
-    if not text.key[0].isdecimal():
+    numbers = [str(number) for number in range(1, len(known) + 1)]
+    if text.key[0] not in numbers:
         return None
-    found = [known.get(str(number)) for number in range(1, int(text.key[0]) + 1)]
-    return [prompt for prompt in found if isinstance(prompt, str)] if None not in found else None
+    found = [known.get(number) for number in numbers[: numbers.index(text.key[0]) + 1]]
+    prompts = [prompt for prompt in found if isinstance(prompt, str)]
+    return prompts if len(prompts) == len(found) else None

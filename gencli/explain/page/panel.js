@@ -31,14 +31,11 @@ function head(text, token) {
 }
 function verdict(text, token) {
   const names = token[5].map((i) => stageName(text, token, i)), [kind, margin, runner] = token[4], forgone = token[6];
-  const line = make("p", { class: "verdict" });
-  if (names.length) {
-    line.append("Decided by ", make("strong", null, names.join(", ")), names.length > 1 ? ": without any one of them the same draw gives another token. " : ": without it the same draw gives another token. ");
-  } else line.append("No stage alone decided it. ");
-  if (forgone) line.append("Without truncation ", label(nameOf(forgone[0])), ` comes (model p ${p(forgone[1])}), which ${forgone[2]} removed. `);
-  if (runner === null || runner === undefined) line.append(`Nothing else could be drawn (${kind}).`);
-  else line.append(`Runner-up of the draw (${kind}): `, label(nameOf(runner)), margin === null ? "." : `, ${decimal(margin)} behind.`);
-  return line;
+  const parts = names.length ? ["Decided by ", make("strong", null, names.join(", ")), names.length > 1 ? ": without any one of them the same draw gives another token. " : ": without it the same draw gives another token. "] : ["No stage alone decided it. "];
+  if (forgone) parts.push("Without truncation ", label(nameOf(forgone[0])), ` comes (model p ${p(forgone[1])}), which ${forgone[2]} removed. `);
+  if (runner === null || runner === undefined) parts.push(`Nothing else could be drawn (${kind}).`);
+  else parts.push(`Runner-up of the draw (${kind}): `, label(nameOf(runner)), margin === null ? "." : `, ${decimal(margin)} behind.`);
+  return make("p", { class: "verdict" }, ...parts);
 }
 
 function stageTable(text, token) {
@@ -143,10 +140,10 @@ function remover(token, lists, id) {
   return able.length === 1 ? able[0] : null;
 }
 
-// The record in the fields of a trace, with the page's three digits and without logits.
+// The record in the fields of a trace.
 function asRecord(text, at) {
   const token = text.tokens[at], named = (entries) => entries.map(([id, ...rest]) => [id, data.names[id] ?? "", ...rest]);
-  const view = (place) => ({ p: place[0], rank: place[1], entropy: place[2], top: named(pairs(place[5], 2)), others: place[4] });
+  const view = (place) => ({ p: place[0], rank: place[1], logit: place[6], entropy: place[2], top: named(pairs(place[5], 2)), others: place[4] });
   const spelled = () => btoa(String.fromCharCode(...new TextEncoder().encode((data.names[token[0]] ?? "").slice(0, 20000))));
   return {
     run: text.run, sample: text.sample, pos: at, id: token[0], text: data.names[token[0]] ?? "", bytes: data.bytes[token[0]] ?? spelled(),

@@ -18,7 +18,7 @@ const measureName = (i) => data.measures[i].name + (data.measures[i].unit ? `, $
 function drawGrid() {
   const bounds = range(state.measure), table = make("table", { class: "grid", role: "grid", "aria-label": `${measureName(state.measure)} of each cell` });
   const top = make("tr", null, ...others.map((axis) => make("th", { scope: "col" }, axis.name)), others.length ? null : make("th", null), ...lastAxis.values.map((value) => make("th", { scope: "col", class: "number" }, value)));
-  const heading = make("tr", null, make("td", { colspan: Math.max(1, others.length) }), make("th", { scope: "colgroup", colspan: lastAxis.values.length, class: "axis" }, lastAxis.name));
+  const heading = make("tr", null, make("td", { colspan: Math.max(1, others.length), role: "presentation" }), make("th", { scope: "colgroup", colspan: lastAxis.values.length, class: "axis" }, lastAxis.name));
   const body = make("tbody");
   combinations.forEach((combination, row) => {
     const line = make("tr", null, ...combination.map((value, axis) => make("th", { scope: "row" }, others[axis].values[value])), others.length ? null : make("th", { scope: "row" }));

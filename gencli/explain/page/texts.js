@@ -34,7 +34,7 @@ function choose(index) {
   state.token = state.stage = 0;
   swap(index);
   drawTexts();
-  $("said").textContent = current().title;
+  $("said").textContent = shown(current().title);
 }
 let found = { wanted: "", at: [], now: -1 };
 function find() {

@@ -2,7 +2,7 @@
 
 A text is {title, facts, command, prompt, reason, stages: [[name, params]], tokens}. A token is
 [id, surprise, place, stages, [draw, margin, runner-up], indices of the stages that decided, forgone], a place
-[p, rank, entropy, alive, others, [id, p, id, p ...]], and a stage [number among those of the text, acted,
+[p, rank, entropy, alive, others, [id, p, id, p ...], logit], and a stage [number among those of the text, acted,
 mass kept, place or 0 for the place before, removed [id, p ...], changed [id, before, after ...], note].
 Forgone is 0 or [id, p, stage that removed it]. Texts of ids are kept once, beside the texts.
 """
@@ -97,4 +97,4 @@ def _stage(stage: Record, stages: _Stages, place: list[Any] | int, names: dict[i
 
 def _place(place: Record, alive: int, names: dict[int, str]) -> list[Any]:
     numbers = [place["p"], place["rank"], place["entropy"], alive, place["others"]]
-    return [*map(short, numbers), named(place["top"], names)]
+    return [*map(short, numbers), named(place["top"], names), short(place["logit"])]

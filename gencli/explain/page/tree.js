@@ -39,8 +39,8 @@ function row(i) {
     "aria-label": `${token === null ? "root" : nameOf(token)}${value === null ? "" : `, p ${p(value)}`}, ${quoted(text, 80)}` });
   node.style.setProperty("--depth", depth - 1);
   const words = make("span", { class: "words", dir: "auto" }), begin = token === null ? "" : data.names[token] ?? "";
-  if (begin && text.startsWith(begin)) words.append(fill(make("span", { class: "token", "data-level": level(value) }), begin), fill(make("span"), text.slice(begin.length), ""));
-  else fill(words, text, "(nothing)");
+  if (begin && text.startsWith(begin)) words.append(fill(make("span", { class: "token", "data-level": level(value) }), begin.trimStart() || begin), fill(make("span"), text.slice(begin.length), ""));
+  else fill(words, text.trimStart() || text, "(nothing)");
   node.append(make("span", { class: "twist", "aria-hidden": "true" }, isOpen === null ? "\u00b7" : isOpen ? "\u25be" : "\u25b8"));
   if (value !== null) node.append(make("span", { class: "chance" }, bar(value), make("span", { class: "number" }, p(value))));
   node.append(words);
