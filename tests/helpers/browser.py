@@ -20,7 +20,8 @@ _WAIT = """new Promise((done, fail) => {
     Date.now() > end ? fail(new Error(document.body.innerText)) : setTimeout(look, 20);
   })();
 })"""
-_CODES = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Tab": 9}  # fmt: skip
+_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36}
+_CODES |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
 class Browser:

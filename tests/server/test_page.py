@@ -9,6 +9,7 @@ from gencli.server.serving import Conditions
 from tests.helpers.browser import CHROMIUM, Browser
 from tests.server.conftest import serve
 
+
 @pytest.fixture
 def browser(tmp_path):
     made = Browser(tmp_path)

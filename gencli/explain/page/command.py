@@ -15,10 +15,10 @@ _SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # no `--s
 
 
 def command(text: TracedText, texts: Sequence[TracedText]) -> str:
-    """Return a command line with the same model, prompts, chain, draw and seed; "" if the trace has too little.
+    """Return a command line with the text's model, prompts, chain, draw and seed, or "" without these.
 
-    A row's noise comes from the number of its prompt, so the command has all prompts before it. A trace does not
-    say whether a run had guidance, a template, a grammar or stops: such a run needs these options as well.
+    A row's noise comes from the number of its prompt, so the command has all prompts before it. A trace does
+    not say whether a run had guidance, a template, a grammar or stops: such a run needs these options too.
     """
     head, prompts = text.head, _prompts(text, texts)
     try:

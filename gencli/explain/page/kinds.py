@@ -68,7 +68,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A run of a sweep: its index on each axis, its measures in their order, its text, its command if known."""
+    """A run of a sweep: its index on each axis, its measures in their order, its text, and its command."""
 
     at: Sequence[int]
     measures: Sequence[float | None]
@@ -102,12 +102,14 @@ def compare_page(
 
 
 def sweep_page(title: str, axes: Sequence[Axis], measures: Sequence[Measure], cells: Sequence[Cell]) -> str:
-    """Return the page of a grid; the last axis has the columns. Raises GenerationError for a cell beside it."""
+    """Return the page of a grid; the last axis has the columns. GenerationError for a cell beside it."""
     if not axes or not measures or not prod(len(axis.values) for axis in axes):
         raise GenerationError("A sweep has at least one axis with values and one measure.")
     sizes = [len(axis.values) for axis in axes]
     for cell in cells:
-        is_inside = len(cell.at) == len(sizes) and all(0 <= i < n for i, n in zip(cell.at, sizes, strict=True))
+        is_inside = len(cell.at) == len(sizes) and all(
+            0 <= i < n for i, n in zip(cell.at, sizes, strict=True)
+        )
         if not is_inside or len(cell.measures) != len(measures):
             raise GenerationError(f"The cell {list(cell.at)} does not fit the sweep's axes and measures.")
     data: dict[str, Any] = {

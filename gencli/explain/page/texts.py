@@ -1,10 +1,13 @@
 """Traced texts in the short form that the page's scripts read.
 
-A text is {title, facts, command, prompt, reason, stages: [[name, params]], tokens}. A token is
-[id, surprise, place, stages, [draw, margin, runner-up], indices of the stages that decided, forgone], a place
-[p, rank, entropy, alive, others, [id, p, id, p ...], logit], and a stage [number among those of the text, acted,
-mass kept, place or 0 for the place before, removed [id, p ...], changed [id, before, after ...], note].
-Forgone is 0 or [id, p, stage that removed it]. Texts of ids are kept once, beside the texts.
+    text     {title, run, sample, facts, command, prompt, reason, stages: [[name, params] ...], tokens}
+    token    [id, surprise, place, stages, [draw, margin, runner-up], deciding stages, forgone]
+    place    [p, rank, entropy, alive, others, [id, p, id, p ...], logit]
+    stage    [index in the text's stages, acted, mass kept, place or 0 for the place before, removed [id, p ...],
+              changed [id, before, after ...], note], without what is empty at the end
+    forgone  0, or [id, p, stage that removed it]
+
+Texts of ids are kept once, beside the texts; so are the bytes of tokens that are parts of characters.
 """
 
 from __future__ import annotations

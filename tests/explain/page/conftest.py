@@ -9,6 +9,7 @@ from tests.helpers.browser import CHROMIUM, Browser
 from tests.helpers.quick import quick_gencli
 
 DRAWN = "performance.getEntriesByName('drawn').length"
+ROLES = ("button", "combobox", "gridcell", "option", "radio", "searchbox", "slider", "treeitem")
 TROUBLES = ("Runtime.exceptionThrown", "Log.entryAdded", "Network.loadingFailed")
 
 
@@ -45,7 +46,9 @@ class Tab:
         """Click the first such element with the mouse."""
         place = f"document.querySelector({selector!r})"
         self.value(f"{place}.scrollIntoView({{ block: 'center' }})")
-        x, y = self.value(f"(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])({place}.getClientRects()[0])")
+        x, y = self.value(
+            f"(({{ x, y, width, height }}) => [x + width / 2, y + height / 2])({place}.getClientRects()[0])"
+        )
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             button = "none" if kind == "mouseMoved" else "left"
             self._browser.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
@@ -56,8 +59,8 @@ class Tab:
         return [
             (node["role"]["value"], node.get("name", {}).get("value", ""))
             for node in nodes
-            if not node["ignored"] and node["role"]["value"] in ("button", "combobox", "option", "slider", "searchbox", "radio", "gridcell", "treeitem")
-        ]  # fmt: skip
+            if not node["ignored"] and node["role"]["value"] in ROLES
+        ]
 
     def requests(self):
         """Return the addresses that the page asked for."""
@@ -77,7 +80,8 @@ def browser(tmp_path_factory):
     made = Browser(tmp_path_factory.mktemp("profile"))
     for domain in ("Runtime", "Log", "Page", "Network", "Accessibility"):
         made.call(f"{domain}.enable")
-    made.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)  # fmt: skip
+    nothing = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    made.call("Network.emulateNetworkConditions", offline=True, **nothing)
     yield made
     made.close()
 

@@ -46,7 +46,7 @@ def test_a_grid_opens_the_text_of_a_cell(tab):
     assert tab.text("#token-title") == "temperature 1, min_p 0.1"
     assert tab.value("document.querySelector('blockquote').textContent.includes('(1, 1): a text')")
     tab.press("c")
-    assert tab.text(".cell") .startswith("0")
+    assert tab.text(".cell").startswith("0")
     tab.press("n")
     assert json.loads(copied(tab))["measures"] == {"entropy": 2.5, "tokens": 20}
     tab.click('.cell[data-row="2"][data-column="1"]')
