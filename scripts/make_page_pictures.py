@@ -43,29 +43,36 @@ _BESIDE = "Object.assign(document.getElementById('beside'), {value: 1}).dispatch
 
 
 def main() -> None:
-    """Write all pictures."""
+    """Write the named pictures, or all."""
     with tempfile.TemporaryDirectory() as folder:
-        texts = traced(folder, *_CHAIN, "--seed", "5", "-n", "2", "--max-tokens", "90", "--trace-top", "8")
         browser = Browser(Path(folder) / "profile")
         try:
-            pages = {
-                "page-light": (page(texts[:1]), 1200, 900, False, ("u", "u", "u", *["ArrowDown"] * 3)),
-                "page-dark": (page(texts), 1200, 900, True, (_BESIDE, "n", "n", "ArrowDown", "ArrowDown")),
-                "page-narrow": (page(texts[:1]), 400, 800, False, ("u", "u", "u")),
-                "page-compare": (compared(folder), 1200, 760, False, ("n",)),
-                "page-sweep": (swept(), 1200, 560, False, ("n",)),
-                "page-fork": (forked(folder), 1200, 620, False, ("ArrowDown", "ArrowDown")),
-            }
-            for name, (html, width, height, dark, steps) in pages.items():
-                picture = photographed(browser, folder, html, (width, height), dark, steps)
+            for name in sys.argv[1:] or NAMES:
+                picture = photographed(browser, folder, *_shown(name, folder))
                 (FOLDER / f"{name}.png").write_bytes(picture)
                 print(f"{name}.png: {len(picture):,} bytes")
         finally:
             browser.close()
 
 
+def _shown(name: str, folder: str) -> tuple[str, tuple[int, int], tuple[str, ...]]:
+    """Return the page of a picture, the size of the window, and the steps to what it shows."""
+    if name == "page-compare":
+        return compared(folder), (1200, 760), ("n",)
+    if name == "page-sweep":
+        return swept(), (1200, 520), ("n",)
+    if name == "page-fork":
+        return forked(folder), (1200, 660), ("ArrowDown", "ArrowDown")
+    texts = traced(folder, *_CHAIN, "--seed", "5", "-n", "2", "--max-tokens", "90", "--trace-top", "8")
+    if name == "page-dark":
+        return page(texts), (1100, 560), ("t", _BESIDE, "n", "n", "ArrowDown", "ArrowDown")
+    if name == "page-narrow":
+        return page(texts[:1]), (400, 800), ("u", "u", "u")
+    return page(texts[:1]), (1200, 800), ("u", "u", "ArrowDown", "ArrowDown", "ArrowDown")
+
+
 def photographed(
-    browser: Browser, folder: str, html: str, size: tuple[int, int], dark: bool, steps: Sequence[str]
+    browser: Browser, folder: str, html: str, size: tuple[int, int], steps: Sequence[str]
 ) -> bytes:
     """Return the PNG of a page after keys, or JavaScript, if a step is more than a key's name."""
     file = Path(folder) / "page.html"
@@ -73,7 +80,7 @@ def photographed(
     browser.call(
         "Emulation.setEmulatedMedia",
         features=[
-            {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
+            {"name": "prefers-color-scheme", "value": "light"},
             {"name": "prefers-reduced-motion", "value": "reduce"},
         ],
     )
@@ -107,9 +114,9 @@ def traced(folder: str, *words: str, prompt: str = _PROMPT) -> list[TracedText]:
 
 def compared(folder: str) -> str:
     """Return the page of two temperatures up to the place where their texts part."""
-    kinds = ("0.9", "1.5")
+    kinds = ("0.8", "1.4")
     one, other = (
-        traced(folder, "--top-k", "40", "--chain", "top_k,temperature", "--temperature", kind, "--seed", "8",
+        traced(folder, "--top-k", "40", "--chain", "top_k,temperature", "--temperature", kind, "--seed", "17",
                "--max-tokens", "60", "--trace-top", "40")[0]
         for kind in kinds
     )  # fmt: skip
@@ -153,22 +160,22 @@ def _divergence(p: Mapping[int, float], q: Mapping[int, float]) -> float:
 def swept() -> str:
     """Return the page of temperatures and cutoffs."""
     axes = (
-        Axis("temperature", ("0.4", "0.8", "1.2", "1.6", "2")),
+        Axis("temperature", ("0.4", "0.7", "1", "1.3", "1.6")),
         Axis("min_p", ("0", "0.02", "0.05", "0.1", "0.2")),
     )
-    measures = (Measure("distinct-2"), Measure("words"), Measure("tokens"))
+    measures = (Measure("surprise", "bits a token"), Measure("distinct-2"), Measure("words"))
     cells = []
     with LLM("tiny", threads=1) as llm:
         for i, temperature in enumerate(axes[0].values):
             for j, cutoff in enumerate(axes[1].values):
                 values = {"temperature": float(temperature), "min_p": float(cutoff)}
-                done = llm.generate(_PROMPT, seed=5, max_tokens=80, **values)
+                done = llm.generate(_PROMPT, seed=5, max_tokens=80, logprobs=0, **values)
                 words = done.text.split()
                 pairs = [*pairwise(words)]
-                tokens = done.samples[0].completion_tokens
+                bits = [-one.chosen.logprob / math.log(2) for one in done.samples[0].logprobs or ()]
                 varied = f"--temperature {temperature} --min-p {cutoff}"
                 command = f"gencli run --seed 5 --max-tokens 80 {varied} '{_PROMPT}'"
-                found = (len(set(pairs)) / max(1, len(pairs)), len(words), tokens)
+                found = (sum(bits) / max(1, len(bits)), len(set(pairs)) / max(1, len(pairs)), len(words))
                 cells.append(Cell((i, j), found, done.text, command))
     return sweep_page(f'tiny, "{_PROMPT}"', axes, measures, cells)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from gencli.config.options.flags import with_flags
 from gencli.explain.trace_file import TracedText
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 
 __all__ = ["command"]
 
-_SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # no `--stage` sets them as they were
+_SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # no option sets them as they were
 
 
 def command(text: TracedText, texts: Sequence[TracedText]) -> str:
@@ -28,18 +29,18 @@ def command(text: TracedText, texts: Sequence[TracedText]) -> str:
     names = [name for name, _ in chain]
     if prompts is None or not _SET_ELSEWHERE.isdisjoint(names):
         return ""
-    words = ["gencli", "run", "--model", str(head["model"]), "--seed", str(head["seed"])]
-    words += ["--sampler", str(head["draw"]), *_stages(chain)]
-    words += ["-n", str(text.key[1] + 1)] if text.key[1] else []
-    words += ["--max-tokens", str(len(text.records)), "--", *prompts]
-    return shlex.join(words)
+    settings = [("model", head["model"]), ("seed", head["seed"]), ("sampler", head["draw"]), *_stages(chain)]
+    settings += [("n", text.key[1] + 1)] if text.key[1] else []
+    settings += [("max_tokens", len(text.records))]
+    words = [word for key, value in settings for word in (with_flags(f"`{key}`"), str(value))]
+    return shlex.join(["gencli", "run", *words, "--", *prompts])
 
 
-def _stages(chain: Chain) -> Iterator[str]:
+def _stages(chain: Chain) -> Iterator[tuple[str, str]]:
     for stage in chain.stages:
-        yield from ("--stage", str(Chain((stage,))))
+        yield "stage", str(Chain((stage,)))
     if order := list(dict.fromkeys(name for name, _ in chain)):
-        yield from ("--chain", ",".join(order))
+        yield "chain", ",".join(order)
 
 
 def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:

@@ -15,6 +15,7 @@ function range(measure) {
 const share = (value, [low, high]) => (value === null ? 0 : high > low ? (value - low) / (high - low) : 0.5);
 const measureName = (i) => data.measures[i].name + (data.measures[i].unit ? `, ${data.measures[i].unit}` : "");
 
+const once = (value) => [...cells.values()].filter((cell) => valueOf(cell, state.measure) === value).length === 1;
 function drawGrid() {
   const bounds = range(state.measure), table = make("table", { class: "grid", role: "grid", "aria-label": `${measureName(state.measure)} of each cell` });
   const top = make("tr", null, ...others.map((axis) => make("th", { scope: "col" }, axis.name)), others.length ? null : make("th", null), ...lastAxis.values.map((value) => make("th", { scope: "col", class: "number" }, value)));
@@ -27,8 +28,8 @@ function drawGrid() {
       const node = make("td", { role: "gridcell", tabindex: "-1", "data-row": row, "data-column": column, class: cell ? "cell" : "cell empty" }, number(value));
       if (value !== null && bounds[1] > bounds[0]) {
         node.style.setProperty("--heat", `${(45 * share(value, bounds)).toFixed(1)}%`);
-        if (value === bounds[1]) node.append(make("span", { class: "end" }, "highest"));
-        if (value === bounds[0]) node.append(make("span", { class: "end" }, "lowest"));
+        if (value === bounds[1] && once(value)) node.append(make("span", { class: "end" }, "highest"));
+        if (value === bounds[0] && once(value)) node.append(make("span", { class: "end" }, "lowest"));
       }
       line.append(node);
     });

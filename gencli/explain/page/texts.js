@@ -54,7 +54,7 @@ function find() {
   nodes[state.text][state.token].scrollIntoView({ block: "nearest" });
 }
 function tools() {
-  const all = data.texts.map((text, index) => [index, text.title]), row = $("tools");
+  const all = data.texts.map((text, index) => [index, `${text.run}, sample ${text.sample}`]), row = $("tools");
   row.append(chooser("which", "Text", all, 0, (value) => choose(Number(value))));
   if (all.length > 1) {
     row.append(chooser("beside", "Beside", [[-1, "none"], ...all], -1, (value) => {

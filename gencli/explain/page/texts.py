@@ -3,7 +3,7 @@
     text     {title, run, sample, facts, command, prompt, reason, stages: [[name, params] ...], tokens}
     token    [id, surprise, place, stages, [draw, margin, runner-up], deciding stages, forgone]
     place    [p, rank, entropy, alive, others, [id, p, id, p ...], logit]
-    stage    [index in the text's stages, acted, mass kept, place or 0 for the place before, removed [id, p ...],
+    stage    [index in the stages, acted, mass kept, place or 0 for the place before, removed [id, p ...],
               changed [id, before, after ...], note], without what is empty at the end
     forgone  0, or [id, p, stage that removed it]
 

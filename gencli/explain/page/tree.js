@@ -63,15 +63,15 @@ function drawPanel() {
   const title = make("h2", { tabindex: "-1", id: "token-title" }, token === null ? "Root" : label(nameOf(token)));
   const text = make("blockquote", { dir: "auto" });
   line.forEach((i) => text.append(fill(make("span", { class: i === state.node ? "last" : "prompt" }), data.nodes[i][3], "", "\n")));
-  const list = make("ul", { class: "bars" });
+  const list = make("ul", { class: "bars" }), most = Math.max(1e-9, ...own.map((i) => data.nodes[i][2] ?? 0));
   for (const i of own) {
     const choice = button(data.nodes[i][1] === null ? "root" : label(nameOf(data.nodes[i][1])), () => go(i), { class: "link" });
-    list.append(make("li", { class: i === state.node ? "own" : "" }, choice, bar(data.nodes[i][2] ?? 0), make("span", { class: "number" }, p(data.nodes[i][2]))));
+    list.append(make("li", { class: i === state.node ? "own" : "" }, choice, bar((data.nodes[i][2] ?? 0) / most), make("span", { class: "number" }, p(data.nodes[i][2]))));
   }
   $("panel").replaceChildren(make("div", { class: "head" }, make("p", { class: "soft" }, `level ${line.length} \u00b7 branch ${own.indexOf(state.node) + 1} of ${own.length}`), title,
     make("div", { class: "cards two" }, make("div", { class: "card" }, make("span", { class: "soft" }, "p here"), make("b", null, p(value))), make("div", { class: "card" }, make("span", { class: "soft" }, "p of all forks up to here"), make("b", null, p(chance))))),
     make("section", { "aria-labelledby": "branch-text" }, make("h3", { id: "branch-text" }, "The branch"), text),
-    make("section", { "aria-labelledby": "beside" }, make("h3", { id: "beside" }, "Beside it"), list),
+    make("section", { "aria-labelledby": "beside" }, make("h3", { id: "beside" }, "Beside it"), list, make("p", { class: "soft scale" }, `Full width is p ${p(most)}.`)),
     make("div", { class: "copies" }, button("Copy the text", copyText, { title: "Of the branch (y)" })));
 }
 const copyText = () => copy(path(state.node).map((i) => data.nodes[i][3]).join(""), "Text");
