@@ -57,7 +57,7 @@ def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
         "title": f"prompt {request}, sample {sample}",
         "run": request,
         "sample": sample,
-        "facts": {name: text.head.get(name) for name in ("model", "draw", "seed")},
+        "facts": {name: text.head.get(name) for name in ("model", "seed")},
         "prompt": str(text.head.get("prompt", "")),
         "reason": text.reason,
         "stages": [list(key) for key in stages],

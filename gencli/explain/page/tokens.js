@@ -6,7 +6,7 @@ function paragraph(list) {
 }
 // Return the list of a text and its tokens' elements. A line ends behind a token with a newline.
 function tokenList(ids, { index, prompt, title, parts, labelOf }) {
-  const list = make("div", { class: "tokens", role: "listbox", "aria-orientation": "horizontal", "data-text": index, "aria-label": `Tokens of ${title}` });
+  const list = make("div", { class: "tokens", role: "listbox", "aria-orientation": "horizontal", "data-text": index, "aria-label": `Tokens of ${title} behind the prompt ${quoted(prompt, 200)}` });
   let line = paragraph(list);
   line.append(fill(make("span", { class: "prompt", "aria-hidden": "true", dir: "auto" }), prompt));
   const own = ids.map((id, at) => {
