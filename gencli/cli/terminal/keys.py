@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import select
 import sys
+from codecs import getincrementaldecoder
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from importlib.util import find_spec
+
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
 
 from gencli.cli.terminal.render import is_terminal
 from gencli.errors import UsageError
 
 __all__ = ["keys_of", "read_keys"]
 
-_ESCAPE = b"\x1b"
 _PATIENCE = 0.05  # seconds in which the rest of a key's sequence follows its escape character
-_LONGEST = 16  # bytes of a sequence
-_NAMES = {
-    **dict(zip("ABCDHF", ("up", "down", "right", "left", "home", "end"), strict=True)),
-    "1~": "home", "7~": "home", "4~": "end", "8~": "end",
-}  # fmt: skip
 _Read = Callable[[float | None], bytes]  # the next byte; b"" after so many seconds, and at the end
 
 
@@ -51,37 +51,19 @@ def _keys(handle: int) -> Generator[str, None, None]:
 
 
 def keys_of(read: _Read) -> Iterator[str]:
-    """Yield the keys of the bytes that `read` returns; sequences of other keys are left out."""
+    """Yield the keys of the bytes that `read` returns."""
+    found = deque[KeyPress]()
+    parser, decoder = Vt100Parser(found.append), getincrementaldecoder("utf-8")("replace")
     while byte := read(None):
-        if byte == _ESCAPE:
-            yield from _sequence(read)
-        elif byte in b"\r\n":
-            yield "enter"
-        else:
-            yield _character(byte, read)
-
-
-def _sequence(read: _Read) -> Iterator[str]:
-    """Yield the key of a sequence, whose escape character is read."""
-    kind = read(_PATIENCE)
-    if kind not in (b"[", b"O"):
-        yield "escape"
-        if kind and kind != _ESCAPE:
-            yield _character(kind, read)
-        return
-    rest = ""
-    while len(rest) < _LONGEST and (byte := read(_PATIENCE)):
-        rest += byte.decode("latin-1")
-        if "@" <= rest[-1] <= "~":
-            break
-    if rest in _NAMES:
-        yield _NAMES[rest]
-
-
-def _character(first: bytes, read: _Read) -> str:
-    """Return the character that begins with a byte; U+FFFD for bytes that are none."""
-    size = next((n for n, least in ((4, 0xF0), (3, 0xE0), (2, 0xC0)) if first[0] >= least), 1)
-    return (first + b"".join(read(_PATIENCE) for _ in range(size - 1))).decode("utf-8", "replace")[:1]
+        parser.feed(decoder.decode(byte))
+        while not found and (byte := read(_PATIENCE)):
+            parser.feed(decoder.decode(byte))
+        parser.feed(decoder.decode(b"", final=True))
+        parser.flush()  # an escape character that nothing follows is a key
+        while found:
+            pressed = found.popleft().key
+            key = pressed.value if isinstance(pressed, Keys) else pressed
+            yield "enter" if key in ("c-m", "c-j") else key
 
 
 def _byte(handle: int, seconds: float | None) -> bytes:
