@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
@@ -19,7 +19,7 @@ from processors.params import MOST
 __all__ = ["PAGE", "command", "run"]
 
 _CHILDREN = 64  # most at once
-_SHOWN = ("format",)
+_SHOWN = ("format", "html")
 _WALKED = ("n", "seed", "output", "quiet", *CODE)
 _FROM = ("at", "token", "rank", "node", "request", "sample", "tree", "n", "seed", "format", "quiet", *CODE)
 PAGE = Page(
@@ -53,8 +53,10 @@ show draws a tree; walk moves in it by keys and lets it grow.
                "is no such file. A tree that is RUN gets them anyway.", "Output", metavar="FILE"),
         Option(("--output", "-o"), str, "walk: where e writes the text; otherwise it ends on stdout.",
                "Output", metavar="FILE"),
-        Option(("--format",), str, "text, or jsonl: the nodes, a line each.", "Output", "text",
-               metavar="text|jsonl"),
+        Option(("--format",), Literal["text", "jsonl"], "text, or jsonl: the nodes, a line each.", "Output",
+               "text"),
+        Option(("--html",), str, "show: write a page to click through, one file that needs no network.",
+               "Output", metavar="FILE"),
         *(option(key) for key in CODE),
         option("quiet"),
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
@@ -81,8 +83,6 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         if key not in (*takes, "debug"):
             flag = next(entry.flag for entry in PAGE.options if entry.key == key)
             raise UsageError(f"{flag} is not for gencli fork{word and ' ' + word}.", hint="Leave it out.")
-    if values["format"] not in ("text", "jsonl"):
-        raise UsageError(f"--format is {values['format']!r}.", hint="It is text or jsonl.")
     path = Path(names[0])
     if word == "show":
         return _show(path, values)
@@ -104,6 +104,12 @@ def _show(path: Path, values: Mapping[str, Any]) -> int:
     from gencli.explain.tree_file import node_line, read_tree
 
     tree = read_tree(path)
+    if values["html"] is not None:
+        from gencli.explain.page.branches import branches_page
+
+        with Sink(values["html"]) as sink:
+            sink.write(branches_page(tree))
+        return 0
     lines = (node_line(node) for _, node in tree.walk())
     Sink().write("".join(lines) if values["format"] == "jsonl" else tree_text(tree))
     return 0

@@ -85,6 +85,8 @@ def test_a_tree_grows_and_is_shown(gencli, trace, tmp_path):
     assert [line[:6].rstrip() for line in shown[2:]] == ["0", "  1", "  2", "    4", "  3"]
     lines = gencli("fork", "show", tree, "--format", "jsonl").lines
     assert [one["id"] for one in lines] == [0, 1, 2, 4, 3]
+    assert gencli("fork", "show", tree, "--html", tmp_path / "tree.html").code == 0
+    assert (tmp_path / "tree.html").read_text().startswith("<!doctype html>")
 
 
 def test_a_stop_string_may_lie_across_the_cut(gencli, tmp_path):
