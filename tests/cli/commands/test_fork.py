@@ -145,7 +145,7 @@ def test_code_of_the_run_has_to_be_given_again(gencli, tmp_path):
         (("--at", "1", "--token", "a", "--rank", "1"), "--token and --rank"),
         (("--at", "1", "--rank", "999"), "No token has rank 999: the model has 258"),
         (("--at", "1", "--node", "1"), "--node names a text of a tree"),
-        (("--at", "1", "--format", "yaml"), "text or jsonl"),
+        (("--at", "1", "--format", "yaml"), "not one of text, jsonl"),
         (("--at", "1", "--output", "x"), "--output is not for gencli fork"),
         (("--at", "1", "-n", "0"), "--n"),
         (("--at", "1", "--plugin", "x.py"), "The run had no --plugin"),
