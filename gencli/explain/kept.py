@@ -17,7 +17,7 @@ from processors.explain.kept import KeptLogits
 
 __all__ = ["kept_fields", "read_kept"]
 
-_MOST = 1 << 24  # ids of a vocabulary
+_MOST = 1 << 20  # ids of a vocabulary
 _IDS, _VALUES = "<i4", "<f4"  # as they are written
 
 

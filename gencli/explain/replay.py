@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env
+from processors.base import Admission, Document, Env
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.chain_run import ChainRun
@@ -17,6 +17,7 @@ from processors.registry import Registry
 
 __all__ = ["Look", "Replay"]
 
+_ENDED: tuple[Document, ...] = ("broken", "over")  # no token may follow
 _SAME = 1e-6  # difference of probabilities that rounding makes
 
 
@@ -63,6 +64,10 @@ class Replay:
         """Return the way of a token through the chain at the next place, chosen or not."""
         rows = self._rows(kept)
         return self.run.explain(rows, torch.full((len(rows),), token), count=count)[0]
+
+    def follows(self, token: int) -> bool:
+        """Whether the chain's grammar, if there is one, goes on behind this token at the next place."""
+        return all(one.document not in _ENDED for one in self.run.pipeline.preview(0, [token]))
 
     def commit(self, token: int) -> None:
         """Go on to the place behind the text's token."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from gencli.cli.explain.one_token import one_token
+from gencli.cli.explain.trace_source import open_trace
 from gencli.cli.explain.whole_text import whole_text
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
@@ -15,8 +15,7 @@ from gencli.cli.terminal.render import Sink
 from gencli.config.options.option import Option
 from gencli.errors import UsageError
 from gencli.explain.record import Record
-from gencli.explain.trace_file import TracedText, read_trace
-from gencli.files import open_regular
+from gencli.explain.trace_file import TracedText
 from processors.conversion import Bounds
 from processors.errors import nearest
 from processors.params import MOST
@@ -64,7 +63,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError(f"--format is {values['format']!r}.", hint="It is text or jsonl.")
     if values["at"] is not None and values["stage"] is not None:
         raise UsageError("--at and --stage both choose tokens.", hint="Leave one of them out.")
-    texts = [*_chosen(_read(arguments[0]), values)]
+    texts = [*_chosen(open_trace(arguments[0]), values)]
     if values["html"] is not None:
         return _write_page(texts, values)
     for index, text in enumerate(texts):
@@ -89,16 +88,6 @@ def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
     with Sink(values["html"]) as sink:
         sink.write(page(texts))
     return 0
-
-
-def _read(name: str) -> list[TracedText]:
-    try:
-        with open_regular(Path(name), pipes=True) as file:
-            return read_trace(line.decode("utf-8") for line in file)
-    except OSError as error:
-        raise UsageError(f"The trace {name!r} cannot be read: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"The trace {name!r} is not UTF-8.") from None
 
 
 def _name(text: TracedText) -> str:
