@@ -142,6 +142,7 @@ class Summary:
     """Sums over places, of which `measured` have measures; those of several texts can be added.
 
     The sums and means of KL are over the finite values; `infinite_ab` and `infinite_ba` count the others.
+    `decided_a` and `decided_b` count the parted places that each stage of a side decided.
     """
 
     places: int = 0
@@ -153,6 +154,8 @@ class Summary:
     kl_ba_sum: float = 0.0
     infinite_ab: int = 0
     infinite_ba: int = 0
+    decided_a: Counter[str] = field(default_factory=Counter)
+    decided_b: Counter[str] = field(default_factory=Counter)
     unmeasured: Counter[Unmeasured] = field(default_factory=Counter)
 
     def __add__(self, other: Summary) -> Summary:
@@ -178,17 +181,20 @@ class Summary:
 def summarize(places: Sequence[Place]) -> Summary:
     """Return the sums over the places of a text."""
     apart = [place.divergence for place in places if place.divergence is not None]
+    parted = [place for place in places if place.is_parted]
     tv, ab, ba = ([getattr(one, key) for one in apart] for key in ("tv", "kl_ab", "kl_ba"))
     return Summary(
         places=len(places),
         measured=len(apart),
-        parted=sum(place.is_parted for place in places),
+        parted=len(parted),
         tv_sum=fsum(tv),
         tv_max=max(tv, default=0.0),
         kl_ab_sum=fsum(filter(math.isfinite, ab)),
         kl_ba_sum=fsum(filter(math.isfinite, ba)),
         infinite_ab=ab.count(math.inf),
         infinite_ba=ba.count(math.inf),
+        decided_a=Counter(name for place in parted for name in place.decided_a),
+        decided_b=Counter(name for place in parted for name in place.decided_b),
         unmeasured=Counter(place.unmeasured for place in places if place.unmeasured),
     )
 

@@ -64,5 +64,7 @@ def summary_record(summary: Summary) -> dict[str, Any]:
         **rounded,
         "infinite_ab": summary.infinite_ab,
         "infinite_ba": summary.infinite_ba,
+        "decided_a": dict(summary.decided_a),
+        "decided_b": dict(summary.decided_b),
         "unmeasured": dict(summary.unmeasured),
     }

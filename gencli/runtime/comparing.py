@@ -44,7 +44,7 @@ class Comparing:
         self._env = Env(spec.vocab_size, tokenizer, engine.eos_ids, grammars=grammars)
 
     def run(self, prompts: Sequence[str]) -> Iterator[Comparison]:
-        """Yield the comparisons in the order in which they end.
+        """Yield the comparisons in the order of the prompts.
 
         Raises UsageError, ConfigError or ProcessorsError for a request that cannot run.
         """
@@ -59,10 +59,8 @@ class Comparing:
         for event in self._engine.run():
             pair, side = pairs[event.request[:-1]], "ab".index(event.request[-1])
             self._add(pair, side, event)
-            if None not in pair.ends:
-                del pairs[event.request[:-1]]
-                a, b = map(_output, pair.ends, pair.tokens)
-                yield Comparison(event.request[:-1], pair.prompt, a, b, tuple(pair.places))
+            while pairs and None not in pairs[first := next(iter(pairs))].ends:
+                yield _comparison(first, pairs.pop(first))
 
     def _add(self, pair: _Pair, side: int, event: Event) -> None:
         if isinstance(event, Finish | Error):
@@ -83,6 +81,11 @@ class Comparing:
 
 def _explained(request: Request, vocab_size: int) -> Request:
     return replace(request, trace=1, keep_logits=vocab_size)
+
+
+def _comparison(name: str, pair: _Pair) -> Comparison:
+    a, b = map(_output, pair.ends, pair.tokens)
+    return Comparison(name, pair.prompt, a, b, tuple(pair.places))
 
 
 def _output(end: Finish | Error | None, tokens: Sequence[int]) -> Output:

@@ -46,8 +46,8 @@ _OWN: tuple[Option, ...] = (
            bounds=Bounds(ge=0, le=1)),
 )  # fmt: skip
 _ON_TRACE = frozenset(
-    "trace b model trust_remote_code plugin sampler max_tokens stop_id format output assert_equal max_tv quiet "
-    "debug".split()
+    "trace b model trust_remote_code plugin sampler max_tokens stop_id format output assert_equal max_tv "
+    "quiet debug".split()
 )
 
 PAGE = Page(

@@ -11,7 +11,7 @@ from gencli.cli.explain.compared import comparison_text, head_text, summary_text
 from gencli.cli.explain.trace_source import open_trace
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.records import record_text
-from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.render import Sink, say_error
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.sides import Side
 from gencli.errors import UsageError
@@ -125,5 +125,5 @@ def _write(
     elif verdict.texts > 1:
         sink.write(f"\n== {verdict.texts} texts, {verdict.equal} equal\n{summary_text(sums)}")
     for text in verdict.faults(is_equal=own["assert_equal"]):
-        voice.notice(text)
+        say_error(text)
     return verdict.code(is_equal=own["assert_equal"])

@@ -102,6 +102,10 @@ def summary_text(summary: Mapping[str, Any]) -> str:
     if measured:
         rows.append(("TV", f"mean {probability(summary['tv_mean'])}, max {probability(summary['tv_max'])}"))
         rows += [(f"KL {name}", _mean(summary, key)) for name, key in (("A|B", "ab"), ("B|A", "ba"))]
+    for name in "ab":
+        if decided := summary[f"decided_{name}"]:
+            counts = ", ".join(f"{stage} {count}" for stage, count in decided.items())
+            rows.append((f"decided {name.upper()}", f"{escape_controls(counts)} of the parted places"))
     rows += [("not measured", f"{count}, {_WHY[why]}") for why, count in summary["unmeasured"].items()]
     return table(rows)
 
