@@ -85,8 +85,8 @@ def _gathered(
     layers = [_without_chain(layer) for layer in settings.layers]
     if text:
         layers.append(params_layer({"chain": text}, settings.registry, FLAG))
-    left_out = [f"{entry.stage} ({entry.origin})" for layer in settings.layers for entry in layer.stages]
-    left_out += [settings.where(key) for key in settings if key in _CHAIN and _is_set(settings, key)]
+    left_out = [f"{entry.stage} ({entry.said})" for layer in settings.layers for entry in layer.stages]
+    left_out += [settings.name(key) for key in settings if key in _CHAIN and _is_set(settings, key)]
     notice = f"{text!r} is the whole chain, without {', '.join(dict.fromkeys(left_out))}."
     return resolve(*layers, registry=settings.registry), (notice,) if left_out else ()
 
