@@ -141,10 +141,13 @@ def _rewinds(job: Job) -> bool:
     return ban is not None and ban.rewind and not ban.is_off()
 
 
-def refuse_differences(a: Settings, b: Settings) -> None:
-    """Raise UsageError for values that both sides must have in common: the model, the prompt, the seed."""
+def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> None:
+    """Raise UsageError for values that both sides must have in common: the model, the prompt, the seed.
+
+    `models`: each side has its own model.
+    """
     for key in _OF_BOTH:
-        if a[key] != b[key]:
+        if a[key] != b[key] and not (models and key == "model"):
             raise UsageError(
                 f"{_said(a, key)} for A and {_said(b, key)} for B, but both sides have one prompt, model and "
                 "guidance.",

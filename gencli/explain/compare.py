@@ -56,13 +56,25 @@ class SideBySide:
         self._a, self._b = a, b
         self._pos, self._is_lost = 0, False
 
-    def place(self, token: int, kept: KeptLogits, decided_by: Iterable[str] = ()) -> Place:
-        """Return the next place, where A's text has `token`; `decided_by` are the stages that decided it.
+    def place(
+        self,
+        token: int,
+        kept: KeptLogits,
+        decided_by: Iterable[str] | None = None,
+        *,
+        other: KeptLogits | None = None,
+    ) -> Place:
+        """Return the next place, where A's text has `token`.
 
-        Where a draw is greedy its distribution is the token alone. Measures need that A chooses the text's
-        token: where it does not, the logits or the chain are not those of the text.
+        `decided_by` are the stages that decided it; without them they are found here. `other` are the logits
+        of B, if another model makes them. Where a draw is greedy its distribution is the token alone.
+        Measures need that A chooses the text's token: where it does not, the logits or the chain are not
+        those of the text.
         """
-        found = self._measured(token, kept, tuple(decided_by))
+        if decided_by is None:
+            decided_by = self._a.explain(kept, token).decided_by
+        place = Place(self._pos, token, None, tuple(decided_by))
+        found = self._measured(place, kept, kept if other is None else other)
         if not self._is_lost:
             self._is_lost = not self._b.follows(token)
         if not self._is_lost:
@@ -71,18 +83,19 @@ class SideBySide:
         self._pos += 1
         return found
 
-    def _measured(self, token: int, kept: KeptLogits, decided: tuple[str, ...]) -> Place:
-        place = Place(self._pos, token, None, decided)
+    def _measured(self, place: Place, kept: KeptLogits, other: KeptLogits) -> Place:
+        """Return the place with what B makes of it."""
         if self._is_lost:
             return replace(place, unmeasured="grammar")
-        a, b = self._a.look(kept), self._b.look(kept)
-        if not (a.is_exact and b.is_exact and a.token == token):
+        a, b = self._a.look(kept), self._b.look(other)
+        if not (a.is_exact and b.is_exact and a.token == place.a):
             return replace(place, unmeasured="kept")
         if b.token < 0:
             return replace(place, unmeasured="empty")
-        why = self._b.explain(kept, b.token).decided_by if b.token != token else ()
-        apart = divergence(_drawn(a, self._a), _drawn(b, self._b))
-        return replace(place, b=b.token, decided_b=why, divergence=apart)
+        place = replace(place, b=b.token, divergence=divergence(_drawn(a, self._a), _drawn(b, self._b)))
+        if not place.is_parted:
+            return place
+        return replace(place, decided_b=self._b.explain(other, b.token).decided_by)
 
 
 def _drawn(look: Look, replay: Replay) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 
 from gencli.core.request import Guidance
 from gencli.models.fake import FakeRunner
+from processors.chain import Chain
 from tests.engine.harness import Scripted, Token, engine, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
@@ -33,6 +34,18 @@ def test_each_token_has_its_explanation_and_the_text_is_that_without():
     assert [view.token for view in explained] == ids
     assert views([replace(one, trace=None)])[one.id] == ([], ids)
     assert [stage.name for stage in explained[0].stages] == ["repetition", "temperature", "top_k", "top_p"]
+
+
+@pytest.mark.parametrize("chain", [CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"])
+def test_a_text_that_is_given_has_the_explanations_of_its_own_run(chain):
+    one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
+    explained, ids = views([one])[one.id]
+    again, same = views([replace(one, given=tuple(ids))])[one.id]
+    assert same == ids
+    assert [replace(view, kept=None) for view in again] == [replace(view, kept=None) for view in explained]
+    assert all(
+        first.kept.values.equal(other.kept.values) for first, other in zip(again, explained, strict=True)
+    )
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])

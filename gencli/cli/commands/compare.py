@@ -40,6 +40,8 @@ _OWN: tuple[Option, ...] = (
     Option(("--trace",), str, "Run B on the logits that gencli run --trace FILE --keep-logits N kept, beside "
            "the chain that made them; no model is loaded, and --model only names a tokenizer.", "Prompt",
            metavar="FILE"),
+    Option(("--model-b",), str, "Run B on this model, which has the same vocabulary; both models "
+           "read A's text.", "Model", metavar="NAME"),
     Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
     Option(("--assert-equal",), bool, "Exit with code 6 unless all texts are equal.", "Output", False),
     Option(("--max-tv",), float, "Exit with code 6 if the total variation is larger at any place.", "Output",
@@ -83,7 +85,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     a, b = _sides(own, shared)
     prompts = _prompts(arguments, own["prompts"], a)
     voice = Stderr(is_quiet=a.settings["quiet"])
-    if fetch_models(a.settings, a.job.registry, voice):
+    fetched = [fetch_models(side.settings, side.job.registry, voice) for side in (a, b)]
+    if any(fetched):
         a, b = _sides(own, shared)  # again, because the model's files set defaults
     _say(voice, ("A", (*a.notices, *notices(a.job, prompts))), ("B", (*b.notices, *notices(b.job, prompts))))
     set_wait(a.settings["wait"], os.environ)  # before torch is imported
@@ -101,8 +104,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _sides(own: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Side, Side]:
     """Return both sides, with one seed. Raises the error of a side, with its flag."""
     a = _side("a", own["a"], shared)
-    b = _side("b", own["b"], shared, a.settings.registry)
-    refuse_differences(a.settings, b.settings)
+    of_b = {**shared, **({} if own["model_b"] is None else {"model": own["model_b"]})}
+    b = _side("b", own["b"], of_b, a.settings.registry)
+    refuse_differences(a.settings, b.settings, models=own["model_b"] is not None)
     seed = b.job.seed if a.settings["seed"] is None else a.job.seed
     return replace(a, job=replace(a.job, seed=seed)), replace(b, job=replace(b.job, seed=seed))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gencli.cli.explain.compare_verdict import Verdict
@@ -14,12 +16,14 @@ from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink, say_error
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.sides import Side
-from gencli.errors import UsageError
+from gencli.engine.engine import Engine
+from gencli.errors import ModelError, UsageError
 from gencli.explain.compare import Comparison
 from gencli.explain.compare_record import TextOf, comparison_record, summary_record
 from gencli.explain.compare_trace import Other, compare_trace, known_texts
 from gencli.explain.record import TokenNames
-from gencli.runtime.comparing import Comparing
+from gencli.models.files.vocabulary import first_difference
+from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import load_tokenizer
 from gencli.runtime.wiring import load_model, make_engine
@@ -39,27 +43,63 @@ def compare_live(
     voice: Stderr,
     handler: Interrupts,
 ) -> int:
-    """Load the model, compare, write the result, and return the exit code."""
-    settings, is_chat = a.settings, a.job.is_chat
-    rows = min(settings["max_batch"], 2 * len(prompts))
+    """Load the model of each side, compare, write the result, and return the exit code."""
+    settings, has_two = a.settings, own["model_b"] is not None
     with ExitStack() as stack:
-        companions = a.job.guidance.is_on
-        loaded, _ = load_model(settings, voice, companions=companions, rows=rows, is_chat=is_chat)
-        compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
-        stack.callback(compiler.close)
-        grammars = Grammars(compiler)
-        jobs = [grammars.ready(side.job) for side in (a, b)]
-        engine = make_engine(loaded, settings, compiler, registry=a.job.registry)
-        comparing = Comparing(engine, loaded, compiler, *jobs)
-        names = TokenNames(loaded.tokenizer)
-        handler.on_first = engine.interrupt
-        sides = zip("ab", (a, b), jobs, strict=True)
-        chains = {name: _side(side, str(job.chain), job.method) for name, side, job in sides}
-        found = ((one, names.text) for one in comparing.run(prompts))
-        code = _write(found, {"model": settings["model"], **chains, "seed": a.job.seed}, own, sink, voice)
-        for text in engine.notices:
+        rows = min(settings["max_batch"], (1 if has_two else 2) * len(prompts))
+        first = _loaded(a, rows, voice, stack)
+        second = _loaded(b, rows, voice, stack) if has_two else _beside(first, b)
+        if has_two:
+            _refuse_vocabularies(first, second, settings["model"], own["model_b"])
+        engines = (first.engine, second.engine)
+        handler.on_first = partial(_interrupt, engines)
+        names = TokenNames(first.loaded.tokenizer)
+        run = compare_models if has_two else compare
+        found = ((one, names.text) for one in run(first, second, prompts))
+        head = {
+            "model": settings["model"],
+            **({"model_b": own["model_b"]} if has_two else {}),
+            "a": _side(a, str(first.job.chain), first.job.method),
+            "b": _side(b, str(second.job.chain), second.job.method),
+            "seed": a.job.seed,
+        }
+        code = _write(found, head, own, sink, voice)
+        for text in dict.fromkeys(text for engine in engines for text in engine.notices):
             voice.notice(text)
     return code
+
+
+def _interrupt(engines: Iterable[Engine]) -> None:
+    for engine in engines:
+        engine.interrupt()
+
+
+def _loaded(side: Side, rows: int, voice: Stderr, stack: ExitStack) -> SideRun:
+    """Load the model of a side, compile its grammar, and make its engine."""
+    settings, job = side.settings, side.job
+    loaded, _ = load_model(settings, voice, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
+    compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
+    stack.callback(compiler.close)
+    engine = make_engine(loaded, settings, compiler, registry=job.registry)
+    return SideRun(engine, loaded, compiler, Grammars(compiler).ready(job))
+
+
+def _beside(first: SideRun, side: Side) -> SideRun:
+    """Return a side on the model of the first one."""
+    return replace(first, job=Grammars(first.grammars).ready(side.job))
+
+
+def _refuse_vocabularies(first: SideRun, second: SideRun, name: str, other: str) -> None:
+    """Raise ModelError for models whose tokens are not the same."""
+    one, two = first.loaded.tokenizer, second.loaded.tokenizer
+    found = first_difference(one, two)
+    if found is not None or one.vocab_size != two.vocab_size:
+        why = f"they have {one.vocab_size} and {two.vocab_size} tokens"
+        if found is not None:
+            why = f"token {found[0]} is {found[1]!r} and {found[2]!r}"
+        raise ModelError(
+            f"{name} and {other} have other vocabularies: {why}.", hint="Take models of one family."
+        )
 
 
 def compare_on_trace(

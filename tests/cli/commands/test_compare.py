@@ -194,3 +194,45 @@ def test_records_have_the_texts_of_ids(compare):
     for place, token in zip(text["places"], text["a"]["tokens"], strict=True):
         assert place["a"] == token
         assert json.dumps(place["b"])
+
+
+def test_two_models_of_one_vocabulary_are_compared(gencli):
+    words = (
+        "--a",
+        "top_k=40",
+        "--b",
+        "top_k=40",
+        "--seed",
+        "3",
+        "--max-tokens",
+        "9",
+        "Once upon a time",
+        "x",
+    )
+    one = gencli("compare", "-m", "tiny", *words, "--format", "json").json
+    same = gencli("compare", "-m", "tiny", "--model-b", "tiny", *words, "--format", "json").json
+    assert same["summary"].pop("model_b") == "tiny"
+    assert same == one
+    other = gencli("compare", "-m", "tiny", "--model-b", "tiny-draft", *words, "--format", "json").json
+    assert other["summary"]["tv_max"] > 0.1
+    draft = (
+        "run",
+        "-m",
+        "tiny-draft",
+        "--seed",
+        "3",
+        "--top-k",
+        "40",
+        "--max-tokens",
+        "9",
+        "--format",
+        "jsonl",
+    )
+    draft = gencli(*draft, *words[-2:]).lines
+    assert [text["b"]["text"] for text in other["texts"]] == [record["text"] for record in draft]
+
+
+def test_models_with_other_tokens_are_refused(gencli):
+    found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
+    assert (found.code, found.out) == (5, "")
+    assert "tiny and fake have other vocabularies: token 0 is " in found.err
