@@ -76,10 +76,12 @@ class Chain:
                 (n, p.replace(**values) if n == name and p.when is None else p) for n, p in self.stages
             ]
             return Chain(tuple(changed))
-        order = registry.names()
-        before = [stage for stage in self.stages if order.index(stage[0]) < order.index(name)]
-        index = self.stages.index(before[-1]) + 1 if before else 0
-        return Chain((*self.stages[:index], _stage(name, values, registry), *self.stages[index:]))
+        return self.inserted(_stage(name, values, registry), registry)
+
+    def inserted(self, stage: Stage, registry: Registry) -> Chain:
+        """Return a copy with one more stage, at its default position."""
+        at = registry.place([name for name, _ in self.stages], stage[0])
+        return Chain((*self.stages[:at], stage, *self.stages[at:]))
 
     def get(self, name: str) -> Params | None:
         """Return the parameters of a stage without a condition, or None if the chain does not have it."""

@@ -66,8 +66,7 @@ def _completed(order: Sequence[str], left_out: Sequence[str], registry: Registry
     """Return the order with the stages that it leaves out, each behind those before it by default."""
     default, found = registry.names(), list(order)
     for stage in sorted(left_out, key=default.index):
-        before = [place for place, name in enumerate(found) if default.index(name) < default.index(stage)]
-        found.insert(max(before, default=-1) + 1, stage)
+        found.insert(registry.place(found, stage), stage)
     return tuple(found)
 
 

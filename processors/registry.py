@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,12 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Return all names in default order: by phase, then by registration."""
         return tuple(spec.name for spec in sorted(self._specs.values(), key=lambda spec: spec.phase))
+
+    def place(self, names: Sequence[str], stage: str) -> int:
+        """Return where a stage is inserted among `names`: behind all that come before it by default."""
+        order = self.names()
+        rank = order.index(stage)
+        return max((at for at, name in enumerate(names, 1) if order.index(name) < rank), default=0)
 
     def phase(self, name: str) -> Phase:
         """Return the phase of a stage."""

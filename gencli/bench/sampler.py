@@ -19,7 +19,7 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
 
-__all__ = ["CHAINS", "KINDS", "THEIRS", "made_logits", "measure_sampler"]
+__all__ = ["CHAINS", "KINDS", "THEIRS", "made_logits", "measure_sampler", "timed"]
 
 KINDS = ("peaked", "flat")  # of logits
 THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # of transformers, in its order
@@ -73,7 +73,7 @@ def measure_sampler(
 
 def _measured(chain: Chain, kind: str, logits: Tensor, repeats: int) -> SamplerCost:
     ways: tuple[_Run, ...] = (_ours(chain, logits), _theirs(chain, logits), lambda: logits.logsumexp(-1))
-    times = [[[_timed(way) for _ in range(_BURST)] for way in ways] for _ in range(repeats + 1)][1:]
+    times = [[[timed(way) for _ in range(_BURST)] for way in ways] for _ in range(repeats + 1)][1:]
     rounds = [[statistics.median(burst) for burst in bursts] for bursts in times]
     ours, theirs, passes = (statistics.median(column) for column in zip(*rounds, strict=True))
     speedups = sorted(there / here for here, there, _ in rounds)
@@ -94,7 +94,8 @@ def _measured(chain: Chain, kind: str, logits: Tensor, repeats: int) -> SamplerC
 
 
 @torch.inference_mode()
-def _timed(way: _Run) -> float:
+def timed(way: _Run) -> float:
+    """Return the milliseconds that a call takes."""
     start = time.perf_counter()
     way()
     return (time.perf_counter() - start) * 1e3

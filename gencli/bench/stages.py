@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from gencli.bench.records import StageCost
-from gencli.bench.sampler import made_logits
+from gencli.bench.sampler import made_logits, timed
 from gencli.bench.vocabulary import MadeTokenizer
 from processors.base import Admission, Env
 from processors.catalog import BUILTIN
@@ -71,7 +70,7 @@ def _measured(
         times = []
         for way in (apply, scan):
             work.copy_(logits)
-            times.append(_timed(way))
+            times.append(timed(way))
         rounds.append(times)
     ours, passes = (statistics.median(column) for column in zip(*rounds[2:], strict=True))
     ratio = statistics.median(one / two for one, two in rounds[2:])
@@ -101,10 +100,3 @@ def _prompt(row: int, length: int) -> tuple[int, ...]:
             start = part * length // 3
             ids[start : start + _AGAIN] = ids[-_AGAIN:]
     return tuple(ids.tolist())
-
-
-@torch.inference_mode()
-def _timed(way: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    way()
-    return (time.perf_counter() - start) * 1e3

@@ -83,8 +83,8 @@ def assemble(
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
     fields: dict[_Entry, dict[str, Any]] = {}
     for text in named:
-        name, when, _ = _split(text, registry)
-        fields[name, _placed(when, after)] = {}
+        name, given = parse_fields(text, registry)
+        fields[name, _placed(_split(given)[0], after)] = {}
     for entry in values:
         fields.setdefault((entry.stage, entry.when), {})[entry.field] = entry.value
     if grammar is not None:
@@ -232,18 +232,18 @@ def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
         if name == "tail":
             raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
         _check(name, given, said, registry)
-        _, when, fields = _split(text, registry)
+        when, fields = _split(given)
         if when is not None and not fields and registry.is_builtin(name):
             raise UsageError(f"{said} is given a condition, but no value.", hint="Give both.")
         for field, value in fields.items():
             yield Assigned(name, field, value, layer.origin, said, when=when)
 
 
-def _split(text: str, registry: Registry) -> tuple[str, When | None, dict[str, Any]]:
-    """Return the name, the condition and the other fields of a stage in text. ParamError for a wrong one."""
-    name, fields = parse_fields(text, registry)
-    when = fields.pop(WHEN, None)
-    return name, None if when is None else When.of(when), fields
+def _split(given: Mapping[str, Any]) -> tuple[When | None, dict[str, Any]]:
+    """Return the condition among the fields of a stage, and the other fields. ParamError for a wrong one."""
+    when = given.get(WHEN)
+    rest = {field: value for field, value in given.items() if field != WHEN}
+    return None if when is None else When.of(when), rest
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:

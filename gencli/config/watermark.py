@@ -31,14 +31,7 @@ class Mark:
         """Return the chain with the mark: kgw behind the stages that adjust, the others last of all."""
         if self.stage != "kgw":
             return Chain((*chain.stages, (self.stage, self.params)))
-        order = registry.names()
-        places = [
-            place
-            for place, (name, _) in enumerate(chain.stages, 1)
-            if order.index(name) < order.index(self.stage)
-        ]
-        place = max(places, default=0)
-        return Chain((*chain.stages[:place], (self.stage, self.params), *chain.stages[place:]))
+        return chain.inserted((self.stage, self.params), registry)
 
 
 def wanted_mark(settings: Settings) -> Mark | None:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.compare import Comparison, Output, SideBySide
-from gencli.explain.kept import read_kept
-from gencli.explain.record import Record
-from gencli.explain.replay import Replay
+from gencli.explain.compare import Comparison, Output, Place, SideBySide
+from gencli.explain.replay import chain_of, kept_of, replay_of
 from gencli.explain.trace_file import TracedText
-from processors.base import Admission, Env, Vocabulary
+from processors.base import Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 from processors.explain.kept import KeptLogits
-from processors.params import MOST
 from processors.registry import Registry
 
 __all__ = ["Other", "compare_trace", "known_texts"]
-
-_MOST_STAGES = 256  # of a chain in a trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,47 +34,26 @@ class Other:
 def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None = None) -> Comparison:
     """Return the comparison of a traced text; without a vocabulary no stage may need the texts of ids.
 
-    Raises GenerationError for a text without kept logits or a wrong head, ProcessorsError for a chain that
-    cannot run.
+    Raises GenerationError for a text without kept logits or a wrong head, UsageError for another vocabulary,
+    ProcessorsError for a chain that cannot run.
     """
     tokens = tuple(record["id"] for record in text.records)
     own = Output(tokens, "".join(record["text"] for record in text.records), text.reason)
-    along, places = None, []
-    for record in text.records:
-        kept = _kept(record)
-        along = along or _begin(text.head, kept, other, vocabulary)
-        if kept.vocab_size != along.env.vocab_size or not 0 <= record["id"] < kept.vocab_size:
+    along, size, places = None, 0, list[Place]()
+    for record, kept in kept_of(text):
+        if along is None:
+            along, size = _begin(text.head, kept, other, vocabulary), kept.vocab_size
+        if kept.vocab_size != size or not 0 <= record["id"] < size:
             raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
-        places.append(along.both.place(record["id"], kept, map(str, record["decided_by"])))
-    return Comparison(_name(text), str(text.head.get("prompt", "")), own, None, tuple(places))
-
-
-@dataclass(frozen=True, slots=True)
-class _Along:
-    env: Env
-    both: SideBySide
-
-
-def _name(text: TracedText) -> str:
+        places.append(along.place(record["id"], kept, map(str, record["decided_by"])))
     request, sample = text.key
-    return f"{request}, sample {sample}" if sample else str(request)
+    name = f"{request}, sample {sample}" if sample else str(request)
+    return Comparison(name, str(text.head.get("prompt", "")), own, None, tuple(places))
 
 
-def _kept(record: Record) -> KeptLogits:
-    if "logits" not in record:
-        raise UsageError(
-            "The trace has no logits, so no other chain can be run on it.",
-            hint="Write it with `keep_logits` = N beside `trace`.",
-        )
-    try:
-        return read_kept(record["logits"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise GenerationError(
-            f"The logits of the token at {record['pos']} cannot be read: {error}."
-        ) from None
-
-
-def _begin(head: Mapping[str, Any], kept: KeptLogits, other: Other, vocabulary: Vocabulary | None) -> _Along:
+def _begin(
+    head: Mapping[str, Any], kept: KeptLogits, other: Other, vocabulary: Vocabulary | None
+) -> SideBySide:
     """Return both chains at the first place of a text."""
     if vocabulary is not None and vocabulary.vocab_size > kept.vocab_size:
         raise UsageError(
@@ -88,40 +62,17 @@ def _begin(head: Mapping[str, Any], kept: KeptLogits, other: Other, vocabulary: 
             hint="Give the `model` of the trace, or none.",
         )
     try:
-        env = Env(kept.vocab_size, vocabulary, _ids(head["eos_ids"], kept))
-        chain, draw, told = _own_chain(head, other.registry), head["draw"], _told(head, kept)
-        if draw not in get_args(Draw):
-            raise ValueError(f"draw is {str(draw)[:40]!r}")
-        a = Replay(chain, env, kept, draw=draw, request=told, registry=other.registry)
-    except (AttributeError, KeyError, TypeError, ValueError, ProcessorsError) as error:
+        chain, draw = chain_of(head, other.registry)
+        a = replay_of(head, kept, vocabulary, chain, draw, other.registry)
+    except (TypeError, ValueError, ProcessorsError) as error:
         raise GenerationError(f"The chain of the trace cannot be run: {error}.") from None
     wanted, tail = other.chain, chain.get("tail")
     if tail is not None and vocabulary is None:
         wanted = wanted.with_stage("tail", other.registry, **tail.to_mapping())
-    stops = told.stop_ids if other.stop_ids is None else other.stop_ids
-    told = replace(told, stop_ids=stops, max_tokens=other.max_tokens or told.max_tokens)
-    draw = other.draw or ("gumbel" if draw == "greedy" else draw)
-    b = Replay(wanted, env, kept, draw=draw, request=told, registry=other.registry)
-    return _Along(env, SideBySide(a, b))
-
-
-def _own_chain(head: Mapping[str, Any], registry: Registry | None) -> Chain:
-    if len(head["chain"]) > _MOST_STAGES:
-        raise ValueError(f"it has {len(head['chain'])} stages")
-    return Chain.from_list(head["chain"], registry)
-
-
-def _told(head: Mapping[str, Any], kept: KeptLogits) -> Admission:
-    most = head["max_tokens"]
-    if type(most) is not int or not 0 < most <= MOST:
-        raise ValueError(f"max_tokens is {str(most)[:40]!r}")
-    return Admission(_ids(head["prompt_ids"], kept), _ids(head["stop_ids"], kept), most)
-
-
-def _ids(found: Any, kept: KeptLogits) -> tuple[int, ...]:
-    if not isinstance(found, list) or not all(type(i) is int and 0 <= i < kept.vocab_size for i in found):
-        raise ValueError(f"{str(found)[:40]} are not ids of {kept.vocab_size}")
-    return tuple(found)
+    own = {"stop_ids": other.stop_ids and [*other.stop_ids], "max_tokens": other.max_tokens}
+    told = {**head, **{key: value for key, value in own.items() if value is not None}}
+    method = other.draw or ("gumbel" if draw == "greedy" else draw)
+    return SideBySide(a, replay_of(told, kept, vocabulary, wanted, method, other.registry))
 
 
 def known_texts(text: TracedText) -> dict[int, str]:

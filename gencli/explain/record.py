@@ -9,7 +9,7 @@ from typing import Any
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import Place, RowView, StageView, Weighed
 
-__all__ = ["VERSION", "Record", "TokenNames", "significant", "token_record"]
+__all__ = ["VERSION", "Record", "significant", "token_record", "token_text"]
 
 VERSION = 1  # of the lines of a trace
 Record = Mapping[str, Any]
@@ -22,7 +22,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
     Ids are written with their texts, [id, text, p]; bytes that are no characters show as U+FFFD there, and
     `bytes` has those of the token in base64.
     """
-    names = TokenNames(tokenizer)
+    names = _Names(tokenizer)
     return {
         "run": run,
         "sample": sample,
@@ -60,7 +60,12 @@ def _kept(view: RowView) -> dict[str, Any]:
     return {"logits": kept_fields(view.kept)}
 
 
-class TokenNames:
+def token_text(token: int, tokenizer: Tokenizer) -> str:
+    """Return what a token adds to the text, as characters."""
+    return _Names(tokenizer).text(token)
+
+
+class _Names:
     """Ids with their texts."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -90,7 +95,7 @@ def significant(value: float) -> float | None:
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 
 
-def _place(place: Place, names: TokenNames) -> dict[str, Any]:
+def _place(place: Place, names: _Names) -> dict[str, Any]:
     return {
         "p": significant(place.p),
         "rank": place.rank,
@@ -102,7 +107,7 @@ def _place(place: Place, names: TokenNames) -> dict[str, Any]:
     }
 
 
-def _stage(stage: StageView, names: TokenNames) -> dict[str, Any]:
+def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
     return {
         "name": stage.name,
         "params": stage.params,

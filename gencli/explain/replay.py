@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Document, Env
+from gencli.errors import GenerationError
+from gencli.explain.kept import read_kept
+from gencli.explain.record import Record
+from gencli.explain.trace_file import TracedText
+from processors.base import Admission, Document, Env, Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.chain_run import ChainRun
 from processors.explain.kept import KeptLogits
 from processors.explain.view import RowView
+from processors.params import MOST
 from processors.registry import Registry
 
-__all__ = ["Look", "Replay"]
+__all__ = ["Look", "Replay", "chain_of", "kept_of", "replay_of"]
 
 _ENDED: tuple[Document, ...] = ("broken", "over")  # no token may follow
+_MOST_STAGES = 256  # of the chain of a trace
 _SAME = 1e-6  # difference of probabilities that rounding makes
 
 
@@ -84,3 +92,53 @@ def _is_settled(tokens: Tensor, logits: Tensor, ids: Tensor) -> bool:
         return False
     p = logits.double().softmax(-1)
     return bool((p[0] - p[1]).abs().max() < _SAME)
+
+
+def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple[Chain, Draw]:
+    """Return the chain and the draw of a traced text. Raises GenerationError if its head has none."""
+    stages, draw = head.get("chain"), head.get("draw")
+    if not isinstance(stages, list) or not all(isinstance(one, dict) for one in stages):
+        raise GenerationError("The trace does not say which chain its text has.")
+    if len(stages) > _MOST_STAGES:
+        raise GenerationError(
+            f"The chain of the trace has {len(stages)} stages, at most {_MOST_STAGES} are read."
+        )
+    if draw not in get_args(Draw):
+        raise GenerationError(
+            f"The trace's draw is {str(draw)[:40]!r}, and none of {', '.join(get_args(Draw))}."
+        )
+    return Chain.from_list(stages, registry), cast(Draw, draw)
+
+
+def kept_of(text: TracedText) -> Iterator[tuple[Record, KeptLogits]]:
+    """Yield each record of a traced text with its logits. Raises GenerationError for one without."""
+    for record in text.records:
+        if "logits" not in record:
+            raise GenerationError("The trace has no logits.", hint="Write it with `trace` and `keep_logits`.")
+        try:
+            yield record, read_kept(record["logits"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise GenerationError(f"Token {record['pos']} has no logits that can be read: {error}.") from None
+
+
+def replay_of(
+    head: Mapping[str, Any],
+    kept: KeptLogits,
+    tokenizer: Vocabulary | None,
+    chain: Chain,
+    draw: Draw,
+    registry: Registry | None = None,
+) -> Replay:
+    """Return the replay of a traced text, whose first logits are `kept`, with a chain and a draw."""
+    lists = {key: head.get(key, []) for key in ("prompt_ids", "eos_ids", "stop_ids")}
+    for key, ids in lists.items():
+        if not isinstance(ids, list) or not all(isinstance(i, int) and 0 <= i < kept.vocab_size for i in ids):
+            raise GenerationError(f"{key} of the trace is no list of token ids below {kept.vocab_size}.")
+    most = head.get("max_tokens")
+    request = Admission(
+        tuple(lists["prompt_ids"]),
+        tuple(lists["stop_ids"]),
+        most if isinstance(most, int) and 0 < most <= MOST else None,
+    )
+    env = Env(kept.vocab_size, tokenizer, tuple(lists["eos_ids"]))
+    return Replay(chain, env, kept, draw=draw, request=request, registry=registry)

@@ -18,10 +18,10 @@ from gencli.explain.record import VERSION, Record, token_record
 from gencli.json_reader import DocumentError, parse_json
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["TraceWriter", "TracedText", "read_trace"]
+__all__ = ["Head", "TraceWriter", "TracedText", "read_trace"]
 
 _MOST = 1 << 22  # characters of a line
-_Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
+Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class TraceWriter:
     """Writes the lines of a trace. `waits`: a sample may be tried again, so only its last tokens count."""
 
     def __init__(
-        self, write: Callable[[str], None], head: _Head, tokenizer: Tokenizer, *, waits: bool = False
+        self, write: Callable[[str], None], head: Head, tokenizer: Tokenizer, *, waits: bool = False
     ) -> None:
         self._write, self._head, self._tokenizer, self._waits = write, head, tokenizer, waits
         self._running: dict[tuple[str, int], _Sample] = {}

@@ -28,6 +28,7 @@ COMMANDS = {
     "schema audit": ("schema", "audit", SCHEMA),
     "tokenize": ("tokenize", "-m", "fake", "a \x00\n\tb"),
     "doctor": ("doctor",),
+    "sweep": ("sweep", *FAKE, "--seed", "1", "--max-tokens", "3", "--vary", "top_k=2,3", "hi"),
     "log list": ("log", "list"),
     "log show": ("log", "show", "last"),
 }

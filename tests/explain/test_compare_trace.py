@@ -72,8 +72,6 @@ HEADS = {
     "no prompt": {"prompt_ids": None},
     "ids beyond the vocabulary": {"prompt_ids": [10**9]},
     "ids that are texts": {"eos_ids": ["a"]},
-    "no limit": {"max_tokens": -1},
-    "a limit beyond all numbers": {"max_tokens": 10**30},
 }
 
 
@@ -101,6 +99,12 @@ def test_a_wrong_record_is_refused(trace, change):
         change = {"logits": second["logits"] | change}
     with pytest.raises(GencliError):
         compared([head, first, second | change, *others])
+
+
+@pytest.mark.parametrize("limit", [-1, None, "x", 10**30])
+def test_a_limit_that_is_none_is_not_known(trace, limit):
+    head, *others = lines(trace(20))
+    assert compared([head | {"max_tokens": limit}, *others]) == compared([head, *others])
 
 
 def test_decided_by_of_another_form_is_text(trace):

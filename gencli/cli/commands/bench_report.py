@@ -14,10 +14,17 @@ from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
 from gencli.runtime.quiet import quiet_libraries
 
-__all__ = ["Form", "Threads", "help_of", "measuring", "write_report"]
+__all__ = ["Form", "LogitRows", "Repeats", "Threads", "help_of", "measuring", "write_report"]
 
 # Options that the benchmarks share.
 Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
+LogitRows = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--rows", min=1, max=1024, metavar="N", help="Rows of logits; 1, 8 and 32 if not given. (repeatable)"
+    ),
+]
+Repeats = Annotated[int, typer.Option("--repeats", min=1, max=10_000, metavar="N", help="Rounds.")]
 Form = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 
 

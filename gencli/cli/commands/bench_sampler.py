@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
+from gencli.cli.commands.bench_report import Form, LogitRows, Repeats, Threads, measuring, write_report
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ _Chains = Annotated[
         "min_p; four chains if not given. (repeatable)",
     ),
 ]
-_Rows = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--rows", min=1, max=1024, metavar="N", help="Rows of logits; 1, 8 and 32 if not given. (repeatable)"
-    ),
-]
 _Widths = Annotated[
     list[int] | None,
     typer.Option(
@@ -43,15 +37,14 @@ _Logits = Annotated[
         "deviation 2.2; flat: normal of deviation 0.1, the worst case.",
     ),
 ]
-_Repeats = Annotated[int, typer.Option("--repeats", min=1, max=10_000, metavar="N", help="Rounds.")]
 
 
 def sampler(
     chain: _Chains = None,
-    rows: _Rows = None,
+    rows: LogitRows = None,
     width: _Widths = None,
     logits: _Logits = "peaked",
-    repeats: _Repeats = 7,
+    repeats: Repeats = 7,
     threads: Threads = 2,
     form: Form = "text",
 ) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from gencli.cli.commands.bench_report import Form, Threads, measuring, write_report
+from gencli.cli.commands.bench_report import Form, LogitRows, Repeats, Threads, measuring, write_report
 from gencli.config.tab_words import stage_names
 from gencli.errors import UsageError
 from processors.catalog import BUILTIN
@@ -20,12 +20,6 @@ _Names = Annotated[
         metavar="STAGE...", help="Built-in stages; all if none is given.", autocompletion=stage_names
     ),
 ]
-_Rows = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--rows", min=1, max=1024, metavar="N", help="Rows of logits; 1, 8 and 32 if not given. (repeatable)"
-    ),
-]
 _Width = Annotated[int, typer.Option("--width", min=512, max=1 << 20, metavar="N", help="Ids of a row.")]
 _History = Annotated[
     int, typer.Option("--history", min=1, max=1 << 20, metavar="N", help="Tokens of each prompt.")
@@ -34,16 +28,15 @@ _Logits = Annotated[
     Literal["peaked", "flat"],
     typer.Option("--logits", help="peaked: as of a language model; flat: normal of deviation 0.1."),
 ]
-_Repeats = Annotated[int, typer.Option("--repeats", min=1, max=10_000, metavar="N", help="Rounds.")]
 
 
 def stages(
     name: _Names = None,
-    rows: _Rows = None,
+    rows: LogitRows = None,
     width: _Width = 151_936,
     history: _History = 8192,
     logits: _Logits = "peaked",
-    repeats: _Repeats = 7,
+    repeats: Repeats = 7,
     threads: Threads = 2,
     form: Form = "text",
 ) -> int:

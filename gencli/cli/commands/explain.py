@@ -1,52 +1,44 @@
-"""`gencli explain`: what each stage did to the tokens of a trace that `gencli run --trace` wrote."""
+"""`gencli explain`: what each stage of a chain did to the tokens of a text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from os.path import exists
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gencli.cli.explain.one_token import one_token
+from gencli.cli.explain.options import EXPLAIN_OPTIONS, OWN, RUN_KEYS
 from gencli.cli.explain.trace_source import open_trace
 from gencli.cli.explain.whole_text import whole_text
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.render import Sink
-from gencli.config.options.option import Option
 from gencli.errors import UsageError
 from gencli.explain.record import Record
 from gencli.explain.trace_file import TracedText
-from processors.conversion import Bounds
 from processors.errors import nearest
-from processors.params import MOST
+
+if TYPE_CHECKING:
+    from gencli.explain.named import Seeker
 
 __all__ = ["PAGE", "command", "run"]
 
 PAGE = Page(
     """\
 Usage: gencli explain [OPTIONS] TRACE
+       gencli explain [OPTIONS] PROMPT...
 
-Show what each stage of the chain did to the tokens of a trace, a file that
-gencli run --trace FILE wrote: which stage decided which token, and what would
-have come without it. No model is needed.
+Show what each stage of the chain did to the tokens of a text: which stage
+decided which token, and what would have come without it. A trace is a file that
+gencli run --trace FILE wrote; it needs no model. Other words are prompts, which
+are run with the given options.
 """,
-    (
-        Option(("--at",), int, "Show the way of this token through the chain; the first one is 0.", "Output",
-               bounds=Bounds(ge=0, le=MOST)),
-        Option(("--stage",), str, "Show the tokens that this stage decided, one after the other.", "Output",
-               metavar="NAME"),
-        Option(("--run",), str, "Only the text of this request: the number of the prompt, or the row's id.",
-               "Output", metavar="ID", key_name="request"),
-        Option(("--sample",), int, "Only this sample of each prompt.", "Output",
-               bounds=Bounds(ge=0, le=MOST)),
-        Option(("--format",), str, "text, or jsonl: the records that would be shown.", "Output", "text",
-               metavar="text|jsonl"),
-        Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
-               metavar="FILE"),
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
-    ),
-    "TRACE",
-)  # fmt: skip
+    EXPLAIN_OPTIONS,
+    "TRACE|PROMPT",
+)
+_SELECTED = "Leave one of them out."
 
 
 def command() -> Callable[..., int]:
@@ -55,26 +47,114 @@ def command() -> Callable[..., int]:
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Print the explanations and return the exit code. Raises UsageError for what the trace does not have."""
-    values = values_of(PAGE, given)
-    if len(arguments) != 1:
-        raise UsageError("explain takes one trace.", hint="Write one with gencli run --trace FILE.")
-    if values["format"] not in ("text", "jsonl"):
-        raise UsageError(f"--format is {values['format']!r}.", hint="It is text or jsonl.")
-    if values["at"] is not None and values["stage"] is not None:
-        raise UsageError("--at and --stage both choose tokens.", hint="Leave one of them out.")
-    texts = [*_chosen(open_trace(arguments[0]), values)]
+    """Print the explanations and return the exit code. Raises UsageError for what the text does not have."""
+    values = values_of(Page("", OWN), {key: value for key, value in given.items() if key not in RUN_KEYS})
+    _check(arguments, given, values)
+    if values["teach"]:
+        return _teach(given)
+    texts, seeker = _source(arguments, given, values)
+    chosen = [*_chosen(texts, values)]
     if values["html"] is not None:
-        return _write_page(texts, values)
-    for index, text in enumerate(texts):
-        records = _records(text, values)
-        if values["format"] == "jsonl":
-            Sink().write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
-        else:
-            if len(texts) > 1:
-                Sink().write(("\n" if index else "") + f"{_name(text)}\n")
-            Sink().write(_page(text, records, values))
+        return _write_page(chosen, values)
+    for index, text in enumerate(chosen):
+        if len(chosen) > 1 and values["format"] == "text":
+            Sink().write(("\n" if index else "") + f"{_name(text)}\n")
+        _show(text, seeker, values)
     return 0
+
+
+def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that do not go together."""
+    for one, other in (("at", "stage"), ("why", "stage"), ("why", "html"), ("teach", "logits_file")):
+        if values[one] not in (None, False) and values[other] not in (None, False):
+            raise UsageError(f"{_flag(one)} and {_flag(other)} do not go together.", hint=_SELECTED)
+    for key in ("tensor", "tokens"):
+        if values[key] is not None and values["logits_file"] is None:
+            raise UsageError(f"{_flag(key)} is given, but no --logits-file.", hint="Add it.")
+    if (values["teach"] or values["logits_file"] is not None) and (arguments or values["replay"]):
+        raise UsageError("A lesson and a file of logits take neither a prompt nor a trace.", hint=_SELECTED)
+    if values["teach"]:
+        idle = [key for key in given if key in values and key not in ("teach", "debug")]
+        if idle:
+            raise UsageError(
+                f"--teach shows its own text, so {_flag(idle[0])} has no effect.", hint=_SELECTED
+            )
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+def _teach(given: Mapping[str, Any]) -> int:
+    from gencli.cli.explain.lesson_view import lesson_page
+    from gencli.cli.explain.sources import settings_of
+    from gencli.runtime.quiet import importing, quiet_libraries
+
+    settings, job = settings_of(given)
+    with quiet_libraries(is_on=not settings["debug"]), importing():
+        from gencli.explain.lesson import TEXT, WORDS, make_lesson
+
+    seed = 0 if settings["seed"] is None else settings["seed"]
+    Sink().write(
+        lesson_page(make_lesson(job.assembly.chain, job.draw, seed, job.registry), TEXT, list(WORDS))
+    )
+    return 0
+
+
+def _source(
+    arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]
+) -> tuple[list[TracedText], Seeker | None]:
+    """Return the texts, and the places of a named token."""
+    is_trace = len(arguments) == 1 and _is_file(arguments[0])
+    if not is_trace or values["logits_file"] is not None:
+        from gencli.cli.explain.sources import of_logits, of_prompts
+
+        if values["replay"]:
+            raise UsageError("--replay needs a trace with logits.", hint="Write one with --keep-logits.")
+        if values["logits_file"] is not None:
+            return of_logits(values["logits_file"], given, values)
+        return of_prompts(arguments, given, values["why"])
+    idle = [key for key in given if key in RUN_KEYS and key not in ("debug", "trace_top", "plugin")]
+    if idle and not values["replay"]:
+        raise UsageError(
+            f"The trace has its own chain, so {_flag(idle[0])} has no effect.",
+            hint="Leave it out, or add --replay.",
+        )
+    texts = open_trace(arguments[0], hint="A prompt that looks like a path goes through --file.")
+    if values["why"] is None and not values["replay"]:
+        return texts, None
+    from gencli.cli.explain.sources import of_trace
+
+    return of_trace([*_chosen(texts, values)], given, values["why"], is_replay=values["replay"])
+
+
+def _is_file(word: str) -> bool:
+    """Whether the only argument names a file: one that is there, or no sentence but a path."""
+    return (
+        word == "-" or exists(Path(word)) or (len(word.split()) == 1 and ("/" in word or "." in word[1:-1]))
+    )
+
+
+def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) -> None:
+    """Write the page of one text, or its records."""
+    why = [] if seeker is None else [*_why_records(text, seeker)]
+    records = _records(text, why or text.records, values)
+    if values["format"] == "jsonl":
+        Sink().write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+    elif seeker is None:
+        Sink().write(_page(text, records, values))
+    else:
+        from gencli.cli.explain.why_view import why_page, why_table
+
+        pages = (why_page(one, _before(text, one), len(text.records)) for one in records)
+        Sink().write(why_table(records) if values["at"] is None else "\n".join(pages))
+
+
+def _why_records(text: TracedText, seeker: Seeker) -> Iterator[Record]:
+    from gencli.explain.named import why_record
+
+    for place, sight in enumerate(seeker.sights.get(text.key, ())):
+        yield why_record(sight, seeker.tokenizer, text.key, place)
 
 
 def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
@@ -82,9 +162,7 @@ def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
 
     for key in ("at", "stage"):
         if values[key] is not None:
-            raise UsageError(
-                f"--html has all tokens, so --{key} has no effect.", hint="Leave one of them out."
-            )
+            raise UsageError(f"--html has all tokens, so {_flag(key)} has no effect.", hint=_SELECTED)
     with Sink(values["html"]) as sink:
         sink.write(page(texts))
     return 0
@@ -108,18 +186,18 @@ def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[
     yield from found
 
 
-def _records(text: TracedText, values: Mapping[str, Any]) -> Sequence[Record]:
+def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> Sequence[Record]:
     """Return the records to show. Raises UsageError for a position or a stage that the text lacks."""
     if (at := values["at"]) is not None:
-        if at >= len(text.records):
-            raise UsageError(f"--at is {at}, but the text has {len(text.records)} tokens, from 0 on.")
-        return text.records[at : at + 1]
+        if at >= len(records):
+            raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
+        return records[at : at + 1]
     if (stage := values["stage"]) is not None:
         known = list(dict.fromkeys(one["name"] for record in text.records for one in record["stages"]))
         if stage not in known:
-            raise UsageError(f"The chain of the trace has no stage {stage!r}.", hint=nearest(stage, known))
-        return [record for record in text.records if stage in record["decided_by"]]
-    return text.records
+            raise UsageError(f"The chain of the text has no stage {stage!r}.", hint=nearest(stage, known))
+        return [record for record in records if stage in record["decided_by"]]
+    return records
 
 
 def _page(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> str:
@@ -127,6 +205,10 @@ def _page(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]
         return whole_text(records)
     if not records:
         return f"{values['stage']} decided none of {len(text.records)} tokens.\n"
-    before = ["".join(one["text"] for one in text.records[: record["pos"]]) for record in records]
-    pages = zip(records, before, strict=True)
-    return "\n".join(one_token(record, before=so_far, of=len(text.records)) for record, so_far in pages)
+    pages = (one_token(record, before=_before(text, record), of=len(text.records)) for record in records)
+    return "\n".join(pages)
+
+
+def _before(text: TracedText, record: Record) -> str:
+    """Return the text so far."""
+    return "".join(one["text"] for one in text.records[: record["pos"]])

@@ -28,7 +28,7 @@ from gencli.templates.prompt import wanted_template
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import Beside
 
-__all__ = ["carry_out", "command", "run"]
+__all__ = ["begin", "carry_out", "command", "run"]
 
 
 def command() -> Callable[..., int]:
@@ -50,12 +50,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     voice = Stderr(is_quiet=settings["quiet"])
     if settings["show_prompt"]:
         return _show_prompts(job, source, settings, voice)
-    if fetch_models(settings, job.registry, voice):
-        settings = gather(given, os.environ)  # again, because the model's files set defaults
-        job = make_job(settings)
-    texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
-    for text in (*texts, *search_notices(settings)):
-        voice.notice(text)
+    job, settings = begin(job, settings, source, given, voice)
     beside: list[Beside] = []
     if settings["log"]:
         from gencli.cli.logged import keep  # imports the database, which other runs do not need
@@ -65,8 +60,22 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         if settings["trace"] is not None:
             from gencli.cli.explain.traced import trace_to
 
-            beside.append(trace_to(stack.enter_context(Sink(settings["trace"]))))
+            beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write))
         return carry_out(job, prompts, settings, voice, beside)
+
+
+def begin(
+    job: Job, settings: Settings, source: Prompts, given: Mapping[str, Any], voice: Stderr
+) -> tuple[Job, Settings]:
+    """Fetch missing models and say the notices. Return job and settings, which a fetched model may change."""
+    if fetch_models(settings, job.registry, voice):
+        settings = gather(given, os.environ)  # again, because the model's files set defaults
+        job = make_job(settings)
+    prompts = source.texts
+    texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
+    for text in (*texts, *search_notices(settings)):
+        voice.notice(text)
+    return job, settings
 
 
 def carry_out(

@@ -21,7 +21,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.explain.compare import Comparison
 from gencli.explain.compare_record import TextOf, comparison_record, summary_record
 from gencli.explain.compare_trace import Other, compare_trace, known_texts
-from gencli.explain.record import TokenNames
+from gencli.explain.record import token_text
 from gencli.models.files.vocabulary import first_difference
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
@@ -53,9 +53,9 @@ def compare_live(
             _refuse_vocabularies(first, second, settings["model"], own["model_b"])
         engines = (first.engine, second.engine)
         handler.on_first = partial(_interrupt, engines)
-        names = TokenNames(first.loaded.tokenizer)
+        text_of = partial(token_text, tokenizer=first.loaded.tokenizer)
         run = compare_models if has_two else compare
-        found = ((one, names.text) for one in run(first, second, prompts))
+        found = ((one, text_of) for one in run(first, second, prompts))
         head = {
             "model": settings["model"],
             **({"model_b": own["model_b"]} if has_two else {}),
@@ -121,7 +121,7 @@ def compare_on_trace(
 
     def found() -> Iterator[_Found]:
         for text in open_trace(path):
-            known = TokenNames(tokenizer).text if tokenizer else known_texts(text).get
+            known: TextOf = partial(token_text, tokenizer=tokenizer) if tokenizer else known_texts(text).get
             one = compare_trace(text, other, tokenizer)
             yield one, known
             unnamed.update(place.b for place in one.places if place.b is not None and not known(place.b))

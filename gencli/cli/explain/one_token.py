@@ -9,7 +9,7 @@ from gencli.cli.explain.shown import probability, quoted, rank
 from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
 
-__all__ = ["one_token"]
+__all__ = ["one_token", "stage_rows"]
 
 
 def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
@@ -30,10 +30,11 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
     lines = ["   ".join(facts)]
     if before:
         lines.append("..." + quoted(before[-60:]).strip('"'))
-    return "\n".join(lines) + "\n" + table(_rows(record)) + _decided(record)
+    return "\n".join(lines) + "\n" + table((*stage_rows(record), _drawn(record))) + _decided(record)
 
 
-def _rows(record: Record) -> Iterator[tuple[str, ...]]:
+def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
+    """Yield the head of the table, and a row for the model and each stage."""
     token = quoted(record["text"])
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
@@ -48,10 +49,14 @@ def _rows(record: Record) -> Iterator[tuple[str, ...]]:
             _own(stage),
             _done(stage),
         )
+
+
+def _drawn(record: Record) -> tuple[str, ...]:
+    """Return the row of the draw."""
     draw = record["draw"]
     behind = "" if draw["margin"] is None else f" behind by {draw['margin']:.2f}"
     runner = "" if draw["runner_up"] is None else f"runner-up {quoted(draw['runner_up'][1])}{behind}"
-    yield "draw", draw["kind"], "", "", "", "drawn", runner
+    return "draw", draw["kind"], "", "", "", "drawn", runner
 
 
 def _values(stage: dict[str, Any]) -> str:

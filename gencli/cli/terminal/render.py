@@ -202,7 +202,7 @@ class Sink:
         """Write and flush. Raises OutputClosed for a closed pipe, GenerationError for another OSError."""
         self.before_write()
         try:
-            if self._is_file and self._is_fresh and self._stream.seekable():
+            if self._is_file and self._is_fresh and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode):
                 self._stream.truncate(0)
             self._is_fresh = False
             self._stream.write(text)

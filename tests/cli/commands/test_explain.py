@@ -76,9 +76,9 @@ def test_several_texts_have_names(gencli, tmp_path):
     [
         (("--at", "99"), "--at is 99, but the text has 20 tokens"),
         (("--stage", "top_p"), "has no stage 'top_p'"),
-        (("--at", "1", "--stage", "top_k"), "--at and --stage both choose tokens"),
+        (("--at", "1", "--stage", "top_k"), "--at and --stage do not go together"),
         (("--run", "7"), "no such text"),
-        (("--format", "xml"), "--format is 'xml'"),
+        (("--format", "xml"), "'xml' is not one of text, jsonl"),
     ],
 )
 def test_what_the_trace_does_not_have_is_refused(gencli, trace, words, said):

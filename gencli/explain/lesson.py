@@ -1,0 +1,72 @@
+"""A lesson: one fixed row of logits, and what a chain makes of it, stage by stage. No model is needed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from gencli.explain.words import Words
+from gencli.plugins.listing import sentence
+from processors.base import Admission, Env
+from processors.catalog import Draw
+from processors.chain import Chain
+from processors.chain_run import ChainRun
+from processors.registry import Registry, builtin_registry
+
+__all__ = ["TEXT", "WORDS", "Column", "Lesson", "make_lesson"]
+
+_SAID = ("The", " cat", " sat", " on", " the", " mat", ".", " The", " dog", " sat", " on", " the")
+TEXT = "".join(_SAID)
+# What a model might give as the next word; "mat" stands in the text already, behind the same three words.
+WORDS = {
+    " mat": 0.30, " floor": 0.22, " sofa": 0.15, " chair": 0.11, " bed": 0.08, " roof": 0.05,
+    " table": 0.04, " grass": 0.025, " moon": 0.012, " idea": 0.007, " Tuesday": 0.004, " of": 0.002,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The words' probabilities after a stage; 0 for a removed one. `about` says what the stage does."""
+
+    title: str
+    about: str
+    p: tuple[float, ...]
+
+    @property
+    def entropy(self) -> float:
+        """In nats."""
+        return -math.fsum(p * math.log(p) for p in self.p if p > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """The model's column and one for each stage; the drawn word."""
+
+    columns: tuple[Column, ...]
+    draw: Draw
+    drawn: str
+
+
+def make_lesson(chain: Chain, draw: Draw, seed: int, registry: Registry | None = None) -> Lesson:
+    """Return the lesson of a chain. Raises ProcessorsError for a chain that cannot run on the words."""
+    registry = registry or builtin_registry()
+    count, words = len(WORDS), [*dict.fromkeys((*WORDS, *_SAID))]
+    env = Env(len(words), Words(words))
+    request = Admission(tuple(words.index(word) for word in _SAID), max_tokens=16)
+    run = ChainRun(chain, env, seeds=[seed], draw=draw, request=request, registry=registry)
+    logits, found, rows = torch.full((1, len(words)), -torch.inf), list[list[float]](), run.rows()
+    logits[0, :count] = torch.tensor(list(WORDS.values())).log()
+    run.pipeline(logits, rows, lambda _, after: found.append(after[0, :count].double().softmax(-1).tolist()))
+    chosen = run.choose(logits, rows)
+    token = int(chosen.tokens[0])
+    if token < 0:
+        raise run.pipeline.explain_failure(logits, rows, 0)
+    texts = [str(Chain((stage,))) for stage in run.chain]
+    columns = [Column("model", "", tuple(WORDS.values()))]
+    columns += [
+        Column(text, sentence(registry, name), tuple(p))
+        for text, (name, _), p in zip(texts, run.chain, found, strict=True)
+    ]
+    return Lesson(tuple(columns), run.draw, words[token])

@@ -1,0 +1,69 @@
+"""Logits of any origin: rows of a .npy or .safetensors file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from gencli.errors import UsageError
+
+__all__ = ["read_logits"]
+
+_MOST = 1 << 31  # bytes of all rows
+
+
+def read_logits(name: str, tensor: str | None = None) -> Tensor:
+    """Return logits [T, V] float32 of a file with numbers of [V] or [T, V]. Raises UsageError for another.
+
+    `tensor` chooses one of a .safetensors file that has several. No pickled objects are read.
+    """
+    path = Path(name)
+    try:
+        found = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UsageError(f"The logits {name!r} cannot be read: {error}.") from None
+    if found.dim() not in (1, 2) or not found.numel():
+        shape = list(found.shape)
+        raise UsageError(f"The logits {name!r} have the shape {shape}.", hint="It is [V] or [T, V].")
+    rows = found.reshape(-1, found.shape[-1]).float()
+    for number, row in enumerate(rows):
+        if bool(torch.isnan(row).any()) or bool((row == torch.inf).any()):
+            raise UsageError(f"Row {number} of the logits {name!r} has NaN or an infinite logit.")
+        if bool((row == -torch.inf).all()):
+            raise UsageError(f"Row {number} of the logits {name!r} leaves no token.")
+    return rows
+
+
+def _npy(path: Path) -> Tensor:
+    found = np.load(path, mmap_mode="r", allow_pickle=False)
+    if found.dtype.kind not in "fiu":
+        raise ValueError(f"it has {found.dtype}, and not numbers")
+    _check_size(found.nbytes)
+    return torch.from_numpy(np.array(found, dtype=np.float32))
+
+
+def _safetensors(path: Path, tensor: str | None) -> Tensor:
+    with safe_open(path, "pt") as file:
+        names = list(file.keys())
+        if tensor is None and len(names) != 1:
+            raise UsageError(
+                f"{path} has {len(names)} tensors: {', '.join(names[:5])}.", hint="Name one of them."
+            )
+        name = names[0] if tensor is None else tensor
+        if name not in names:
+            raise UsageError(f"{path} has no tensor {name[:60]!r}, but {', '.join(names[:5])}.")
+        part = file.get_slice(name)
+        _check_size(4 * int(np.prod(part.get_shape() or [1])))
+        found: Tensor = file.get_tensor(name)
+        if not found.is_floating_point():
+            raise ValueError(f"{name} has {found.dtype}, and not floating-point numbers")
+        return found
+
+
+def _check_size(size: int) -> None:
+    if size > _MOST:
+        raise ValueError(f"it has {size:,} bytes of logits, at most {_MOST:,} are read")

@@ -1,0 +1,98 @@
+"""gencli sweep: each cell is the run with its settings."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+SHARED = ("-m", "fake", "--seed", "4", "--max-tokens", "12")
+AXES = ("--vary", "temperature=0.5:1.5:1", "--vary", "top_k=3,40")
+
+
+def sweep(gencli, *words, code=0):
+    found = gencli("sweep", *SHARED, *AXES, *words, "--format", "json")
+    assert found.code == code, found.err
+    return json.loads(found.out)
+
+
+def test_the_text_of_a_cell_is_that_of_a_run(gencli):
+    found = sweep(gencli, "-n", "2", "the cat", "a dog")
+    assert [cell["values"] for cell in found["cells"]] == [
+        {"temperature": heat, "top_k": count} for heat in ("0.5", "1.5") for count in ("3", "40")
+    ]
+    for cell in found["cells"]:
+        flags = ("--temperature", cell["values"]["temperature"], "--top-k", cell["values"]["top_k"])
+        run = gencli("run", *SHARED, *flags, "-n", "2", "--format", "json", "the cat", "a dog")
+        texts = [text for row in json.loads(run.out) for text in row["texts"]]
+        assert [one["text"] for one in cell["texts"]] == texts
+
+
+def test_measures_are_those_of_the_trace(gencli, tmp_path):
+    cell = sweep(gencli, "the cat")["cells"][3]
+    trace = tmp_path / "t.jsonl"
+    gencli("run", *SHARED, "--temperature", "1.5", "--top-k", "40", "--trace", trace, "the cat")
+    records = [json.loads(line) for line in trace.read_text().splitlines()][1:-1]
+    count, means = len(records), cell["means"]
+    assert means["tokens"] == count
+    assert means["entropy"] == pytest.approx(
+        sum(one["final"]["entropy"] for one in records) / count, rel=1e-4
+    )
+    assert means["decided"] == sum(bool(one["decided_by"]) for one in records) / count
+    surprise = sum(one["surprise"] for one in records)
+    assert means["logprob"] == pytest.approx(-surprise * math.log(2), rel=1e-4)
+    assert means["alive"] == 40
+    assert means["valid"] is None
+
+
+def test_first_tokens_come_from_one_forward_and_are_those_of_the_texts(gencli):
+    first, whole = (
+        sweep(gencli, *words, "the cat", "a dog") for words in (("--first",), ("--max-tokens", "1"))
+    )
+    for one, other in zip(first["cells"], whole["cells"], strict=True):
+        assert [text["text"] for text in one["texts"]] == [text["text"] for text in other["texts"]]
+        assert one["means"]["entropy"] == pytest.approx(other["means"]["entropy"], rel=1e-5)
+    seeds = ("--vary", "seed=1:30:1", "--first", "--format", "csv", "the cat")
+    lines = [*csv.DictReader(io.StringIO(gencli("sweep", *SHARED, *seeds).out))]
+    assert len({line["text"] for line in lines}) > 1
+
+
+def test_structured_texts_have_a_share_of_valid_ones(gencli):
+    found = gencli(
+        "sweep", *SHARED, "--vary", "seed=1,2", "--choice", "yes", "--choice", "no", "--format", "json", "hi"
+    )
+    assert [cell["means"]["valid"] for cell in json.loads(found.out)["cells"]] == [1, 1]
+
+
+def test_a_grid_shows_one_measure(gencli):
+    lines = gencli("sweep", *SHARED, *AXES, "--show", "entropy", "the cat").out.splitlines()
+    assert lines[1].split() == ["temperature", "top_k", "3", "top_k", "40"]
+    assert [line.split()[0] for line in lines[2:]] == ["0.5", "1.5"]
+    assert lines[3].endswith("███")
+    table = gencli("sweep", *SHARED, *AXES, "the cat").out.splitlines()
+    assert len(table) == 5
+    assert table[0].startswith("temperature  top_k  tokens  entropy")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "A sweep varies something"),
+        (("--vary", "guidance=1,2", "--first"), "guidance has no effect"),
+        (("--vary", "top_k=1", "--png", "x.png"), "--png draws one measure"),
+        (("--vary", "top_k=1", "--finish-open", "--json"), "--finish-open"),
+        (("--vary", "top_k=1", "--show", "beauty"), "not one of"),
+        (("--vary", "seed=1:1000:1", "-n", "1000"), "at most 100000"),
+    ],
+)
+def test_what_a_sweep_cannot_do_is_refused(gencli, words, said):
+    found = gencli("sweep", *SHARED, *words, "hi")
+    assert (found.code, found.out) == (2, "")
+    assert said in found.err
+
+
+def test_a_stage_that_gives_way_in_a_cell_is_said(gencli):
+    found = gencli("sweep", *SHARED, "--vary", "mirostat=1,2", "--top-k", "3", "hi")
+    assert found.code == 0
+    assert "--top-k is left out" in found.err
