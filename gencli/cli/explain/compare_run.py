@@ -15,6 +15,7 @@ from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink, say_error
 from gencli.cli.terminal.stderr import Stderr
+from gencli.config.options.flags import with_flags
 from gencli.config.sides import Side
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
@@ -27,6 +28,7 @@ from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import load_tokenizer
 from gencli.runtime.wiring import load_model, make_engine
+from processors.errors import ProcessorsError
 
 __all__ = ["compare_live", "compare_on_trace"]
 
@@ -122,7 +124,11 @@ def compare_on_trace(
     def found() -> Iterator[_Found]:
         for text in open_trace(path):
             known: TextOf = partial(token_text, tokenizer=tokenizer) if tokenizer else known_texts(text).get
-            one = compare_trace(text, other, tokenizer)
+            try:
+                one = compare_trace(text, other, tokenizer)
+            except ProcessorsError as error:
+                hint = "" if tokenizer else "If it works on texts, `model` names a tokenizer."
+                raise UsageError(f"B: {error}", hint=with_flags(hint)) from None
             yield one, known
             unnamed.update(place.b for place in one.places if place.b is not None and not known(place.b))
 
@@ -144,12 +150,10 @@ def _write(
 ) -> int:
     """Write each comparison when it is complete, and the sums over all; return the exit code."""
     form, records, verdict = own["format"], list[dict[str, Any]](), Verdict(own["max_tv"])
-    if form == "text":
-        sink.write(head_text(head))
     for one, text_of in found:
         record = comparison_record(one, text_of)
         if form == "text":
-            sink.write("\n" + comparison_text(record))
+            sink.write(("" if verdict.texts else head_text(head)) + "\n" + comparison_text(record))
         elif form == "jsonl":
             sink.write(record_text({"kind": "text", **record}, form))
         else:

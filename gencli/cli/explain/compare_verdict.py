@@ -19,13 +19,16 @@ class Verdict:
 
     def __init__(self, most: float | None) -> None:
         self._most = most
-        self.texts = self.equal = self._different = self._failed = self._interrupted = self._over = 0
+        self.texts = self.equal = self._different = self._unknown = self._failed = self._interrupted = (
+            self._over
+        ) = 0
         self.summary = Summary()
 
     def add(self, one: Comparison) -> None:
         """Count a comparison."""
         self.texts += 1
         self.equal += one.is_equal is True
+        self._unknown += one.is_equal is None
         self._different += one.is_equal is False
         outputs = [one.a, *([one.b] if one.b else [])]
         self._failed += any(output.error for output in outputs)
@@ -48,7 +51,7 @@ class Verdict:
             places = f"{self._over} of {self.summary.places} places"
             yield f"The total variation is above {self._most:g} at {places}."
         if self._is_open(is_equal):
-            yield "The kept logits are not enough to tell; keep more of them."
+            yield "The logits are not enough to tell: keep more of them."
 
     def code(self, *, is_equal: bool) -> int:
         """Return 6 if an assertion fails or no text is complete, 7 if some are not or nothing can be told."""
@@ -59,4 +62,6 @@ class Verdict:
         return _UNKNOWN if self._failed or self._is_open(is_equal) else 0
 
     def _is_open(self, is_equal: bool) -> bool:
-        return bool(self.summary.unmeasured["kept"]) and (is_equal or self._most is not None)
+        return (is_equal and self._unknown > 0) or (
+            self._most is not None and self.summary.unmeasured["kept"] > 0
+        )

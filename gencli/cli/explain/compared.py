@@ -15,7 +15,7 @@ __all__ = ["comparison_text", "head_text", "summary_text"]
 _MOST = 20  # places in a table
 _LONGEST = 200  # characters of a chain
 _WHY = {
-    "kept": "whose kept logits are not enough",
+    "kept": "whose logits do not decide it: too few are kept, or they are not those of A's text",
     "empty": "where B leaves no token",
     "grammar": "behind text that B's grammar does not allow",
 }

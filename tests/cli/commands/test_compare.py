@@ -107,7 +107,7 @@ def test_a_trace_that_kept_too_little_tells_neither(gencli, compare, tmp_path):
     found = gencli("compare", "--trace", trace, "--b", "top_k=3", "--assert-equal")
     assert (found.code, "are not enough to tell" in found.err) == (7, True)
     assert gencli("compare", "--trace", trace, "--b", "top_k=3").code == 0
-    assert "12, whose kept logits are not enough" in found.out
+    assert "12, whose logits do not decide it" in found.out
 
 
 @pytest.mark.parametrize(
@@ -236,3 +236,13 @@ def test_models_with_other_tokens_are_refused(gencli):
     found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
     assert (found.code, found.out) == (5, "")
     assert "tiny and fake have other vocabularies: token 0 is " in found.err
+
+
+def test_a_stage_that_works_on_texts_needs_a_tokenizer_beside_a_trace(gencli, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "300")
+    found = gencli("compare", "--trace", trace, "--b", 'ban=["e"]')
+    assert (found.code, found.out) == (2, "")
+    assert "B: ban works on texts" in found.err
+    assert "--model names a tokenizer" in found.err
+    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").code == 0
