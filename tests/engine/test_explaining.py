@@ -1,5 +1,6 @@
 """An explained request has the same text, and the same explanations in any company and with drafts."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -90,3 +91,13 @@ def test_a_choice_under_a_grammar_names_the_mask():
     first = views([one])[one.id][0][0]
     assert (first.stages[0].name, first.stages[0].alive[1]) == ("grammar", 2)
     assert first.decided_by == ("grammar",)
+
+
+def test_explanations_are_not_held_behind_their_events():
+    on, seen, most = engine(), [], 0
+    on.submit(replace(asked(), keep_logits=300))
+    for event in on.run():
+        seen += [weakref.ref(view.kept.values) for view in event.views] if isinstance(event, Token) else []
+        most = max(most, sum(one() is not None for one in seen))
+    assert len(seen) == 20
+    assert most <= 2
