@@ -1,7 +1,9 @@
 """A chain on the logits of a trace: the same as beside a model where it is exact; no other file is obeyed."""
 
+import base64
 import json
 
+import numpy as np
 import pytest
 
 from gencli.errors import GencliError, GenerationError
@@ -117,3 +119,11 @@ def test_a_stage_that_needs_texts_is_refused_by_its_name(trace):
     (text,) = read_trace(json.dumps(line) for line in lines(trace(20)))
     with pytest.raises(ProcessorsError, match="no tokenizer"):
         compare_trace(text, Other(Chain.parse('grammar:text="[a-z]+",kind=regex')))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_logits_that_are_no_numbers_have_no_measures(trace, value):
+    head, *records = lines(trace(20))
+    for record in (one for one in records if one["kind"] == "token"):
+        record["logits"]["values"] = base64.b64encode(np.full(20, value, "<f4").tobytes()).decode()
+    assert {place.unmeasured for place in compared([head, *records]).places} == {"kept"}
