@@ -121,9 +121,17 @@ def test_a_stage_that_needs_texts_is_refused_by_its_name(trace):
         compare_trace(text, Other(Chain.parse('grammar:text="[a-z]+",kind=regex')))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_logits_that_are_no_numbers_have_no_measures(trace, value):
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_logits_that_are_no_numbers_are_refused(trace, value):
     head, *records = lines(trace(20))
-    for record in (one for one in records if one["kind"] == "token"):
-        record["logits"]["values"] = base64.b64encode(np.full(20, value, "<f4").tobytes()).decode()
-    assert {place.unmeasured for place in compared([head, *records]).places} == {"kept"}
+    records[0]["logits"]["values"] = base64.b64encode(np.full(20, value, "<f4").tobytes()).decode()
+    with pytest.raises(GenerationError, match="a logit is no number"):
+        compared([head, *records])
+
+
+@pytest.mark.parametrize("rest", [1e300, 800.0, 60.0])
+def test_a_rest_that_the_others_cannot_have_is_refused(trace, rest):
+    head, *records = lines(trace(20))
+    records[0]["logits"]["rest"] = rest
+    with pytest.raises(GenerationError, match="rest is "):
+        compared([head, *records])
