@@ -143,7 +143,8 @@ class Processor(ABC, Generic[P]):
 
     `apply` is pure: state changes only in admit, settle, commit, release and fork. A `sequential` stage
     needs the chosen token of the position before, so its requests run without draft tokens. A stage that
-    `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs.
+    `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs. A commit
+    of a stage that `remembers` refers to what its last `apply` saw.
     """
 
     name: ClassVar[str]
@@ -151,6 +152,7 @@ class Processor(ABC, Generic[P]):
     Params: ClassVar[type[Params]]
     sequential: ClassVar[bool] = False
     keeps_faults: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -218,8 +220,16 @@ class Processor(ABC, Generic[P]):
         """Return the limit that leaves no token after these drafts; "" if the request itself is the cause."""
         return ""
 
-    def notes(self, rows: Rows) -> Sequence[str]:
-        """Return what an explanation says of the stage in each row, beside its logits; () for nothing."""
+    def notes(self, rows: Rows, tokens: Sequence[int]) -> Sequence[str]:
+        """Return what an explanation says of the stage in each row, beside its logits; () for nothing.
+
+        `tokens` are those whose logits the stage has changed most, or the likeliest that it has masked; -1
+        for none. It is asked after `apply` with these rows.
+        """
+        return ()
+
+    def idle(self, rows: Rows) -> Sequence[str]:
+        """Return why the stage changes no logit of each row, in a few words; () if it cannot say."""
         return ()
 
     def fork(self, source: int, target: int) -> None:

@@ -79,6 +79,8 @@ class ForeignStage(Processor[Any]):
     each, the problems that fail no row.
     """
 
+    remembers = True
+
     def __init__(self, stage: type[Processor[Any]], env: Env, notices: list[str]) -> None:
         self.name, self.phase, self.Params = stage.name, stage.phase, stage.Params  # type: ignore[misc]
         self._inner = self._guarded("__init__", 0, lambda: _built(stage, env))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
-from processors.chain import Chain
+from processors.chain import Chain, Stage
 from processors.conditions.picks import Key, Picks, check_conditions
 from processors.conditions.states import Conditions
 from processors.errors import ProcessorsError, RowError
@@ -183,6 +183,12 @@ class Pipeline:
     def values(self, slot: int, call: StageCall) -> Params:
         """Return the values that a stage has in a slot where it is called."""
         return self._picks[slot].stages[call.key][1]
+
+    def left_out(self, slot: int, drafts: tuple[int, ...]) -> tuple[tuple[int, Stage, str], ...]:
+        """Return the stages of a slot that conditions leave out behind these drafts: see Picks.left_out."""
+        if slot not in self._conditions.slots:
+            return ()
+        return self._picks[slot].left_out(self._conditions.hold(slot, drafts))
 
     def run_stepwise(self, name: str) -> None:
         """Treat this stage as sequential from now on, whatever its class declares."""

@@ -10,6 +10,7 @@ Minka 2014).
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,11 +28,15 @@ __all__ = [
     "EMPTY",
     "NON_FINITE",
     "PLAIN_LIMIT",
+    "Inverted",
     "Sampler",
+    "block_sums",
     "draw_by_weight",
+    "find_block",
     "greedy",
     "gumbel_max",
     "inverse_cdf",
+    "invert",
 ]
 
 PLAIN_LIMIT = 4096  # finite logits up to which every id draws its own noise
@@ -39,6 +44,19 @@ BLOCK = 512  # ids per block of the two-level draw
 
 EMPTY = -1  # in place of a token: all logits are masked
 NON_FINITE = -2  # in place of a token: NaN or +inf among the logits
+
+
+class Inverted(NamedTuple):
+    """Where a draw by inverse CDF ends: weights of the blocks [R, B], the block [R, 1], its ids [R, N].
+
+    `inside` [R, N] are the weights of these ids, `rest` [R, 1] the place in the block, from 0 to 1.
+    """
+
+    blocks: Tensor
+    block: Tensor
+    rest: Tensor
+    ids: Tensor
+    inside: Tensor
 
 
 class Sampler:
@@ -139,7 +157,7 @@ def _plain_sparse(logits: Tensor, row: Tensor, ids: Tensor, seeds: Tensor, posit
 
 
 def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    block = _noisy_best(_block_sums(logits), seeds, positions)
+    block = _noisy_best(block_sums(logits), seeds, positions)
     return _inside(*_of_block(logits, block, -torch.inf), seeds, positions)
 
 
@@ -166,16 +184,23 @@ def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Te
 
 def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Draw from softmax(logits) for each row [R] by inverse CDF: one uniform number, float64 sums."""
+    found = find_block(logits, seeds, positions)
+    choice, _ = invert(found.inside, found.rest)
+    return found.ids.gather(1, choice).squeeze(1)
+
+
+def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
+    """Return the block of each row in which the draw by inverse CDF ends."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
-    sums = _block_sums(logits)
-    block, rest = _invert((sums - sums.amax(-1, keepdim=True)).exp(), uniform(keys, torch.zeros_like(keys)))
+    sums = block_sums(logits)
+    blocks = (sums - sums.amax(-1, keepdim=True)).exp()
+    block, rest = invert(blocks, uniform(keys, torch.zeros_like(keys)))
     ids, inside = _of_block(logits, block, -torch.inf)
     inside = inside.to(torch.float64)
-    choice, _ = _invert((inside - inside.amax(-1, keepdim=True)).exp(), rest)
-    return ids.gather(1, choice).squeeze(1)
+    return Inverted(blocks, block, rest, ids, (inside - inside.amax(-1, keepdim=True)).exp())
 
 
-def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """Return the index [R, 1] where the cumulative weights [R, N] pass u times their sum, and u within it.
 
     An index of weight 0 is never returned, whatever the rounding.
@@ -189,7 +214,7 @@ def _invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     return first, ((target - sums.gather(1, first) + weight) / weight).clamp(0, 1)
 
 
-def _block_sums(logits: Tensor) -> Tensor:
+def block_sums(logits: Tensor) -> Tensor:
     """Log-sum-exp of each block, [R, V] -> [R, ceil(V / BLOCK)] float64, up to a constant per row."""
     parts = [_sums_of_blocks(softmax) for _, softmax in softmax_parts(logits)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).log_()

@@ -71,9 +71,9 @@ switched off, and said.
 
 ## Stages and systems
 
-The name of each stage in each system. **Bold**: a test runs the system's own code beside the profile on
-random rows. *Italic*: numbers of its own tests are golden cases ([vectors.md](vectors.md)). Plain: checked
-by reading the source that the profile names.
+The name of each stage in each system. **Bold**: a test runs the system's own code beside the profile, on
+random rows and on texts that the bundled model writes. *Italic*: numbers of its own tests are golden cases
+([vectors.md](vectors.md)). Plain: checked by reading the source that the profile names.
 
 """
 

@@ -2,7 +2,7 @@
 
 Each run is a process that SIGKILL ends at a random moment, or at a moment that chance rarely hits, such as in
 the middle of a write. It is resumed with --resume until it is complete. The output has to be byte for byte
-that of an uninterrupted run.
+that of an uninterrupted run; with --trace the trace as well, in the order of its lines.
 """
 
 from __future__ import annotations
@@ -35,13 +35,16 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _in_write(at: int, share: float) -> None:
-    """Die in write number `at`, after this share of its bytes."""
+_JOURNAL, _TRACE = (b'"row"', b'"gencli_journal"'), (b'"kind"',)
+
+
+def _in_write(at: int, share: float, marks: Sequence[bytes] = _JOURNAL) -> None:
+    """Die in write number `at` of those with one of the marks, after this share of its bytes."""
     count = 0
 
     def write(handle: int, data: bytes) -> int:
         nonlocal count
-        if b'"row"' in data or b'"gencli_journal"' in data:
+        if any(mark in data[:200] for mark in marks):
             count += 1
             if count == at:
                 _write(handle, data[: int(share * len(data))])
@@ -103,6 +106,14 @@ PLACES: dict[str, Callable[[random.Random, int], None]] = {
     "after the rename": lambda chance, rows: _in_rename(is_done=True),
     "journal removed": lambda chance, rows: _in_removal(),
 }
+OF_TRACES: dict[str, Callable[[random.Random, int], None]] = {
+    "trace: row torn": lambda chance, rows: _in_write(
+        chance.randrange(1, 1 + rows // 3), chance.random(), _TRACE
+    ),
+    "trace: row just written": lambda chance, rows: _in_write(
+        chance.randrange(1, 1 + rows // 3), 1.0, _TRACE
+    ),
+}
 
 
 def run(
@@ -144,8 +155,11 @@ def write_input(path: Path, rows: int, chance: random.Random) -> None:
             file.write(json.dumps({**row, **own[number % 4]}) + "\n")
 
 
-def harness(kills: int, rows: int, model: str, seed: int, form: str, folder: Path) -> Counter[str]:
+def harness(
+    kills: int, rows: int, model: str, seed: int, form: str, folder: Path, *, is_traced: bool = False
+) -> Counter[str]:
     """Run until the number of kills is reached. Return counts by position, and unexpected results."""
+    ways = {**PLACES, **(OF_TRACES if is_traced else {})}
     chance, found = random.Random(seed), Counter()
     suffix = "" if form == "texts" else f".{form}"
     source, reference = folder / "input.jsonl", folder / f"reference{suffix}"
@@ -154,23 +168,37 @@ def harness(kills: int, rows: int, model: str, seed: int, form: str, folder: Pat
     options += ["--format", form]
     base = ["batch", str(source), *options, "-q"]
     start, log = time.monotonic(), folder / "said.txt"
-    run([*base, "-o", str(reference)], log)
+    run([*base, *_places(reference, is_traced)], log)
     length, wanted = time.monotonic() - start, content(reference)
-    places = list(PLACES)
-    while sum(found[place] for place in PLACES) < kills:
+    while sum(found[place] for place in ways) < kills:
         output = folder / f"victim-{found['batches']}{suffix}"
         is_done = False
         while not is_done:
-            is_enough = sum(found[place] for place in PLACES) >= kills
-            place = min(places, key=lambda name: (found[name], chance.random()))
+            is_enough = sum(found[place] for place in ways) >= kills
+            place = min(ways, key=lambda name: (found[name], chance.random()))
             seconds = chance.uniform(0, length) if place == "any moment" and not is_enough else None
-            prepare = (lambda: None) if is_enough else (lambda name=place: PLACES[name](chance, rows))
+            prepare = (lambda: None) if is_enough else (lambda name=place: ways[name](chance, rows))
             chance.random()  # the child's draws are not the parent's
-            is_done = run([*base, "-o", str(output), "--resume"], log, prepare, seconds)
+            is_done = run([*base, *_places(output, is_traced), "--resume"], log, prepare, seconds)
             found[place] += not is_done
         found["batches"] += 1
         compare(output, wanted, found)
+        if is_traced:
+            found["traces equal"] += traced(output) == traced(reference)
     return found
+
+
+def _places(output: Path, is_traced: bool) -> list[str]:
+    return ["-o", str(output), *(["--trace", str(_trace_of(output))] if is_traced else [])]
+
+
+def _trace_of(output: Path) -> Path:
+    return output.with_name(f"trace-{output.name.removeprefix('victim-')}")
+
+
+def traced(output: Path) -> list[str]:
+    """Return the lines of the output's trace, sorted: rows stand in the order in which they ended."""
+    return sorted(_trace_of(output).read_text().splitlines())
 
 
 def content(output: Path) -> dict[str, bytes]:
@@ -197,13 +225,16 @@ def compare(output: Path, wanted: dict[str, bytes], found: Counter[str]) -> None
 
 def table(found: Counter[str]) -> str:
     """Return the result as a table."""
-    lines = [f"{place:<28}{found[place]:>6}" for place in PLACES]
-    kills = sum(found[place] for place in PLACES)
+    places = [place for place in (*PLACES, *OF_TRACES) if place in PLACES or found[place]]
+    lines = [f"{place:<28}{found[place]:>6}" for place in places]
+    kills = sum(found[place] for place in places)
     summary = (
         f"{kills} kills in {found['batches']} batches: lost {found['lost']}, "
         f"duplicated {found['duplicated']}, "
         f"bytes equal {found['equal']} of {found['batches']}, files left over {found['left over']}"
     )
+    if "traces equal" in found:
+        summary += f", traces equal {found['traces equal']}"
     return "\n".join([f"{'killed at':<28}{'times':>6}", *lines, summary])
 
 
@@ -214,10 +245,14 @@ if __name__ == "__main__":
     parser.add_argument("--model", default="fake")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--format", choices=("jsonl", "texts"), default="jsonl")
+    parser.add_argument("--trace", action="store_true", help="write traces, and compare them")
     given = parser.parse_args()
     warnings.simplefilter("ignore")  # of forks
     with tempfile.TemporaryDirectory() as name:
-        counts = harness(given.kills, given.rows, given.model, given.seed, given.format, Path(name))
+        counts = harness(
+            given.kills, given.rows, given.model, given.seed, given.format, Path(name), is_traced=given.trace
+        )
     print(table(counts))
     is_good = counts["equal"] == counts["batches"] and not counts["lost"] + counts["duplicated"]
+    is_good &= not given.trace or counts["traces equal"] == counts["batches"]
     sys.exit(0 if is_good else 1)

@@ -2,7 +2,7 @@
 
 The ways: LLM.generate, `gencli batch`, `gencli run`, and `gencli serve`, first one request after the other,
 then each among 31 others, which come at random and of which half go away at a random moment. In float32 all
-have to give the same texts.
+have to give the same texts; with --trace K the same explanations of all tokens too.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gencli import LLM
+from gencli.explain.trace_file import read_trace
 
 __all__ = [
     "Ask",
@@ -55,11 +58,17 @@ class Ask:
 
     prompt: str
     options: dict[str, Any] = field(default_factory=dict)
+    trace: int | None = None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The row of a batch."""
+        return {"prompt": self.prompt, **self.options}
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of a completion, or the row of a batch."""
-        return {"prompt": self.prompt, **self.options}
+        """The body of a completion."""
+        return {**self.row, "trace": self.trace}
 
     @property
     def flags(self) -> list[str]:
@@ -67,10 +76,26 @@ class Ask:
         return [f"--{key.replace('_', '-')}={value}" for key, value in self.options.items()]
 
 
-def make_asks(count: int, seed: int = 0) -> list[Ask]:
+def make_asks(count: int, seed: int = 0, trace: int | None = None) -> list[Ask]:
     """Return `count` requests with seeds of their own, random prompts, lengths and chains."""
     draw = random.Random(seed)
-    return [_ask(draw, seed * 100_000 + number) for number in range(count)]
+    return [replace(_ask(draw, seed * 100_000 + number), trace=trace) for number in range(count)]
+
+
+def _said(text: str, records: Iterable[Mapping[str, Any]] = ()) -> str:
+    """Return a text, and behind it what is said of its tokens: ids, ranks, counts, stages.
+
+    The last digits of probabilities depend on what else a forward pass computes.
+    """
+    names = ("v", "kind", "run", "sample")
+    told = [{key: value for key, value in one.items() if key not in names} for one in records]
+    bare = json.loads(json.dumps(told), parse_float=lambda number: None)
+    return text + (json.dumps(bare, sort_keys=True) if told else "")
+
+
+def _traced(file: Path) -> dict[str, Sequence[Mapping[str, Any]]]:
+    """Return the records of a trace by request."""
+    return {text.key[0]: text.records for text in read_trace(file.read_text().splitlines())}
 
 
 def _ask(draw: random.Random, seed: int) -> Ask:
@@ -85,9 +110,15 @@ def through_run(asks: Sequence[Ask], program: Sequence[str]) -> list[str]:
     """Return the texts of `gencli run`, a process for each."""
 
     def run(ask: Ask) -> str:
-        command = [*program, "run", "-q", *_MODEL, *ask.flags, "--format=json", ask.prompt]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-        return str(json.loads(done.stdout)["text"])
+        with TemporaryDirectory() as folder:
+            file, own = Path(folder, "trace"), ()
+            if ask.trace:
+                own = ("--trace", str(file), "--trace-top", str(ask.trace))
+            command = [*program, "run", "-q", *_MODEL, *ask.flags, *own, "--format=json", ask.prompt]
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+            )
+            return _said(json.loads(done.stdout)["text"], _traced(file)["1"] if own else ())
 
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(run, asks))
@@ -96,17 +127,22 @@ def through_run(asks: Sequence[Ask], program: Sequence[str]) -> list[str]:
 def through_python(asks: Sequence[Ask]) -> list[str]:
     """Return the texts of LLM.generate, one after the other."""
     with LLM("tiny", dtype="float32") as llm:
-        return [llm.generate(ask.prompt, **ask.options).text for ask in asks]
+        found = (llm.generate(ask.prompt, trace=ask.trace, **ask.options) for ask in asks)
+        return [_said(one.text, one.trace) for one in found]
 
 
 def through_batch(asks: Sequence[Ask], program: Sequence[str]) -> list[str]:
     """Return the texts of `gencli batch`, all in one."""
-    rows = "".join(json.dumps(ask.body) + "\n" for ask in asks)
-    done = subprocess.run(
-        [*program, "batch", "-q", *_MODEL], input=rows, capture_output=True, text=True, check=True
-    )
+    rows, trace = "".join(json.dumps(ask.row) + "\n" for ask in asks), asks[0].trace
+    with TemporaryDirectory() as folder:
+        file, own = Path(folder, "trace"), ()
+        if trace:
+            own = ("--trace", str(file), "--trace-top", str(trace))
+        command = [*program, "batch", "-q", *_MODEL, *own]
+        done = subprocess.run(command, input=rows, capture_output=True, text=True, check=True)
+        traced = _traced(file) if trace else {}
     found = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: row["index"])
-    return [row["text"] for row in found]
+    return [_said(row["text"], traced.get(row["id"], ())) for row in found]
 
 
 def through_http(asks: Sequence[Ask], address: str) -> list[str]:
@@ -133,10 +169,10 @@ def _posted(ask: Ask, address: str, *, is_stream: bool, seconds: float | None = 
         if cut:
             cut.cancel()
         connection.close()
-    if not is_stream:
-        return str(json.loads(data)["choices"][0]["text"])
     events = [json.loads(line[6:]) for line in data.split("\n\n") if line.startswith("data: {")]
-    return "".join(event["choices"][0]["text"] for event in events)
+    choices = [each["choices"][0] for each in (events if is_stream else [json.loads(data)])]
+    records = (record for choice in choices for record in choice.get("trace", ()))
+    return _said("".join(choice["text"] for choice in choices), records)
 
 
 class Neighbours:
@@ -213,9 +249,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--neighbours", type=int, default=31)
+    parser.add_argument("--trace", type=int, help="compare explanations too, with this many ids in lists")
     parser.add_argument("--program", help="by default this Python with -m gencli")
     given = parser.parse_args()
-    asks = make_asks(given.requests)
+    asks = make_asks(given.requests, trace=given.trace)
     program = [given.program] if given.program else [sys.executable, "-m", "gencli"]
     expected = _compare("LLM.generate", lambda: through_python(asks), None)
     found = [

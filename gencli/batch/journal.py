@@ -27,6 +27,7 @@ __all__ = ["VERSION", "Journal", "journal_path", "read_header"]
 VERSION = 2  # 1 had no checksums
 _KEY = "gencli_journal"
 _CHECK = b', "check": '
+_TRACED = "traced"
 _MAX_HEADER = 2**24  # bytes
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -81,11 +82,14 @@ def _checksum(data: bytes) -> bytes:
 
 
 class Journal:
-    """Appends outcomes of rows and reads them back; the last outcome of a row is the valid one."""
+    """Appends outcomes of rows and reads them back; the last outcome of a row is the valid one.
+
+    `traced`: bytes of the trace of the rows that it had when it was opened.
+    """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         """Open a journal, or create one with this header; an incomplete last line is removed."""
-        self.path = path
+        self.path, self.traced = path, 0
         self._rows, self._offsets, self._failed = array("q"), array("q"), bytearray()
         is_old = read_header(path) is not None
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | _BINARY | (0 if is_old else os.O_TRUNC)
@@ -112,11 +116,20 @@ class Journal:
         self.close()
         self.path.unlink()
 
-    def append(self, outcome: Outcome) -> None:
-        """Append a row. Raises GenerationError if the write fails; earlier rows are safe."""
-        place = self._size
+    def append(self, outcome: Outcome, *, traced: int | None = None) -> None:
+        """Append a row; `traced`: the bytes of the trace with its lines.
+
+        Raises GenerationError if the write fails; earlier rows are safe.
+        """
+        place, size = self._size, {} if traced is None else {_TRACED: traced}
         self._write(
-            {"row": outcome.index, "failed": outcome.is_error, "id": outcome.id, "result": outcome.result}
+            {
+                "row": outcome.index,
+                "failed": outcome.is_error,
+                "id": outcome.id,
+                **size,
+                "result": outcome.result,
+            }
         )
         self._note(outcome.index, place, outcome.is_error)
 
@@ -146,6 +159,7 @@ class Journal:
                     break
                 entry = _checked(line, f"{self.path} is damaged in line {number}")
                 self._note(entry["row"], place, entry["failed"])
+                self.traced = entry.get(_TRACED, self.traced)
                 place += len(line)
         return place
 

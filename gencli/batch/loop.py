@@ -13,6 +13,7 @@ from gencli.config.job import Job
 from gencli.config.jobs import Jobs
 from gencli.core.events import Error, Event, Finish, PromptScores, Token
 from gencli.engine.engine import Engine
+from gencli.explain.views import Views, views
 from gencli.results.prompt_progress import PromptProgress
 from gencli.results.scores import Scores
 from gencli.runtime.attempts import RetryingEngine
@@ -22,8 +23,9 @@ from gencli.text.tokenizer import Tokenizer
 __all__ = ["Ended", "Judge", "Loop"]
 
 Ended = Finish | Error
-# From the ends of a row's samples and their log-probabilities to its outcome.
-Judge = Callable[[Row, Job, Sequence[Ended], Scores], Outcome]
+# From the ends of a row's samples, with log-probabilities and explanations of their tokens, and the ids of
+# the prompt, to the row's outcome.
+Judge = Callable[[Row, Job, Sequence[Ended], Scores, Views, tuple[int, ...]], Outcome]
 
 
 @dataclass(slots=True)
@@ -34,7 +36,9 @@ class _Open:
     job: Job
     ends: list[Ended | None]
     num_open: int
+    prompt_ids: tuple[int, ...]
     scores: Scores = field(default_factory=Scores)
+    views: Views = field(default_factory=views)
 
 
 class Loop(OwnEngine):
@@ -113,20 +117,22 @@ class Loop(OwnEngine):
             failure = Failure.of(error)
             yield self._refused(row, job, failure.type, failure.message)
         else:
-            self._open[request.id] = _Open(row, job, [None] * job.n, job.n)
+            self._open[request.id] = _Open(row, job, [None] * job.n, job.n, request.prompt_ids)
             self._num_samples += job.n
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
         name = str(row.record.index)
         ends = [Error(name, sample, kind, message, "") for sample in range(job.n)]
-        return self._judge(row, job, ends, Scores())
+        return self._judge(row, job, ends, Scores(), views(), ())
 
     def _took(self, event: Event) -> Iterator[Outcome]:
-        if isinstance(event, Token | PromptScores | Finish) and event.request in self._open:
-            self._open[event.request].scores.add(event)
-        if not isinstance(event, Finish | Error):
+        if not isinstance(event, Token | PromptScores | Finish | Error):
             return
         entry = self._open[event.request]
+        entry.scores.add(event)
+        entry.views.add(event)
+        if not isinstance(event, Finish | Error):
+            return
         entry.ends[event.sample] = event
         self._num_samples -= 1
         entry.num_open -= 1
@@ -139,7 +145,9 @@ class Loop(OwnEngine):
             # The prompt counts once for all samples: with the numbers of the sample that read most of it.
             copied = min((end.cached_tokens for end in finishes), default=0)
             read = max((end.prompt_tokens for end in finishes), default=0) - copied
-            yield replace(self._judge(entry.row, entry.job, ends, entry.scores), read=read, copied=copied)
+            known = entry.scores, entry.views, entry.prompt_ids
+            outcome = self._judge(entry.row, entry.job, ends, *known)
+            yield replace(outcome, read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
         """After `stop`: end waiting samples, at the deadline also running ones; yield their outcomes."""

@@ -104,8 +104,7 @@ _OUTPUT: tuple[Option, ...] = (
 
 OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
 _FOREIGN = {
-    *("file", "stream", "stats", "show_chain", "show_prompt", "download", "log"),
-    *("trace", "trace_top", "keep_logits"),
+    *("file", "stream", "stats", "show_chain", "show_prompt", "download", "log", "color"),
     *(entry.key for entry in OWN),
 }
 BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

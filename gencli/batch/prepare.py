@@ -21,6 +21,7 @@ from gencli.batch.rows import RowOptions
 from gencli.batch.selection import Selected, read_shard
 from gencli.batch.sources import Input, open_input
 from gencli.batch.survey import Survey, survey
+from gencli.batch.trace import check_trace
 from gencli.batch.work import Work
 from gencli.config.jobs import Jobs
 from gencli.config.settings import FLAG, Layer, Settings, resolve
@@ -61,6 +62,8 @@ class Batch:
         """Return the values that must not change until the batch is complete, see `fingerprint`."""
         template = self.row_options.template
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
+        if self.settings["trace"] is not None:  # finished rows are in it
+            columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
@@ -109,7 +112,10 @@ def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
     output = plan_output(plan["output"], plan["format"], inputs=source.paths, formats=work.formats)
     places = Places.of(output)
-    _check_summary(plan, [*source.paths, *([places.output, places.journal] if places else [])])
+    own = [places.output, places.journal] if places else []
+    _check_summary(plan, [*source.paths, *own])
+    beside = [Path(plan["summary"])] if plan["summary"] is not None else []
+    check_trace(settings["trace"], output, [*source.paths, *own, *beside])
     settings = _with_seed(settings, plan, places)
     template = wanted_template(settings)
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])

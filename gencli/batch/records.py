@@ -75,7 +75,7 @@ class Outcome:
 
     A failed row has an `error` and the other fields as far as they are known. `read` tokens of the prompt
     were fed to the model, `copied` ones came from the prefix cache. The output leaves both out, because they
-    depend on the other rows.
+    depend on the other rows. `trace` has the lines of the row's trace.
     """
 
     index: int
@@ -84,3 +84,4 @@ class Outcome:
     is_error: bool = False
     read: int = 0
     copied: int = 0
+    trace: str = ""

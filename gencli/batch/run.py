@@ -18,6 +18,7 @@ from gencli.batch.row_runs import End, run_rows
 from gencli.batch.store import JournalStore, Store, StreamStore
 from gencli.batch.summary import Summary
 from gencli.batch.survey import Survey
+from gencli.batch.trace import TraceFile, opened_trace, refuse_old_trace
 from gencli.batch.work import Work
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
@@ -49,6 +50,7 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
     Raises UsageError for an input of which no row can run, or with more faults than rows may fail.
     """
     if batch.places is None:
+        refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
         survey = _survey(batch, reporter)
         return _streamed(_Run(_sized(batch, reporter), survey, reporter, stdout))
     with locked(batch.places.output, hint="Wait until it has ended, or name another `output`."):
@@ -56,6 +58,7 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
         if batch.places.is_complete(batch.plan):
             reporter.say(f"{batch.places.output} is complete: there is nothing to go on with.")
             return 0
+        refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
         survey = _survey(batch, reporter)
         return _journalled(_Run(_sized(batch, reporter), survey, reporter, stdout), batch.places)
 
@@ -126,9 +129,15 @@ def _streamed(run: _Run) -> int:
     """Results go where nothing can lie beside them: each is written as soon as its turn has come."""
     batch, plan = run.batch, run.batch.plan
     progress = Progress(run.survey.num_rows)
-    with batch.output.open(batch.work.table(batch, run.survey), stdout=run.stdout) as writer:
+    with (
+        opened_trace(batch.settings["trace"]) as trace,
+        batch.output.open(batch.work.table(batch, run.survey), stdout=run.stdout) as writer,
+    ):
         store = StreamStore(
-            _Noting(writer, batch.work), by_row=plan["order"] == "input", has_timings=not plan["no_timings"]
+            _Noting(writer, batch.work),
+            by_row=plan["order"] == "input",
+            has_timings=not plan["no_timings"],
+            trace=trace,
         )
         end = _generated(run, store, progress)
         store.close()
@@ -141,7 +150,10 @@ def _journalled(run: _Run, places: Places) -> int:
     with run.reporter.loading(run.batch.settings["model"], "Hashing") as on_bytes:
         journal = run.batch.open_journal(places, run.survey, on_bytes)
     try:
-        progress, end = _kept_safe(run, journal)
+        with opened_trace(run.batch.settings["trace"], journal.traced) as trace:
+            if trace is not None and trace.missing:
+                run.reporter.notice(f"{trace.path} lacks {trace.missing:,} bytes of rows that have finished.")
+            progress, end = _kept_safe(run, journal, trace)
         is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
         if not is_needed:
             journal.remove()
@@ -159,12 +171,12 @@ def _journalled(run: _Run, places: Places) -> int:
     return _finished(run, progress, end)
 
 
-def _kept_safe(run: _Run, journal: Journal) -> tuple[Progress, End]:
+def _kept_safe(run: _Run, journal: Journal, trace: TraceFile | None) -> tuple[Progress, End]:
     batch, plan, (done, failed) = run.batch, run.batch.plan, journal.counts()
     if plan["retry_errors"]:
         done, failed = done - failed, 0
     progress = Progress(run.survey.num_rows, before=done, failed_before=failed)
-    store = JournalStore(journal, with_failed=plan["retry_errors"])
+    store = JournalStore(journal, with_failed=plan["retry_errors"], trace=trace)
     end = _generated(run, store, progress)
     if end.status == "complete":
         with batch.output.open(batch.work.table(batch, run.survey)) as writer:

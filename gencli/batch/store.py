@@ -10,6 +10,7 @@ from typing import Protocol
 from gencli.batch.journal import Journal
 from gencli.batch.outputs.base import RowWriter
 from gencli.batch.records import Outcome, Row
+from gencli.batch.trace import TraceFile
 
 __all__ = ["JournalStore", "Store", "StreamStore", "untimed"]
 
@@ -35,18 +36,19 @@ class Store(Protocol):
 
 
 class JournalStore:
-    """Stores outcomes in a journal until all rows have ended."""
+    """Stores outcomes in a journal until all rows have ended, and their traces."""
 
-    def __init__(self, journal: Journal, *, with_failed: bool) -> None:
-        self._journal, self._with_failed = journal, with_failed
+    def __init__(self, journal: Journal, *, with_failed: bool, trace: TraceFile | None = None) -> None:
+        self._journal, self._with_failed, self._trace = journal, with_failed, trace
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield the rows that are not finished."""
         return self._journal.pending(rows, with_failed=self._with_failed)
 
     def add(self, outcome: Outcome) -> None:
-        """Append the outcome to the journal."""
-        self._journal.append(outcome)
+        """Append the outcome to the journal, its trace before: what lies behind the last row is dropped."""
+        traced = self._trace.append(outcome.trace) if self._trace else None
+        self._journal.append(outcome, traced=traced)
 
     def write(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
         """Write all outcomes of the journal."""
@@ -55,10 +57,15 @@ class JournalStore:
 
 
 class StreamStore:
-    """Writes outcomes at once; with `by_row` in the order of rows, early ones wait in memory."""
+    """Writes outcomes at once; with `by_row` in the order of rows, early ones wait in memory.
 
-    def __init__(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
-        self._writer, self._by_row, self._has_timings = writer, by_row, has_timings
+    Traces do not wait.
+    """
+
+    def __init__(
+        self, writer: RowWriter, *, by_row: bool, has_timings: bool, trace: TraceFile | None = None
+    ) -> None:
+        self._writer, self._by_row, self._has_timings, self._trace = writer, by_row, has_timings, trace
         self._order: deque[int] = deque()  # indexes of rows that have started and are not written
         self._early: dict[int, Outcome] = {}
 
@@ -70,6 +77,9 @@ class StreamStore:
 
     def add(self, outcome: Outcome) -> None:
         """Write the outcome, and those that waited for it."""
+        if self._trace:
+            self._trace.append(outcome.trace)
+            outcome = replace(outcome, trace="")
         if not self._by_row:
             self._write(outcome)
             return

@@ -9,6 +9,7 @@ from gencli.chat.file_commands import load_command, save_command
 from gencli.chat.reply import CommandContext, Reply
 from gencli.chat.setting_commands import (
     chain_command,
+    color_command,
     preset_command,
     schema_command,
     seed_command,
@@ -26,6 +27,7 @@ from gencli.chat.turn_commands import (
     stats_command,
     tokens_command,
     undo_command,
+    why_command,
 )
 from gencli.config.peers import SLASH_NAMES, meant_command
 from gencli.errors import UsageError
@@ -97,6 +99,14 @@ COMMANDS: dict[str, Command] = {
     ),
     "stats": Command("", "Show the cached, read and generated tokens of each answer.", stats_command),
     "tokens": Command("", "Show how much of the context is used.", tokens_command),
+    "color": Command(
+        "[SCALE]",
+        "Show or set the colours of answers: probability, rank, entropy, decided, off.",
+        color_command,
+    ),
+    "why": Command(
+        "[N]", "Show what each stage did to the tokens of the last answer, or to token N.", why_command
+    ),
     "clear": Command("", "Remove all turns; settings and system message stay.", clear_command),
     "quit": Command("", "Leave (as Ctrl-D does).", _quit),
 }

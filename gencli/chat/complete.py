@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from gencli.chat.commands import COMMANDS
 from gencli.chat.state import Chat, changeable
+from gencli.config.options.run import option
 from gencli.config.tab_words import paths, presets, stage_values
 
 __all__ = ["complete"]
@@ -61,6 +62,7 @@ _COMPLETERS: dict[str, Callable[[str, Chat], list[str]]] = {
     "set": _set,
     "show": _show,
     "preset": lambda rest, chat: presets(rest),
+    "color": lambda rest, chat: _with_prefix(rest, option("color").choices),
     "schema": _schema,
     "system": lambda rest, chat: _with_prefix(rest, ["default"]),
     "save": _transcripts,

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from gencli.chat.state import Chat
 from gencli.core.events import Finish
+from gencli.errors import UsageError
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["CommandContext", "Reply"]
+
+
+def _unexplained(chat: Chat, position: int | None) -> str:
+    raise UsageError("There is no answer yet.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +22,14 @@ class CommandContext:
     """Values that commands read, besides the chat.
 
     `context` is the context length in tokens, `answers` are the finishes of the answers since the start.
+    `explain` returns the page of the chat's last answer, or of its token at a position.
     """
 
     tokenizer: Tokenizer
     context: int
     describe_chain: Callable[[Chat], str]
     answers: tuple[Finish, ...] = ()
+    explain: Callable[[Chat, int | None], str] = _unexplained
 
 
 @dataclass(frozen=True, slots=True)

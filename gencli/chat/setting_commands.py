@@ -14,6 +14,7 @@ from processors.conversion import whole
 
 __all__ = [
     "chain_command",
+    "color_command",
     "preset_command",
     "schema_command",
     "seed_command",
@@ -55,6 +56,14 @@ def show_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
 def chain_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     """Return the stages of the next answer."""
     return Reply(chat, env.describe_chain(chat).rstrip("\n"))
+
+
+def color_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Set or show what the colours of answers are for."""
+    if not rest:
+        return Reply(chat, f"Answers are coloured by: {chat.settings['color']}.")
+    after = chat.with_value("color", rest)
+    return Reply(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
 
 
 def preset_command(chat: Chat, rest: str, env: CommandContext) -> Reply:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gencli.chat.conversation import Conversation
+from gencli.config.environment import untraced
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
 from gencli.config.options.run import OPTIONS, Option, option
@@ -62,7 +63,7 @@ class Chat:
         """Every option's value and origin."""
         is_raw = any(values.get("raw") for _, values in self.layers)
         *transcript, (_, flags), above = self.layers
-        gathered = gather(flags, os.environ)
+        gathered = gather(flags, untraced(os.environ))
         *below, typed = gathered.layers
         first = ("chat", {} if is_raw else {"chat": True})
         return resolve(first, *below, *transcript, typed, above, registry=gathered.registry)

@@ -9,6 +9,7 @@ from gencli.chat.reply import CommandContext, Reply
 from gencli.chat.show import history
 from gencli.chat.state import Chat
 from gencli.errors import UsageError
+from processors.conversion import whole
 
 __all__ = [
     "clear_command",
@@ -20,6 +21,7 @@ __all__ = [
     "stats_command",
     "tokens_command",
     "undo_command",
+    "why_command",
 ]
 
 
@@ -114,3 +116,11 @@ def stats_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
         shown = f"{speed:.1f}" if speed else "-"
         rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
     return Reply(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
+
+
+def why_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return what each stage did to the tokens of the last answer, or to one of them."""
+    position = whole(rest)
+    if rest and position is None:
+        raise UsageError(f"/why needs the number of a token, from 0 on, not {rest[:60]!r}.")
+    return Reply(chat, env.explain(chat, position).rstrip("\n"))

@@ -28,6 +28,7 @@ COMMANDS = {
     "serve": "Answer OpenAI's API over HTTP.",
     "score": "Score texts: log-probabilities and perplexities.",
     "explain": "Show what each stage did to the tokens of a text.",
+    "fork": "Continue a traced text in other ways, as a tree.",
     "sweep": "Measure the texts of a grid of settings.",
     "compare": "Run two chains on the same texts, and show where they part.",
     "log": "List, show and rerun the runs that --log stored.",

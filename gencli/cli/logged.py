@@ -13,10 +13,11 @@ from gencli.cli.terminal.render import say_notice
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.named_models import named_models
 from gencli.config.options.flags import with_flags
+from gencli.config.recipe import Recipe, files_of
 from gencli.config.settings import Settings
 from gencli.core.events import Event
 from gencli.errors import GencliError
-from gencli.log.entry import Entry, PromptEntry, code_of, files_of, flat_preset
+from gencli.log.entry import Entry, PromptEntry
 from gencli.log.store import add_run
 from gencli.models.files.identity import identify_model
 from gencli.results.record import RunInfo, record
@@ -71,6 +72,7 @@ class _LogWriter:
 
     def _entry(self) -> Entry:
         settings, job = self._settings, self._info.job
+        recipe = Recipe.of(settings, job, self._files)
         values = {
             key: {"value": settings[key], "origin": with_flags(settings.where(key))}
             for key in settings
@@ -83,12 +85,12 @@ class _LogWriter:
             seed=job.seed,
             exit_code=self._results.exit_code,
             folder=os.getcwd(),
-            preset=flat_preset(settings, job),
+            preset=recipe.preset,
             settings=values,
             chain=chain_rows(job),
-            code=code_of(settings),
+            code=recipe.code,
             models=self._models,
-            files=self._files,
+            files=recipe.files,
             prompts=tuple(self._prompt(row) for row in self._results.rows),
         )
 

@@ -123,8 +123,8 @@ def _refuse_beside_nothing(settings: Settings) -> None:
             f"{said} generates nothing, and nothing else is asked for.",
             hint="Give 1 or more, or add `prompt_logprobs`.",
         )
-    keys = ("logprobs", "beams", "best_of", *KINDS)
-    idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, ())]
+    keys = ("logprobs", "color", "beams", "best_of", "contrastive_alpha", *KINDS)
+    idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, (), "off")]
     idle += ["n"] if settings["n"] > 1 else []
     if idle:
         raise UsageError(f"{said} generates nothing: {settings.name(idle[0])} would have no effect.")
@@ -160,6 +160,7 @@ def _refuse_output(settings: Settings) -> None:
             hint="Leave one of them out.",
         )
     _refuse_trace(settings)
+    _refuse_color(settings)
     if settings["stream"] and settings["format"] != "text":
         is_told = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
@@ -185,6 +186,30 @@ def _refuse_trace(settings: Settings) -> None:
             "not choose the tokens that complete a document.",
             hint="Leave one of them out.",
         )
+
+
+def _refuse_color(settings: Settings) -> None:
+    if settings["color"] == "off":
+        return
+    color, hint = settings.with_value("color"), "Leave one of them out."
+    if settings["finish_open"]:
+        raise UsageError(
+            f"{color} and {settings.name('finish_open')} do not go together: the model does not choose the "
+            "tokens that complete a document.",
+            hint=hint,
+        )
+    for key in ("parsed", "select"):
+        if settings[key]:
+            raise UsageError(
+                f"{color} colours the tokens of the text, but {settings.name(key)} writes another one.",
+                hint=hint,
+            )
+    for key in ("beams", "best_of", "contrastive_alpha"):
+        if settings[key] and settings["color"] in ("entropy", "decided"):
+            raise UsageError(
+                f"{color} and {settings.name(key)} do not go together: a search is not explained.",
+                hint="Use `color` = probability or rank.",
+            )
 
 
 def refuse_quiet_scores(settings: Settings) -> None:

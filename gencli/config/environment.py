@@ -16,9 +16,10 @@ from gencli.config.peers import meant_option
 from gencli.config.settings import ENVIRONMENT, Layer
 from gencli.errors import UsageError
 
-__all__ = ["OTHER_VARIABLES", "environment_layer"]
+__all__ = ["OTHER_VARIABLES", "environment_layer", "untraced"]
 
 OTHER_VARIABLES = ("GENCLI_NO_PLUGINS", "GENCLI_API_KEY")  # variables that other modules read
+_OF_TRACES = ("GENCLI_TRACE", "GENCLI_TRACE_TOP")
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -38,6 +39,11 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
         given[known[name].key] = _typed(known[name], text)
     return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})
+
+
+def untraced(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those of traces, for a command that writes none: explaining takes time."""
+    return {name: text for name, text in environ.items() if name not in _OF_TRACES}
 
 
 def _typed(entry: Option, text: str) -> Any:

@@ -12,10 +12,11 @@ from gencli.config.conditions import refuse_idle_conditions
 from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_dola, wanted_guidance
 from gencli.config.options.drafts import NO_DRAFTER
+from gencli.config.searches import choosing, wanted_beams, wanted_contrastive
 from gencli.config.settings import Settings
 from gencli.config.structure import build_output_spec
 from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
-from gencli.core.request import Beams, Drafting, Guidance, LayerContrast, Limits, Request, Stops
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Request, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.structured.audit.notices import plan_notices
@@ -54,6 +55,7 @@ class Job:
     structure: OutputSpec | None = None
     beams: Beams | None = None
     best_of: int | None = None
+    contrastive: Contrastive | None = None
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
     negative: str | None = None
@@ -71,7 +73,9 @@ class Job:
 
     @property
     def num_drawn(self) -> int:
-        """The number of texts generated for each prompt, including those that are not chosen."""
+        """The number of texts that run for each prompt, including those that are not chosen."""
+        if self.contrastive is not None:
+            return self.contrastive.k
         return self.beams.width if self.beams else self.best_of or self.n
 
     @property
@@ -99,9 +103,11 @@ class Job:
 
     @property
     def method(self) -> str:
-        """How tokens are chosen: beams, greedy, or the name of the sampler."""
+        """How tokens are chosen: beams, contrastive, greedy, or the name of the sampler."""
         if self.beams is not None:
             return "beams"
+        if self.contrastive is not None:
+            return "contrastive"
         return self.resolved[1]
 
     def on(self, constraint: Constraint) -> Job:
@@ -136,7 +142,7 @@ def make_job(settings: Settings) -> Job:
     return Job(
         assembly=assembly,
         draw="greedy" if settings["beams"] else settings["sampler"],
-        draw_origin=settings.where("beams" if settings["beams"] else "sampler"),
+        draw_origin=settings.where(choosing(settings)),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(
@@ -150,8 +156,9 @@ def make_job(settings: Settings) -> Job:
         is_chat=settings["chat"],
         system=settings["system"],
         structure=structure,
-        beams=_beams(settings),
+        beams=wanted_beams(settings),
         best_of=settings["best_of"] or None,
+        contrastive=wanted_contrastive(settings),
         drafting=_drafting(settings),
         guidance=wanted_guidance(settings),
         dola=wanted_dola(settings),
@@ -162,11 +169,6 @@ def make_job(settings: Settings) -> Job:
         keep_logits=settings["keep_logits"] or 0,
         registry=registry,
     )
-
-
-def _beams(settings: Settings) -> Beams | None:
-    width = settings["beams"]
-    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
 
 
 def _drafting(settings: Settings) -> Drafting:
@@ -223,6 +225,7 @@ def make_request(
         finish_open=job.structure is not None and job.structure.finish_open,
         beams=job.beams,
         best_of=job.best_of,
+        contrastive=job.contrastive,
         drafting=job.drafting,
         guidance=_guidance(job, tokenizer),
         dola=job.dola,
@@ -264,6 +267,7 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     idle = [name for name in named if phase(name) >= Phase.SCALE]
     if job.is_greedy and idle:
         how = "A beam search draws nothing" if job.beams else "The draw is greedy"
+        how = "The temperature is 0" if job.contrastive else how
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 

@@ -16,7 +16,7 @@ from gencli.config.settings import COMPAT, FLAG, PRESET, USER, Layer, Settings, 
 from gencli.plugins.registry import make_registry
 from processors.registry import Registry
 
-__all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts"]
+__all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts", "profile_layers"]
 
 
 def gather(
@@ -62,14 +62,15 @@ def _user_defaults(registry: Registry) -> list[Layer]:
     return _presets((str(path),), registry, origin=USER) if path.is_file() else []
 
 
-def _profile(name: str | None, registry: Registry) -> list[Layer]:
+def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
+    """Return the layers of a compat profile; none without a name."""
     return _presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
 
 
 def _with_base(layers: tuple[Layer, ...], registry: Registry) -> Settings:
     """Return the settings of the layers above the model's own values and the compat profile."""
     found = resolve(*layers)
-    model, profile = model_layer(found["model"]), _profile(found["compat"], registry)
+    model, profile = model_layer(found["model"]), profile_layers(found["compat"], registry)
     own = [model] if model else []
     base = [*profile, *own] if found["compat"] in READS_MODEL else [*own, *profile]
     return resolve(*base, *layers, registry=registry)

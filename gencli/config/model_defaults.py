@@ -95,7 +95,8 @@ def _of_prompt(path: Path, found: dict[str, Any]) -> tuple[tuple[Assigned, ...],
 
 
 def _not_taken(key: str) -> str:
-    return "for which there is `beams`" if key == "num_beams" else "which gencli does not have"
+    option = {"num_beams": "beams", "penalty_alpha": "contrastive_alpha"}.get(key)
+    return f"for which there is `{option}`" if option else "which gencli does not have"
 
 
 def _config_file(name: str) -> Path | None:

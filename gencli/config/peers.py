@@ -82,6 +82,7 @@ OPTION_NAMES: _Names = {
     "seed": "sampling_seed sampler_seed random_seed rng_seed",
     "n": "num_return_sequences num_samples n_samples n_cmpl num_sequences",
     "beams": "num_beams beam_width use_beam_search beam_size beam_search",
+    "contrastive_alpha": "penalty_alpha contrastive_search",
     "max_tokens": "max_new_tokens n_predict predict num_predict max_completion_tokens max_output_tokens "
     "max_gen_tokens new_tokens",
     "max_time": "timeout time_limit t_max_predict_ms",
@@ -101,6 +102,7 @@ OPTION_NAMES: _Names = {
     "guidance": "guidance_scale cfg_scale cfg",
     "dola": "dola_layers",
     "negative": "negative_prompt cfg_negative_prompt negative_prompt_ids",
+    "color": "colour colors",
     "logprobs": "top_logprobs n_probs output_scores output_logits return_logprob return_logprobs",
     "prompt_logprobs": "echo_logprobs input_logprobs logprob_start_len",
     "draft": "draft_model model_draft md assistant_model speculative_model prompt_lookup lookup",
@@ -150,7 +152,7 @@ SENTENCES: _Names = {
     "enable_prefix_caching enable_chunked_prefill prompt_cache prompt_cache_all use_cache cont_batching mmap "
     "no_mmap mlock cache_prompt no_warmup warmup enforce_eager skip_special_tokens renormalize_logits",
     "The output is the answer alone, and progress shows on a terminal by itself; {quiet} turns it off.":
-    "progress no_progress progress_bar tqdm display_prompt no_display_prompt echo color "
+    "progress no_progress progress_bar tqdm display_prompt no_display_prompt echo "
     "return_full_text simple_io nowordwrap",
     "gencli chat talks turn by turn.": "interactive -i interactive_first multiline_input conversation cnv",
     "{constrain_after} says where thinking ends and the answer begins.": "think thinking reasoning "

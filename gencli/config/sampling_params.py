@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from gencli.config.jobs import REQUEST_KEYS, request_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
+from gencli.config.presets.keys import checked
 from gencli.config.settings import Layer
 from gencli.errors import UsageError
 from processors.chain import Chain
 from processors.conditions.picks import check_conditions
-from processors.errors import UnknownStage
+from processors.errors import ParamError, UnknownStage
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ORIGIN", "PARAM_KEYS", "SamplingParams", "params_layer"]
 
 ORIGIN = "SamplingParams"  # of values that Python gave
-PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"}  # which the method that is called decides
+_TRACE = "trace"  # here the number of ids in lists, as no request names a file
+PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"} | {_TRACE}  # the method that is called decides about the template
 
 
 class SamplingParams(Mapping[str, Any]):
@@ -28,6 +31,7 @@ class SamplingParams(Mapping[str, Any]):
 
     `chain` may be a text such as "repetition=1.2 | temperature=0.8 | min_p=0.05", which gives the stages,
     their values and their order. `json_schema` may be a mapping, or a class that pydantic knows a schema of.
+    `trace` explains each token; it is the number of ids in each list of a record (1 to 100).
     Printing shows the given values. Raises UsageError for a keyword that does not exist, with the nearest
     one, and for a value out of bounds. An unknown stage raises UnknownStage when an LLM is given the value,
     because the LLM may have the stage from a plug-in.
@@ -72,7 +76,7 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
 
     Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.
     """
-    chain = values.get("chain")
+    chain, traced = values.get("chain"), values.get(_TRACE)
     if isinstance(chain, str):
         parsed, entries = Chain.parse(chain, registry), dict[str, list[dict[str, Any]]]()
         check_conditions(parsed, registry)
@@ -80,7 +84,18 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
             given = params.to_mapping() or {params.main(): getattr(params, params.main())}
             entries.setdefault(name, []).append(given)
         values = {**values, "chain": [_stage(name, found) for name, found in entries.items()]}
-    return request_layer(values, registry, origin)
+    layer = request_layer({key: value for key, value in values.items() if key != _TRACE}, registry, origin)
+    return layer if traced is None else _with_trace(layer, traced)
+
+
+def _with_trace(layer: Layer, count: Any) -> Layer:
+    """Return the layer with a trace whose lists have `count` ids. Raises UsageError for another value."""
+    try:
+        own = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
+    except ParamError as error:
+        raise UsageError(f"{_TRACE} {str(error).removeprefix('trace_top ')}") from None
+    places = dict.fromkeys(own, _TRACE)
+    return replace(layer, values={**layer.values, **own}, places={**layer.places, **places})
 
 
 def _unknown(key: str) -> str:

@@ -1,4 +1,4 @@
-"""Conflicts of other options with beam search and with best-of."""
+"""Conflicts of other options with beam search, with best-of and with contrastive search."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ def refuse_search(settings: Settings, assembly: Assembly) -> None:
         _refuse_idle(settings)
     if settings["best_of"]:
         _refuse_beside_best_of(settings, assembly)
+    if settings["contrastive_alpha"]:
+        _refuse_beside_contrastive(settings)
+    elif settings.is_given("contrastive_k") and not settings.is_given("contrastive_alpha"):
+        raise UsageError(
+            f"{settings.name('contrastive_k')} is given, but there is no contrastive search.",
+            hint="Add `contrastive_alpha`, as in `contrastive_alpha` = 0.6.",
+        )
 
 
 def search_notices(settings: Settings) -> Iterator[str]:
@@ -45,10 +52,7 @@ def _refuse_idle(settings: Settings) -> None:
 
 
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
-    said, width = settings.name, settings["beams"]
-    search = _listed(
-        [settings.with_value("beams"), *(said(key) for key in _DETAILS if settings.is_given(key))]
-    )
+    said, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
             f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
@@ -122,6 +126,48 @@ def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["n"] > settings["best_of"]:
         raise UsageError(f"{said('n')} is {settings['n']}, more texts than {wanted} draws.")
+
+
+def _refuse_beside_contrastive(settings: Settings) -> None:
+    said, wanted = settings.name, _search(settings, "contrastive_alpha", ("contrastive_k",))
+    for key, details in (("beams", _DETAILS), ("best_of", ())):
+        if settings[key]:
+            other = _search(settings, key, details)
+            raise UsageError(f"{other}, and {wanted}, choose texts in two ways.", hint=_LEAVE_OUT)
+    for key in ("n", "retries"):
+        if settings[key] > (key == "n"):
+            raise UsageError(
+                f"{settings.with_value(key)} asks for more than one text, but with {wanted} nothing is "
+                "drawn: they would be the same.",
+                hint=_LEAVE_OUT,
+            )
+    is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
+    if is_asked and settings["sampler"] != "greedy":
+        raise UsageError(
+            f"With {wanted} nothing is drawn: {said('sampler')} would have no effect.", hint=_LEAVE_OUT
+        )
+    if settings["draft"] != NO_DRAFTER:
+        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
+        raise UsageError(
+            f"A draft ({drafting}) guesses at the next tokens, but with {wanted} the model compares several "
+            "for each.",
+            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
+        )
+    keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
+    if beside := [said(key) for key in keys if settings[key] is not None]:
+        raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
+    count = settings["contrastive_k"]
+    if settings.is_given("max_batch") and count > settings["max_batch"]:
+        raise UsageError(
+            f"{settings.with_value('max_batch')} is too few: {count} tokens run side by side with {wanted}.",
+            hint=f"Raise {said('max_batch')} to {count}, or take fewer with `contrastive_k`.",
+        )
+
+
+def _search(settings: Settings, key: str, details: tuple[str, ...]) -> str:
+    """Return an option of a search with its value, and the names of those of its details that are given."""
+    given = [settings.name(detail) for detail in details if settings.is_given(detail)]
+    return _listed([settings.with_value(key), *given])
 
 
 def _listed(names: list[str]) -> str:

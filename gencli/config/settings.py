@@ -44,8 +44,9 @@ _REPLACES = {
     "download": ("offline",),
     "chain": ("temperature_last",),
     "temperature_last": ("chain",),
-    "beams": ("best_of", "retries"),
-    "best_of": ("beams", "retries"),
+    "beams": ("best_of", "retries", "contrastive_alpha"),
+    "best_of": ("beams", "retries", "contrastive_alpha"),
+    "contrastive_alpha": ("beams", "best_of", "retries"),
     "template": ("vars",),  # the variables belong to the template
     "parsed": ("select",),
     "select": ("parsed",),

@@ -70,8 +70,9 @@ def refuse_watermark(settings: Settings, mark: Mark | None, *, greedy: str) -> N
         return
     said = settings.with_value("watermark")
     hint = "`watermark` = kgw marks such texts too."
-    if settings["beams"]:
-        raise UsageError(f"{said} marks drawn tokens, but {settings.name('beams')} draws none.", hint=hint)
+    for key in ("beams", "contrastive_alpha"):
+        if settings[key]:
+            raise UsageError(f"{said} marks drawn tokens, but {settings.name(key)} draws none.", hint=hint)
     if greedy:
         raise UsageError(f"{said} marks drawn tokens, but with {greedy} none is drawn.", hint=hint)
     if not _is_seedless(mark.params):

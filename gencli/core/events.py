@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ __all__ = [
     "Token",
     "TokenLogprobs",
     "ValidationResult",
+    "joined",
 ]
 
 _MIN_PLAIN = 3  # plain steps; with fewer the speedup is unknown
@@ -72,6 +74,18 @@ class Token:
     ids: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
     views: tuple[RowView, ...] = ()
+
+
+def joined(events: Sequence[Token]) -> Token:
+    """Return the tokens of a sample as one event; there has to be one."""
+    return Token(
+        events[0].request,
+        events[0].sample,
+        "".join(event.text for event in events),
+        tuple(token for event in events for token in event.ids),
+        tuple(entry for event in events for entry in event.logprobs),
+        tuple(view for event in events for view in event.views),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +233,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A sample failed; other samples continue. `text` is its output so far."""
+    """A sample failed; other samples continue. `text` is its output so far, of `completion_tokens` tokens."""
 
     request: str
     sample: int
     type: str
     message: str
     text: str
+    completion_tokens: int = 0
 
 
 Event = Token | Reading | PromptScores | Finish | Error

@@ -12,6 +12,7 @@ from processors.policy import MATCH, Verification
 __all__ = [
     "FIXED_DRAFTS",
     "Beams",
+    "Contrastive",
     "Drafting",
     "EarlyLayers",
     "Guidance",
@@ -64,6 +65,18 @@ class Beams:
     width: int
     length_penalty: float = 1.0
     early_stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contrastive:
+    """Parameters of contrastive search (formula: processors.contrastive).
+
+    Each step takes the best of the `k` most likely tokens. `alpha` in 0..1 is the weight of what they repeat;
+    0 takes the most likely one.
+    """
+
+    alpha: float
+    k: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +139,12 @@ class Request:
     `seed`: derived from the run's seed and the row key; sample j of `n` draws with derive(seed, j).
     `draw`: the sampler's method. `session`: its requests run one after the other and reuse one KV lane.
     `beams`: the samples are the best `n` texts of a beam search; nothing is drawn. `best_of`: the samples are
-    the best `n` of `best_of` drawn ones. `logprobs`: number K of alternatives beside the log-probability of
+    the best `n` of `best_of` drawn ones. `contrastive`: tokens are chosen by contrastive search; nothing is
+    drawn. `logprobs`: number K of alternatives beside the log-probability of
     each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
     `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
     (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
+    `prefix`: the ids that each output begins with; what follows is drawn as if they had been drawn.
     `trace`: explain each token, with this many ids in lists (processors.explain); None is off.
     `keep_logits`: with `trace`, the number of largest logits that each explanation keeps.
     `dola`: contrast of layers, for a request without guidance.
@@ -150,6 +165,7 @@ class Request:
     finish_open: bool = False
     beams: Beams | None = None
     best_of: int | None = None
+    contrastive: Contrastive | None = None
     drafting: Drafting = field(default_factory=Drafting)
     guidance: Guidance = field(default_factory=Guidance)
     dola: LayerContrast | None = None
@@ -159,6 +175,7 @@ class Request:
     keep_logits: int = 0
     score_from: int = 1
     given: tuple[int, ...] | None = None
+    prefix: tuple[int, ...] = ()
     priority: int = 0
     salt: str = ""
 

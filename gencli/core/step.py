@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Feed", "StepPlan", "cells_of", "room_for", "rope_factors", "wanted_of"]
+__all__ = ["Feed", "StepPlan", "cells_of", "fed_to", "room_for", "rope_factors", "wanted_of"]
 
 
 def rope_factors(length: int, switches: tuple[int, ...]) -> int:
@@ -58,6 +58,12 @@ def wanted_of(feeds: Iterable[Feed]) -> list[int]:
         end += len(feed.tokens)
         wanted += range(end - feed.num_logits, end)
     return wanted
+
+
+def fed_to(lanes: Collection[int], feeds: Iterable[Feed]) -> list[int]:
+    """Return the indices, among all fed tokens in feed order, of those fed to these lanes."""
+    owners = [feed.lane for feed in feeds for _ in feed.tokens]
+    return [index for index, lane in enumerate(owners) if lane in lanes]
 
 
 def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:

@@ -24,11 +24,13 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    A beam search draws and drafts nothing, a given output drafts nothing. `known`: number of ids of the
-    tokenizer; larger ids are masked. `width`: number of logits per row. Raises ChainError for stages that
-    contradict each other.
+    A beam search draws and drafts nothing, a contrastive search and a given output draft nothing. `known`:
+    number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row. Raises
+    ChainError for stages that contradict each other.
     """
     if request.given is not None:
+        request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
+    if request.contrastive is not None:
         request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
     if request.beams is not None:
         request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
@@ -77,7 +79,7 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             f"The prompt has {size} tokens, but {spec.name} takes {spec.context} with the output.",
             hint=f"Shorten it to {spec.context - 1 + 2 * is_scored_only} tokens or fewer.",
         )
-    for token in (*request.prompt_ids, *request.stops.ids):
+    for token in (*request.prompt_ids, *request.prefix, *request.stops.ids):
         if not 0 <= token < spec.vocab_size:
             raise UsageError(f"Token id {token} is outside the model's vocabulary of {spec.vocab_size}.")
     if request.n > 1 and request.draw == "greedy" and request.beams is None:
@@ -104,15 +106,19 @@ def _check_scores(request: Request, spec: ModelSpec) -> None:
         count = getattr(request, key)
         if count is not None and not 0 <= count <= spec.vocab_size:
             raise UsageError(f"`{key}` is {count}, but {spec.name} has {spec.vocab_size} token ids.")
-    if request.logprobs is not None and request.finish_open:
+    for key in ("logprobs", "trace"):
+        if getattr(request, key) is not None and request.finish_open:
+            raise UsageError(
+                f"`{key}` and `finish_open` do not go together: the model does not choose the tokens that "
+                "complete a document at the limit.",
+                hint="Leave one of them out.",
+            )
+    if request.limits.max_tokens == 0 and (
+        request.n > 1 or request.beams or request.best_of or request.contrastive
+    ):
         raise UsageError(
-            "`logprobs` and `finish_open` do not go together: the model does not choose the tokens that "
-            "complete a document at the limit.",
-            hint="Leave one of them out.",
-        )
-    if request.limits.max_tokens == 0 and (request.n > 1 or request.beams or request.best_of):
-        raise UsageError(
-            "`max_tokens` is 0, so nothing is generated: `n` has to be 1, without `beams` and `best_of`."
+            "`max_tokens` is 0, so nothing is generated: `n` has to be 1, without `beams`, `best_of` and "
+            "`contrastive_alpha`."
         )
     if request.score_from < 1:
         raise UsageError(

@@ -1,6 +1,6 @@
 """Companions, the unconditional sequences of guided samples: their lanes, their feeds, the guided logits.
 
-A contrast of layers needs no companion; its logits come from the same forward pass.
+A contrast of layers and a contrastive search need no companion: they read states of the same forward pass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gencli.engine.layer_contrast import check_layers, contrasted, wanted_layers
 from gencli.engine.scheduler import Step
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import EarlyLogits, LayeredRunner, ModelRunner, as_wide
+from gencli.models.base import Inner, LayeredRunner, ModelRunner, as_wide
 from gencli.models.prefix_lanes import PrefixLane, PrefixLanes
 from processors.guidance import fold
 from processors.upload import upload
@@ -78,11 +78,13 @@ class Companions:
         self._by_slot: dict[int, _Companion] = {}
         self._caches = {name: PrefixLanes(one) for name, one in self._runners.items()}
         self._has_layers = False  # whether any request so far contrasted layers
+        self._has_states = False  # whether any request so far was a contrastive search
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request's guidance, or its contrast of layers, is invalid."""
         guidance = request.guidance
         self._has_layers |= request.dola is not None
+        self._has_states |= request.contrastive is not None
         if not 0 <= guidance.scale < inf or not 0 <= guidance.cutoff <= 1:
             raise UsageError(
                 f"The guidance has scale {guidance.scale:g} and cutoff {guidance.cutoff:g}.",
@@ -151,7 +153,9 @@ class Companions:
     def pair(self, step: Step) -> Pairing:
         """The step together with its companions' feeds."""
         layers = wanted_layers(step, self._runner.spec) if self._has_layers else ()
-        return Pairing(step, self._runner, tuple(self._parts(step)) if self._by_slot else (), layers)
+        asked = [one.slot for one in step.sequences if one.request.contrastive] if self._has_states else ()
+        parts = tuple(self._parts(step)) if self._by_slot else ()
+        return Pairing(step, self._runner, parts, layers, frozenset(asked))
 
     def _parts(self, step: Step) -> Iterator[Part]:
         """Feeds of companions: those of sampled sequences first, then prefill chunks within the budget."""
@@ -212,10 +216,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Others:
-    """What a step has beside the samples' logits: the companions' [K + 1, W] by slot, those of layers."""
+    """What a step has beside the samples' logits: the companions' [K + 1, W] by slot, and states."""
 
     companions: dict[int, Tensor]
-    early: EarlyLogits | None = None
+    inner: Inner | None = None
 
 
 _NONE = Others({})
@@ -225,13 +229,14 @@ _NONE = Others({})
 class Pairing:
     """The feeds of a step and of its companions. Feeds for the same model share one forward pass.
 
-    `layers`: layers of `runner` whose logits are wanted too.
+    `layers`: layers of `runner` whose logits are wanted too. `lanes`: lanes whose last states are.
     """
 
     step: Step
     runner: ModelRunner
     parts: tuple[Part, ...]
     layers: tuple[int, ...] = ()
+    lanes: frozenset[int] = frozenset()
 
     @property
     def has_feeds(self) -> bool:
@@ -240,7 +245,7 @@ class Pairing:
 
     def forward(self) -> tuple[Tensor, Others]:
         """Run the models: the samples' logits [R, V] in feed order, and the others."""
-        if self.parts or self.layers:
+        if self.parts or self.layers or self.lanes:
             own, others = self._run()
         else:
             own, others = self.runner.forward(self.step.plan), _NONE
@@ -250,7 +255,7 @@ class Pairing:
 
     def _run(self) -> tuple[Tensor, Others]:
         own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
-        early: EarlyLogits | None = None
+        inner: Inner | None = None
         for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
             feeds = self.step.plan.feeds if runner is self.runner else ()
             parts = [part for part in self.parts if part.runner is runner]
@@ -258,8 +263,8 @@ class Pairing:
                 continue
             plan = StepPlan((*feeds, *(part.feed for part in parts)))
             counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
-            if runner is self.runner and self.layers:
-                logits, early = cast(LayeredRunner, runner).forward_layers(plan, self.layers)
+            if runner is self.runner and (self.layers or self.lanes):
+                logits, inner = cast(LayeredRunner, runner).forward_layers(plan, self.layers, self.lanes)
             else:
                 logits = runner.forward(plan)
             first, *rest = torch.split(logits, counts)
@@ -267,14 +272,14 @@ class Pairing:
             companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
         for part in self.parts:
             part.lane.extend(part.feed.tokens)
-        return own, Others(companions, early)
+        return own, Others(companions, inner)
 
     def guided(self, own: Tensor, others: Others) -> Tensor:
         """Return logits [R, V], guided or contrasted where a row asks for it; `own` itself without any."""
         if others.companions:
             own = self._folded(own, others.companions)
-        if others.early is not None:
-            own = contrasted(self.step, own, others.early, self.runner.spec)
+        if self.layers and others.inner is not None:
+            own = contrasted(self.step, own, others.inner.early, self.runner.spec)
         return own
 
     def _folded(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:

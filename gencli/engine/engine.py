@@ -15,9 +15,11 @@ from gencli.core.request import Request
 from gencli.engine.admission import check_request, effective, text_stream
 from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
+from gencli.engine.branches import Branches
 from gencli.engine.companions import Companions
+from gencli.engine.contrastive.searches import ContrastiveSearches, check_contrastive
 from gencli.engine.endings import Endings
-from gencli.engine.given import accept_given, check_given, given_drafts, given_tokens
+from gencli.engine.given import accept_given, check_given, check_prefix, given_drafts, given_tokens
 from gencli.engine.logprobs import Watch
 from gencli.engine.outputs import Outputs
 from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
@@ -51,7 +53,8 @@ class Engine:
     `window`: most texts that may overtake a waiting one.
     `amateurs`: models for contrastive decoding, by name. Guided requests use lanes from `max_batch` on.
 
-    The beams of a search are a group of sequences, scheduled with all others. The samples of a request with
+    The beams of a search are a group of sequences, scheduled with all others; so are the candidates of a
+    contrastive search. The samples of a request with
     `best_of` are ordinary ones; its best texts are reported when all of them have ended.
     """
 
@@ -93,14 +96,18 @@ class Engine:
         self._speculation = Speculation(engine_drafter, self.pipeline, self._registry, spec, clock=clock)
         self._companions = Companions(runner, amateurs, offset=max_batch, budget=self._scheduler.step_tokens)
         self._owners: tuple[SlotOwner, ...] = (Lanes(runner), state, self._speculation, self._companions)
-        self._beams = BeamSearches(self._scheduler, self.pipeline, fork=self._fork, release=self._release)
+        branches = Branches(self._scheduler, self.pipeline, fork=self._fork, release=self._release)
         self._best_of = BestOf()
         self._endings = Endings(self._scheduler, self.pipeline, self._release)
-        self._outputs = Outputs(runner, self._scheduler, state, self._speculation, self._beams, self._endings)
+        self._beams = BeamSearches(self.pipeline, branches)
+        self._contrastive = ContrastiveSearches(self.pipeline, branches, self._endings.completion)
+        self._outputs = Outputs(
+            runner, self._scheduler, state, self._speculation, self._beams, self._contrastive, self._endings
+        )
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
         self._interrupted = False
-        self._has_given = False  # whether any request so far had a given output
+        self._has_given = False  # whether any request so far had a given output or a prefix
         self._may_hold = False  # whether tokens of any request so far may be taken back
         self._has_asked = False  # whether any request so far asked for log-probabilities
         self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
@@ -119,6 +126,7 @@ class Engine:
         """
         with self._changing:
             check_beams(request, self._max_batch)
+            check_contrastive(request, self._runner.spec, self._max_batch)
             wanted, request = request, self.effective(expand_samples(request))
             check_request(request, self._runner.spec)
             self._companions.check(request)
@@ -126,6 +134,9 @@ class Engine:
             if request.given is not None:
                 context += 1  # the last token is not read
                 check_given(request, context)
+                self._has_given = True
+            if request.prefix:
+                check_prefix(request, context)
                 self._has_given = True
             self._state.check(request, context)
             self._speculation.check(request)
@@ -145,6 +156,8 @@ class Engine:
         sequence = Sequence(request, sample, seed, stream, submitted, context, scoring=scoring)
         if request.beams is not None:
             self._beams.create(sequence)
+        elif request.contrastive is not None:
+            self._contrastive.create(sequence)
         return sequence
 
     def run(self) -> Iterator[Event]:
@@ -225,6 +238,8 @@ class Engine:
         sampled = step.sampled
         rows = self._state.rows(sampled)
         own, others = pairing.forward()
+        if others.inner and others.inner.states is not None:
+            self._contrastive.read(step, others.inner.states.to(self._device))
         scored = None
         if step.plan.num_scored:
             own, scored = split_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
@@ -233,7 +248,7 @@ class Engine:
             if scored:
                 scored.take(scored.measured.packed.tolist())
             return None
-        ranked, groups = None, [sequence.group for sequence, _ in sampled]
+        ranked, choices, groups = None, None, [sequence.group for sequence, _ in sampled]
         watch, given = None, given_tokens(sampled, self._device) if self._has_given else None
         if self._has_asked:
             watch = Watch.of([one.request.logprobs for one, _ in sampled], own, logits, rows, given)
@@ -242,11 +257,12 @@ class Engine:
             draw = partial(self._state.verifier, processed, rows, self._speculation.proposal(sampled))
             verified = draw() if given is None else accept_given(given, draw, sampled)
             ranked = self._beams.rank(sampled, first_rows(rows), processed)
+            choices = self._contrastive.choose(sampled, first_rows(rows), processed)
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
         measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
-        result = StepResult.read(sampled, own, logits, rows, verified, ranked, measured, scored)
-        if watch and ranked:
+        result = StepResult.read(sampled, own, logits, rows, verified, ranked, choices, measured, scored)
+        if watch and (ranked or choices):
             result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)
         return result
@@ -255,9 +271,9 @@ class Engine:
         return self._outputs.scores() if self._has_asked else iter(())
 
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
-        """Return the drafts of sequences: of the drafter, or the tokens that are held or given."""
-        given = [one for one in sequences if one.request.given is not None]
-        drawn = [one for one in sequences if one.request.given is None]
+        """Return the drafts of sequences: of the drafter, or the tokens that are held or known."""
+        given = [one for one in sequences if one.known]
+        drawn = [one for one in sequences if not one.known]
         runs = self._speculation.propose([one for one in drawn if not one.held])
         rows = self._score_rows // 2  # the logits are held twice: raw and processed
         return runs | held_drafts(drawn) | given_drafts(given, self.pipeline, self._runner.spec, rows)

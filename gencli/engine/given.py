@@ -1,6 +1,6 @@
-"""Given outputs: requests whose tokens are known, for their log-probabilities under the chain.
+"""Tokens that are known: a given output, for its log-probabilities under the chain, or the prefix of one.
 
-The next given ids are fed as draft tokens that are always accepted. So one forward reads many positions, and
+The next known ids are fed as draft tokens that are always accepted. So one forward reads many positions, and
 at each of them guidance and stages see what they would see if the ids before it had been drawn.
 """
 
@@ -19,13 +19,21 @@ from gencli.core.request import Request
 from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.step_result import StepResult
-from gencli.errors import UsageError
+from gencli.errors import GenerationError, UsageError
 from gencli.models.base import ModelSpec
 from processors.base import Document
 from processors.pipeline import Pipeline
 from processors.upload import upload
 
-__all__ = ["accept_given", "check_given", "given_drafts", "given_tokens", "take_given"]
+__all__ = [
+    "accept_given",
+    "check_given",
+    "check_prefix",
+    "given_drafts",
+    "given_tokens",
+    "prefix_error",
+    "take_given",
+]
 
 _ENDED: tuple[Document, ...] = ("broken", "over")  # no token may follow
 
@@ -36,6 +44,8 @@ def check_given(request: Request, context: int) -> None:
         raise UsageError("A given output has no tokens.")
     if request.n > 1 or request.beams or request.best_of or request.session or request.finish_open:
         raise UsageError("A given output is one sample: without `n`, `beams`, `best_of`, `finish_open`.")
+    if request.contrastive:
+        raise UsageError("A given output is not chosen: leave `contrastive_alpha` out.")
     size = len(request.prompt_ids) + len(request.given)
     if size > context:
         raise UsageError(f"Prompt and given output have {size} tokens, but {context} fit the context.")
@@ -46,34 +56,59 @@ def check_given(request: Request, context: int) -> None:
         )
 
 
+def check_prefix(request: Request, context: int) -> None:
+    """Raise UsageError if no output can begin with the prefix. `context`: most tokens, prompt and output."""
+    size, most = len(request.prefix), min(request.limits.max_tokens, context - len(request.prompt_ids))
+    if request.given is not None or request.beams is not None or request.contrastive is not None:
+        raise UsageError(
+            "A prefix of the output goes with no `beams`, no `contrastive_alpha`, and with no given output."
+        )
+    if size > most:
+        raise UsageError(
+            f"The prefix of the output has {size} tokens, but {most} fit `max_tokens` and context."
+        )
+
+
+def prefix_error(sequence: Sequence, error: Exception | None) -> GenerationError | None:
+    """Return why the output cannot have its prefix; None if it has it so far. `error`: of the last token."""
+    count, size = len(sequence.output), len(sequence.request.prefix)
+    if error is not None:
+        return GenerationError(
+            f"Token {count} of the {size} that the output begins with is impossible: {error}"
+        )
+    if sequence.finish is not None and sequence.known:
+        reason = sequence.finish.reason
+        return GenerationError(
+            f"The output ends behind {count} of the {size} tokens that it begins with: {reason}."
+        )
+    return None
+
+
 def given_drafts(
     sequences: Items[Sequence], pipeline: Pipeline, spec: ModelSpec, rows: int
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given ids that are fed as drafts, by slot; `rows` logit rows are shared by the sequences.
+    """Return the known ids that are fed as drafts, by slot; `rows` logit rows are shared by the sequences.
 
     The id behind them is the token that the step chooses. A chain with a sequential stage has one a step.
     """
     found = dict[int, tuple[int, ...]]()
     share = rows // max(1, len(sequences))
     for sequence in sequences:
-        given, done = sequence.request.given or (), len(sequence.output)
-        most = min(sequence.room, spec.limit(len(sequence)) - len(sequence), share) - 1
+        known = sequence.known
+        most = min(len(known), sequence.room, spec.limit(len(sequence)) - len(sequence), share) - 1
         if most > 0 and not pipeline.sequential(sequence.slot):
-            found[sequence.slot] = given[done : done + most]
+            found[sequence.slot] = known[:most]
     return found
 
 
 def given_tokens(sampled: SampledSequences, device: torch.device) -> Tensor | None:
-    """Return the given tokens of the step [Q, K + 1] int64: drafts and the one behind them, padded with -1.
+    """Return the known tokens of the step [Q, K + 1] int64: drafts and the one behind them, padded with -1.
 
     None if no sequence of the step has any.
     """
-    if not any(sequence.request.given for sequence, _ in sampled):
+    runs = [sequence.known[: len(drafts) + 1] for sequence, drafts in sampled]
+    if not any(runs):
         return None
-    runs = list[tuple[int, ...]]()
-    for sequence, drafts in sampled:
-        given, done = sequence.request.given, len(sequence.output)
-        runs.append(() if given is None else given[done : done + len(drafts) + 1])
     width = 1 + max(len(drafts) for _, drafts in sampled)
     return upload([[*run, *[-1] * (width - len(run))] for run in runs], device, torch.int64)
 
@@ -83,7 +118,7 @@ def accept_given(
 ) -> tuple[Tensor, Tensor]:
     """Return tokens [Q, K + 1] and counts [Q]: those of `given` [Q, K + 1], and drawn ones without these."""
     is_given = given >= 0
-    if all(sequence.request.given for sequence, _ in sampled):
+    if all(sequence.known for sequence, _ in sampled):
         return given, is_given.sum(dim=1)
     tokens, counts = draw()
     return torch.where(is_given, given, tokens), torch.where(is_given[:, 0], is_given.sum(dim=1), counts)

@@ -8,9 +8,10 @@ from collections.abc import Sequence as Tokens
 
 from gencli.core.events import Event
 from gencli.engine.beams.searches import BeamSearches
+from gencli.engine.contrastive.searches import ContrastiveSearches
 from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
-from gencli.engine.given import take_given
+from gencli.engine.given import prefix_error, take_given
 from gencli.engine.rewind import settle
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
@@ -32,10 +33,12 @@ class Outputs:
         state: ProcessorState,
         speculation: Speculation,
         beams: BeamSearches,
+        contrastive: ContrastiveSearches,
         endings: Endings,
     ) -> None:
         self._runner, self._scheduler, self._state = runner, scheduler, state
-        self._speculation, self._beams, self._endings = speculation, beams, endings
+        self._speculation, self._endings = speculation, endings
+        self._beams, self._contrastive = beams, contrastive
         self._pipeline, self._rewinds = state.pipeline, bool(runner.spec.rope_switches)
 
     def take(self, result: StepResult) -> list[Event]:
@@ -52,16 +55,19 @@ class Outputs:
                 self._explain(result, index, taken)
             else:
                 tokens = result.tokens[index]
-                if drafts or sequence.drafted is not None:
+                is_known = len(sequence.output) < len(sequence.request.prefix)
+                if not is_known and (drafts or sequence.drafted is not None):
                     count = 0 if sequence.held else len(drafts)
                     self._speculation.observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))
                 valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
                 followed = preview(sequence.slot, valid) if preview else ()
                 certain: Tokens[int] = valid
                 is_whole = True
-                if withholding and (stage := withholding.get(sequence.slot)):
+                if withholding and not is_known and (stage := withholding.get(sequence.slot)):
                     certain, is_whole = settle(sequence, valid, followed, stage, now)
                 taken, error = sequence.take(certain, followed, now=now, logprobs=result.logprobs[index])
+                if is_known:
+                    error = prefix_error(sequence, error)
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
                 self._explain(result, index, taken)
@@ -81,6 +87,11 @@ class Outputs:
             if not beams:
                 events += ranked.search.drain(now, error)
                 self._endings.remove(ranked.search)
+        for choice in result.choices:
+            candidates, told = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
+            kept, events = kept + candidates, events + told
+            if not candidates:
+                self._endings.remove(choice.search)
         self._commit(kept)
         self._speculation.conclude()
         return events

@@ -36,6 +36,7 @@ def check_rewind(request: Request, spec: ModelSpec, pipeline: Pipeline) -> None:
     held = next((name for name in names if pipeline.runs_stepwise(name)), "")
     reasons = {
         "`beams`": request.beams is not None,
+        "`contrastive_alpha`": request.contrastive is not None,
         f"`verify` = {request.verification.policy}": request.drafts_decide,
         f"{spec.name}, whose layers keep a running state": not spec.can_rollback,
         f"{spec.name}, whose rotary factors depend on the length": bool(spec.rope_switches),

@@ -292,11 +292,15 @@ class Scheduler:
     def _cut(
         self, drafts: dict[int, tuple[int, ...]], sampled: list[Sequence], room: int
     ) -> dict[int, tuple[int, ...]]:
-        """Cut the drafts to `room` tokens, except held ones and those of requests with `drafts_decide`."""
+        """Cut the drafts to `room` tokens, except held ones and those of requests with `drafts_decide`.
+
+        Known tokens are cut too: how many are read at once changes no text.
+        """
         if not drafts:
             self._num_drafts_requested = 0
             return drafts
-        lanes = {s.slot: s.request.num_lanes for s in sampled if not (s.drafts_decide or s.held)}
+        bound = {s.slot for s in sampled if s.held or (s.drafts_decide and not s.known)}
+        lanes = {s.slot: s.request.num_lanes for s in sampled if s.slot not in bound}
         free = {slot: run for slot, run in drafts.items() if slot in lanes}
         self._num_drafts_requested = sum(lanes[slot] * len(run) for slot, run in free.items())
         return drafts | fitting(free, lanes, room)

@@ -93,7 +93,12 @@ class Sequence:
 
     @property
     def reusable(self) -> tuple[int, ...]:
-        """The beginning of the prompt whose keys and values may come from a cache: never its last token."""
+        """The beginning of the prompt whose keys and values may come from a cache: never its last token.
+
+        A contrastive search reads all of its prompt, because a cache has no hidden states.
+        """
+        if self.request.contrastive is not None:
+            return ()
         return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
 
     @property
@@ -105,6 +110,12 @@ class Sequence:
     def lag(self) -> int:
         """Number of tokens that are not in its KV lane yet."""
         return len(self.prompt) + len(self.output) - self.num_computed_tokens
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The ids that the output has next, whatever the chain would choose; () where it is drawn."""
+        ids = self.request.prefix if self.request.given is None else self.request.given
+        return ids[len(self.output) :] if ids else ()
 
     @property
     def room(self) -> int:
@@ -298,7 +309,8 @@ class Sequence:
 
     def _failed(self, error: Exception) -> Error:
         name = type(error).__name__
-        return Error(self.request.id, self.sample, name, str(error), "".join(self._texts))
+        text, count = "".join(self._texts), len(self.output)
+        return Error(self.request.id, self.sample, name, str(error), text, count)
 
     def _finished(self, finish: Reason, now: float) -> Finish:
         started = now if self.started is None else self.started

@@ -79,7 +79,8 @@ class Speculation:
 
     def guard(self, request: Request) -> Iterator[str]:
         """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
-        if not (self._drafter.handles(request) or request.given is not None or can_rewind(request)):
+        is_known = request.given is not None or bool(request.prefix)
+        if not (self._drafter.handles(request) or is_known or can_rewind(request)):
             return
         new = [text for text in _draft_notices(request) if text not in self._noted]
         self._noted.update(new)

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from gencli.core.events import TokenLogprobs
-from gencli.engine.beams.searches import Inspect, RankedSearch, RankedSearches
+from gencli.engine.beams.searches import RankedSearch, RankedSearches
+from gencli.engine.branches import Inspect
+from gencli.engine.contrastive.searches import Choice, Choices
 from gencli.engine.logprobs import Measured
 from gencli.engine.prompt_scores import Scored
 from gencli.engine.scheduler import SampledSequences
@@ -27,9 +29,9 @@ class StepResult:
 
     `logits` [R, V]: guidance applied, stages not. `logprobs`: log-probability of each token under the model
     alone, without stages and guidance; computed for best-of requests, else 0 or left out. `searches`: the
-    beam searches, whose tokens are not chosen yet. `entries`: log-probabilities of each token with all that
-    TokenLogprobs has, for the sequences that ask for them; left out if none does. `inspect`: finds those of
-    beams.
+    beam searches, whose tokens are not chosen yet. `choices`: those of contrastive searches. `entries`:
+    log-probabilities of each token with all that TokenLogprobs has, for the sequences that ask for them; left
+    out if none does. `inspect`: finds those of beams and candidates.
     """
 
     sampled: SampledSequences
@@ -38,6 +40,7 @@ class StepResult:
     tokens: list[list[int]]
     logprobs: list[list[float]]
     searches: list[RankedSearch]
+    choices: list[Choice] = field(default_factory=list)
     entries: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     inspect: Inspect | None = None
 
@@ -50,6 +53,7 @@ class StepResult:
         rows: Rows,
         verified: tuple[Tensor, Tensor],
         ranked: RankedSearches | None = None,
+        choices: Choices | None = None,
         measured: tuple[Measured, list[int]] | None = None,
         scored: Scored | None = None,
     ) -> StepResult:
@@ -61,18 +65,24 @@ class StepResult:
         tokens, counts = verified
         width = tokens.shape[1]
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
-        is_plain = ranked is None and measured is None and scored is None
+        is_plain = ranked is None and choices is None and measured is None and scored is None
         if width == 1 and is_plain and not any(wanted):
             (plain,) = _transfer(tokens)
             return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
         table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # as float64, which holds every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
-        packed = [*([ranked.ranking.packed] if ranked else []), *([measured[0].packed] if measured else [])]
+        packed = [ranked.ranking.packed] if ranked else []
+        packed += [choices.packed] if choices else []
+        packed += [measured[0].packed] if measured else []
         packed += [scored.measured.packed.to(table.device)] if scored else []
         values, *more = _transfer(table, *packed)
+        parts = iter(more)
+        searches = ranked.read(next(parts)) if ranked else []
+        chosen = choices.read(next(parts)) if choices else []
+        entries = _by_owner(*measured, next(parts)) if measured else {}
         if scored:
-            scored.take(more.pop())
+            scored.take(next(parts))
         lines = [(int(count), rest) for count, *rest in values]
         return cls(
             sampled,
@@ -80,8 +90,9 @@ class StepResult:
             rows,
             tokens=[[int(token) for token in values[:count]] for count, values in lines],
             logprobs=[values[width:][:count] for count, values in lines],
-            searches=ranked.read(more[0]) if ranked else [],
-            entries=_by_owner(*measured, more[-1]) if measured else {},
+            searches=searches,
+            choices=chosen,
+            entries=entries,
         )
 
     @property

@@ -45,7 +45,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
             along, size = _begin(text.head, kept, other, vocabulary), kept.vocab_size
         if kept.vocab_size != size or not 0 <= record["id"] < size:
             raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
-        places.append(along.place(record["id"], kept, map(str, record["decided_by"])))
+        places.append(along.place(record["id"], kept, record["decided_by"]))
     request, sample = text.key
     name = f"{request}, sample {sample}" if sample else str(request)
     return Comparison(name, str(text.head.get("prompt", "")), own, None, tuple(places))

@@ -74,14 +74,12 @@ def _look(named: int, chosen: int, kept: KeptLogits, replay: Replay, count: int)
     replay.commit(chosen)
     is_kept = bool((kept.ids == named).any())
     masks = (stage.name for stage in view.stages if stage.after.rank is None)
-    acting = [stage.name for stage in view.stages if stage.acted]
     return Sight(
         view=view,
         chosen=chosen,
         winner=look.token,
         removed_by=next(masks, "") if view.raw.rank is not None else "model",
-        # Without any other stage than those that decide, the draw chooses the explained token.
-        wins_without=tuple(name for name in acting if look.token != named and name not in view.decided_by),
+        wins_without=view.wins_without,
         bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
         kept=len(kept.ids),
         is_exact=look.is_exact,

@@ -36,10 +36,13 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "stages": [_stage(stage, names) for stage in view.stages],
         "draw": {
             "kind": view.race.kind,
+            "greedy": view.race.kind == "greedy",
+            "forced": view.final.alive == 1,
             "margin": None if view.race.margin is None else significant(view.race.margin),
             "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
         },
         "decided_by": list(view.decided_by),
+        "mask": {"constrained_by": list(view.mask.constrained_by), "n_masked": view.mask.n_masked},
         "forgone": None
         if view.forgone is None
         else {
@@ -121,4 +124,5 @@ def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
             for token, before, after in stage.changed
         ],
         "note": stage.note,
+        "why_not": stage.why_not,
     }

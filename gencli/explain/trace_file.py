@@ -8,28 +8,41 @@ run side by side are mixed; `run` and `sample` tell them apart. docs/trace.schem
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.errors import GenerationError
-from gencli.explain.record import VERSION, Record, token_record
+from gencli.explain.check import check_record
+from gencli.explain.record import VERSION, Record
+from gencli.explain.views import records
 from gencli.json_reader import DocumentError, parse_json
+from gencli.results.by_token import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
+from processors.explain.view import RowView
 
-__all__ = ["Head", "TraceWriter", "TracedText", "read_trace"]
+__all__ = [
+    "MAX_LINE",
+    "Head",
+    "TraceWriter",
+    "TracedText",
+    "objects",
+    "read_lines",
+    "read_trace",
+    "sample_lines",
+]
 
-_MOST = 1 << 22  # characters of a line
+MAX_LINE = 1 << 22  # characters of a line
 Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
 
 
 @dataclass(slots=True)
 class _Sample:
-    """Records of a running sample that wait for its end, and the number of tokens so far."""
+    """A running sample: the number of its records, and the explanations that wait for its end."""
 
     count: int = 0
-    waiting: list[Record] = field(default_factory=list)
+    waiting: list[RowView] = field(default_factory=list)
 
 
 class TraceWriter:
@@ -55,34 +68,50 @@ class TraceWriter:
         key = request, sample
         if key not in self._running:
             self._running[key] = _Sample()
-            self._line("text", {"run": request, "sample": sample, **self._head(request, sample)})
+            self._write(_text_line(request, sample, self._head(request, sample)))
         return self._running[key]
 
     def _add_token(self, event: Token) -> None:
         own = self._sample(event.request, event.sample)
-        for view in event.views:
-            record = token_record(
-                view, self._tokenizer, run=event.request, sample=event.sample, position=own.count
-            )
-            own.count += 1
-            if self._waits:
-                own.waiting.append(record)
-            else:
-                self._line("token", record)
+        if self._waits:
+            own.waiting += event.views
+        else:
+            self._add_records(event, own, event.views)
 
     def _end(self, event: Finish | Error) -> None:
         own = self._sample(event.request, event.sample)
-        count = event.completion_tokens if isinstance(event, Finish) else 0
-        last = own.waiting[len(own.waiting) - count :] if count else []
-        for position, record in enumerate(last):
-            self._line("token", {**record, "pos": position})
-        reason = event.reason if isinstance(event, Finish) else "error"
-        tokens = len(last) if self._waits else own.count
-        self._line("end", {"run": event.request, "sample": event.sample, "reason": reason, "tokens": tokens})
+        self._add_records(event, own, of_last_attempt(own.waiting, event))
+        self._write(_end_line(event.request, event, own.count))
         del self._running[event.request, event.sample]
 
-    def _line(self, kind: str, values: Mapping[str, Any]) -> None:
-        self._write(json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n")
+    def _add_records(self, event: Token | Finish | Error, own: _Sample, found: Sequence[RowView]) -> None:
+        run, sample = event.request, event.sample
+        for record in records(found, self._tokenizer, run=run, sample=sample, first=own.count):
+            self._write(_line("token", record))
+        own.count += len(found)
+
+
+def sample_lines(
+    run: str, end: Finish | Error, head: Mapping[str, Any], found: Sequence[RowView], tokenizer: Tokenizer
+) -> Iterator[str]:
+    """Yield the lines of a sample that has ended, with the explanations of its tokens."""
+    yield _text_line(run, end.sample, head)
+    for record in records(found, tokenizer, run=run, sample=end.sample):
+        yield _line("token", record)
+    yield _end_line(run, end, len(found))
+
+
+def _text_line(run: str, sample: int, head: Mapping[str, Any]) -> str:
+    return _line("text", {"run": run, "sample": sample, **head})
+
+
+def _end_line(run: str, end: Finish | Error, tokens: int) -> str:
+    reason = end.reason if isinstance(end, Finish) else "error"
+    return _line("end", {"run": run, "sample": end.sample, "reason": reason, "tokens": tokens})
+
+
+def _line(kind: str, values: Mapping[str, Any]) -> str:
+    return json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +133,45 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
     heads: dict[tuple[str, int], Mapping[str, Any]] = {}
     records: dict[tuple[str, int], list[Record]] = {}
     reasons: dict[tuple[str, int], str] = {}
-    for number, line in _objects(lines):
-        sample = line.get("sample")
-        if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
-            raise GenerationError(f"Line {number} is no line of a trace of version {VERSION}.")
-        if not isinstance(sample, int):
-            raise GenerationError(f"Line {number} has no number of a sample.")
-        key = str(line.get("run")), sample
-        if line["kind"] != "text" and key not in heads:
-            raise GenerationError(f"Line {number} belongs to no text that has begun.")
+    for key, line in read_lines(lines):
         if line["kind"] == "text":
-            heads[key], records[key] = line, []
+            heads[key], records[key] = line, []  # of a row that a batch ran again, the last time counts
+            reasons.pop(key, None)
         elif line["kind"] == "token":
-            records[key].append(_checked(line, number))
+            records[key].append(line)
         else:
             reasons[key] = str(line.get("reason"))
     return [TracedText(head, tuple(records[key]), reasons.get(key, "")) for key, head in heads.items()]
 
 
-def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
+    """Yield the lines of a trace one by one, checked, with request and sample of each.
+
+    Raises GenerationError at the first line that is none.
+    """
+    begun = set[tuple[str, int]]()
+    for number, line in objects(lines):
+        sample = line.get("sample")
+        if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
+            raise GenerationError(f"Line {number} is no line of a trace of version {VERSION}.")
+        if not isinstance(sample, int):
+            raise GenerationError(f"Line {number} has no number of a sample.")
+        if not isinstance(line.get("run"), str):
+            raise GenerationError(f"Line {number} has no request (run).")
+        key = line["run"], sample
+        if line["kind"] != "text" and key not in begun:
+            raise GenerationError(f"Line {number} belongs to no text that has begun.")
+        begun.add(key)
+        yield key, _checked(line, number) if line["kind"] == "token" else line
+
+
+def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the JSON objects of lines with their numbers from 1. GenerationError for anything else."""
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         try:
-            found = parse_json(text[:_MOST])
+            found = parse_json(text[:MAX_LINE])
         except DocumentError as error:
             raise GenerationError(f"Line {number} is no JSON: {error.text}") from None
         if not isinstance(found, dict):
@@ -138,42 +182,7 @@ def _objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 def _checked(line: dict[str, Any], number: int) -> Record:
     """Return a token's record. Raises GenerationError if a field is absent or of another type."""
     try:
-        _check_record(line)
-    except (KeyError, TypeError, ValueError) as error:
+        check_record(line)
+    except (LookupError, TypeError, ValueError) as error:
         raise GenerationError(f"Line {number} is no record of a token: {error}.") from None
     return line
-
-
-def _check_record(line: Mapping[str, Any]) -> None:
-    """Raise KeyError, TypeError or ValueError if a record lacks what its readers use."""
-    _typed(line, pos=int, id=int, text=str, raw=dict, final=dict, stages=list, draw=dict, decided_by=list)
-    for place in (line["raw"], line["final"], *line["stages"]):
-        _typed(place, top=list)
-        _number_or_none(place, "p", "entropy")
-        for _, text, p in place["top"]:
-            _typed({"text": text, "p": p}, text=str, p=int | float)
-    _number_or_none(line, "surprise")
-    _typed(line["raw"], alive=int)
-    _typed(line["final"], alive=int)
-    for stage in line["stages"]:
-        _typed(stage, name=str, params=str, acted=bool, alive=list, removed=list, changed=list, note=str)
-        _typed({"before": stage["alive"][0], "after": stage["alive"][1]}, before=int, after=int)
-        _number_or_none(stage, "mass_kept")
-    if line["forgone"] is not None:
-        _typed(line["forgone"], text=str, removed_by=str)
-    _typed(line["draw"], kind=str)
-    _number_or_none(line["draw"], "margin")
-    if "logits" in line:
-        _typed(line, logits=dict)
-
-
-def _typed(found: Mapping[str, Any], **types: Any) -> None:
-    for name, kind in types.items():
-        if not isinstance(found[name], kind):
-            raise TypeError(f"{name} is {str(found[name])[:40]!r}")
-
-
-def _number_or_none(found: Mapping[str, Any], *names: str) -> None:
-    for name in names:
-        if found[name] is not None and not isinstance(found[name], int | float):
-            raise TypeError(f"{name} is {str(found[name])[:40]!r}")

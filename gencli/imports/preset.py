@@ -11,6 +11,7 @@ from gencli.config.job import make_job
 from gencli.config.options.run import OPTIONS
 from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.presets.find import profile_file
+from gencli.config.presets.keys import checked
 from gencli.config.presets.read import read_text
 from gencli.config.presets.stack import load_presets
 from gencli.config.presets.write import scalar
@@ -21,6 +22,7 @@ from gencli.imports.orders import Order
 from gencli.imports.peers import PEERS
 from gencli.imports.source import Source
 from processors.catalog import Phase
+from processors.errors import ParamError
 from processors.registry import Registry
 
 __all__ = ["Imported", "import_settings"]
@@ -90,6 +92,8 @@ def _resolve_hints(found: Collected) -> None:
         found.stages["temperature", "temperature"] = 1.0
     if (is_dynamic and hints.get("exponent", 1) != 1) or (hints.get("range") and "exponent" in hints):
         found.stages["dynamic_temperature", "exponent"] = float(hints["exponent"])
+    if hints.get("contrastive"):
+        _resolve_contrastive(found, hints["contrastive"])
     if hints.get("greedy"):
         found.stages["temperature", "temperature"] = 0.0
     for stage in (*PENALTY_STAGES, "dry"):
@@ -100,6 +104,26 @@ def _resolve_hints(found: Collected) -> None:
         found.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
     if "encoder" in hints:
         _resolve_encoder(found, hints["encoder"])
+
+
+def _resolve_contrastive(found: Collected, alpha: float) -> None:
+    """Contrastive search among the top_k most likely tokens, which elsewhere runs where nothing is drawn."""
+    top_k, why = ("top_k", "k"), ""
+    count = found.stages.get(top_k, 0)
+    if not found.hints.get("greedy"):
+        why = "it acts with `do_sample: false` only"
+    elif count < 2:
+        why = "it chooses among `top_k` tokens, and there are not several"
+    else:
+        try:
+            values = {"contrastive_alpha": alpha, "contrastive_k": count}
+            found.options |= {key: checked(key, value) for key, value in values.items()}
+            del found.stages[top_k]
+            found.said.pop(top_k, None)
+        except ParamError as error:
+            why = str(error).rstrip(".")
+    if why:
+        found.note("penalty_alpha", why)
 
 
 def _resolve_encoder(found: Collected, strength: float) -> None:

@@ -154,13 +154,15 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _version(database: sqlite3.Connection, path: Path) -> int:
+    # Asked first: another process may create tables and version, at once, between the two questions.
+    has_tables = database.execute("SELECT 1 FROM sqlite_master").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if version > SCHEMA:
         raise ConfigError(
             f"The log {path} is of a later gencli: its tables have version {version}, not {SCHEMA}.",
             hint="Update gencli, or move the file away.",
         )
-    if version == 0 and database.execute("SELECT 1 FROM sqlite_master").fetchone():
+    if version == 0 and has_tables:
         raise ConfigError(f"{path} is a database, but not a log of gencli.", hint="Move it away.")
     return int(version)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,10 +12,23 @@ from torch import Tensor
 from gencli.core.step import StepPlan
 from gencli.models.device import is_batch_invariant
 
-__all__ = ["EarlyLogits", "LayeredRunner", "ModelRunner", "ModelSpec", "as_wide"]
+__all__ = ["EarlyLogits", "Inner", "LayeredRunner", "ModelRunner", "ModelSpec", "as_wide"]
 
 
 EarlyLogits = Callable[[int], Tensor]  # from a number of layers to logits [R, V] of the states behind them
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inner:
+    """What a forward pass has beside its logits.
+
+    `early` computes the logits of a layer when it is asked for: the vocabulary projection of the states
+    before it, without the final norm. `states` [S, H] are the last hidden states, which the vocabulary
+    projection reads, of all tokens fed to the lanes that are asked for, in feed order; None without any.
+    """
+
+    early: EarlyLogits
+    states: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +44,7 @@ class ModelSpec:
     the dtype of the KV cache; None if the model decides. `notices` are for the user. `rope_switches` are the
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
     that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
-    vocabulary projection is the embedding.
+    vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
     """
 
     name: str
@@ -51,6 +64,7 @@ class ModelSpec:
     rope_switches: tuple[int, ...] = ()
     num_layers: int = 0
     is_tied: bool = False
+    has_states: bool = False
 
     def limit(self, length: int) -> int:
         """Return the maximum length of a text of `length` tokens before its lane is full or is recomputed."""
@@ -102,13 +116,12 @@ class ModelRunner(Protocol):
 
 
 class LayeredRunner(ModelRunner, Protocol):
-    """A ModelRunner that gives logits of its layers: its spec has `num_layers`."""
+    """A ModelRunner that shows its states: its spec has `num_layers`, or `has_states`."""
 
-    def forward_layers(self, plan: StepPlan, layers: Iterable[int]) -> tuple[Tensor, EarlyLogits]:
-        """As `forward`; return also the logits of these layers, each computed when it is asked for.
-
-        Those of a layer are the vocabulary projection of the states before it, without the final norm.
-        """
+    def forward_layers(
+        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+    ) -> tuple[Tensor, Inner]:
+        """As `forward`; return also the logits of these layers, and the last states of these lanes."""
         ...
 
 

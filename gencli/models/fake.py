@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from gencli.core.step import StepPlan
-from gencli.models.base import ModelSpec
+from gencli.core.step import StepPlan, fed_to
+from gencli.models.base import Inner, ModelSpec
 from gencli.models.kv.lengths import LaneLengths
 from processors.upload import upload_ints
 
@@ -43,8 +44,9 @@ class FakeRunner:
 
     The logits of a position are row `t` of `table` [V, V] (float32), where t is the token fed there. So text
     does not depend on batch, chunks, drafts or lanes. The table is hashed from `seed`, bit-equal on every
-    machine. `scale` is the standard deviation of the logits. A step that feeds more than `memory_lanes` lanes
-    raises MemoryError. The contract of ModelRunner is checked (ContractError).
+    machine. The last hidden state of a position is that row too. `scale` is the standard deviation of the
+    logits. A step that feeds more than `memory_lanes` lanes raises MemoryError. The contract of ModelRunner
+    is checked (ContractError).
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class FakeRunner:
             device=device,
             dtype=torch.float32,
             eos_ids=eos_ids,
+            has_states=True,
         )
 
     @property
@@ -89,6 +92,15 @@ class FakeRunner:
         logits = self.table.index_select(0, upload_ints(fed, self._spec.device))
         self._lengths.advance(plan)
         return logits
+
+    def forward_layers(
+        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+    ) -> tuple[Tensor, Inner]:
+        """As `forward`; return also the last states of these lanes. It has no layers."""
+        logits, fed = self.forward(plan), [token for feed in plan.feeds for token in feed.tokens]
+        ids = [fed[place] for place in fed_to(lanes, plan.feeds)]
+        states = self.table.index_select(0, upload_ints(ids, self._spec.device))
+        return logits, Inner(lambda layer: self.table[:0], states)
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane to its first `length` tokens."""

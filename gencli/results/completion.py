@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.core.events import Error, Finish, TokenLogprobs
+from gencli.core.events import Error, Event, Finish, TokenLogprobs
 from gencli.errors import GenerationError
+from gencli.explain.record import Record
+from gencli.explain.views import Views, records, views
 from gencli.results.results import failure
 from gencli.results.scores import Scores
+from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["Completion", "Sample"]
+__all__ = ["Completion", "Completions", "Sample"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Sample:
     `matched` is the stop string, token id or limit that ended it. `error` is the reason for an invalid
     result, None for a valid one. Token counts are of this sample; `cached_tokens` of the prompt were in the
     prefix cache. `score` is that of beam search or best-of-n, `value` the parsed structured output.
-    `logprobs` are those of the tokens, if they were asked for.
+    `logprobs` are those of the tokens, if they were asked for; so are the records of `trace`, which say what
+    each stage did (docs/trace.schema.json).
     """
 
     text: str
@@ -34,14 +38,17 @@ class Sample:
     score: float | None = None
     value: Any = None
     logprobs: tuple[TokenLogprobs, ...] = field(default=(), repr=False)
+    trace: tuple[Record, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, end: Finish | Error, logprobs: tuple[TokenLogprobs, ...] = ()) -> Sample:
+    def of(
+        cls, end: Finish | Error, logprobs: tuple[TokenLogprobs, ...] = (), trace: Sequence[Record] = ()
+    ) -> Sample:
         """Return the sample of a final event."""
         failed = failure(end)
         error = failed.message if failed else None
         if isinstance(end, Error):
-            return cls(end.text, "error", error=error)
+            return cls(end.text, "error", error=error, trace=tuple(trace))
         return cls(
             end.verdict.written if end.verdict and end.verdict.is_valid else end.text,
             end.reason,
@@ -53,6 +60,7 @@ class Sample:
             end.score,
             end.verdict.value if end.verdict else None,
             logprobs,
+            tuple(trace),
         )
 
     @property
@@ -75,10 +83,19 @@ class Completion:
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of(cls, prompt: str, ends: Sequence[Finish | Error], scores: Scores | None = None) -> Completion:
-        """Return the completion of a prompt from the final events of its samples, and its scores."""
+    def of(
+        cls,
+        prompt: str,
+        ends: Sequence[Finish | Error],
+        scores: Scores | None = None,
+        trace: Callable[[int], Sequence[Record]] = lambda sample: (),
+    ) -> Completion:
+        """Return the completion of a prompt from the final events of its samples.
+
+        `scores` are its log-probabilities, `trace` returns the records of a sample.
+        """
         scores = scores or Scores()
-        samples = tuple(Sample.of(end, scores.of(end.sample)) for end in ends)
+        samples = tuple(Sample.of(end, scores.of(end.sample), trace(end.sample)) for end in ends)
         return cls(prompt, samples, scores.prompt or ())
 
     @property
@@ -90,6 +107,11 @@ class Completion:
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """Log-probabilities of the first sample's tokens; empty if they were not asked for."""
         return self.samples[0].logprobs
+
+    @property
+    def trace(self) -> tuple[Record, ...]:
+        """What each stage did to the first sample's tokens; empty if it was not asked for."""
+        return self.samples[0].trace
 
     @property
     def texts(self) -> list[str]:
@@ -110,3 +132,40 @@ class Completion:
     def error(self) -> str | None:
         """Why the first sample has no valid result; None if it has one."""
         return self.samples[0].error
+
+
+class Completions:
+    """Collects the events of prompts into their completions; the id of a request is its prompt's index."""
+
+    def __init__(self, prompts: Sequence[str], tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._prompts = [_Prompt(text) for text in prompts]
+
+    def add(self, event: Event) -> None:
+        """Add an event of one of the prompts."""
+        prompt = self._prompts[int(event.request)]
+        prompt.scores.add(event)
+        prompt.views.add(event)
+        if isinstance(event, Finish | Error):
+            prompt.ends.append(event)
+
+    def done(self) -> list[Completion]:
+        """Return the completions, when all samples have ended."""
+        return [self._completion(str(index), prompt) for index, prompt in enumerate(self._prompts)]
+
+    def _completion(self, run: str, prompt: _Prompt) -> Completion:
+        def trace(sample: int) -> Sequence[Record]:
+            return records(prompt.views.of(sample), self._tokenizer, run=run, sample=sample)
+
+        ends = sorted(prompt.ends, key=lambda end: end.sample)
+        return Completion.of(prompt.text, ends, prompt.scores, trace)
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A prompt, and what the events of its samples have said so far."""
+
+    text: str
+    ends: list[Finish | Error] = field(default_factory=list)
+    scores: Scores = field(default_factory=Scores)
+    views: Views = field(default_factory=views)

@@ -121,13 +121,15 @@ def _logprobs(
 
 
 def _search(job: Job) -> dict[str, Any] | None:
-    """Return the options of beam search or best-of-n; None without either."""
+    """Return the options of beam search, contrastive search or best-of-n; None without any."""
     if job.beams is not None:
         return {
             "beams": job.beams.width,
             "length_penalty": job.beams.length_penalty,
             "early_stopping": job.beams.early_stopping,
         }
+    if job.contrastive is not None:
+        return {"contrastive_alpha": job.contrastive.alpha, "contrastive_k": job.contrastive.k}
     return {"best_of": job.best_of} if job.best_of else None
 
 

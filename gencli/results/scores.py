@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.core.events import Alternative, Error, Event, Finish, PromptScores, Token, TokenLogprobs
+from gencli.core.events import Alternative, Event, PromptScores, TokenLogprobs
+from gencli.results.by_token import ByToken
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Scores", "entry_record", "piece", "score_rows"]
@@ -20,23 +21,17 @@ class Scores:
     """Log-probabilities of one request, from its events; `prompt` is None without prompt scores."""
 
     prompt: _Entries | None = None
-    _samples: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
+    _samples: ByToken[TokenLogprobs] = field(default_factory=lambda: ByToken(lambda event: event.logprobs))
 
     def add(self, event: Event) -> None:
-        """Add what the event has. At the end of a sample those of earlier attempts are dropped."""
-        if isinstance(event, Token):
-            if event.logprobs:
-                self._samples.setdefault(event.sample, []).extend(event.logprobs)
-        elif isinstance(event, PromptScores):
+        """Add what the event has."""
+        if isinstance(event, PromptScores):
             self.prompt = event.scores
-        elif isinstance(event, Finish | Error) and event.sample in self._samples:
-            count = event.completion_tokens if isinstance(event, Finish) else 0
-            held = self._samples[event.sample]
-            self._samples[event.sample] = held[len(held) - count :]
+        self._samples.add(event)
 
     def of(self, sample: int) -> tuple[TokenLogprobs, ...]:
         """Return the entries of a sample's tokens."""
-        return tuple(self._samples.get(sample, ()))
+        return self._samples.of(sample)
 
 
 def entry_record(entry: TokenLogprobs | None, tokenizer: Tokenizer) -> dict[str, Any] | None:

@@ -18,14 +18,13 @@ from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
 from gencli.config.sampling_params import SamplingParams, params_layer
 from gencli.config.settings import Layer
-from gencli.core.events import Error, Event, Finish
+from gencli.core.events import Event
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
 from gencli.models.base import ModelSpec
 from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
-from gencli.results.completion import Completion
-from gencli.results.scores import Scores
+from gencli.results.completion import Completion, Completions
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import batch_notices, load, model_notices
@@ -313,14 +312,10 @@ class LLM:
     def _completions(
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
     ) -> list[Completion]:
-        ends: list[list[Finish | Error]] = [[] for _ in texts]
-        scores = [Scores() for _ in texts]
+        found = Completions(texts, self.tokenizer)
         for event in self._events(jobs, ids):
-            scores[int(event.request)].add(event)
-            if isinstance(event, Finish | Error):
-                ends[int(event.request)].append(event)
-        ordered = (sorted(samples, key=lambda end: end.sample) for samples in ends)
-        return [Completion.of(*one) for one in zip(texts, ordered, scores, strict=True)]
+            found.add(event)
+        return found.done()
 
     def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
         """Submit the requests, and yield their events with prompt indices as request ids."""

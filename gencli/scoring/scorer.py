@@ -82,6 +82,7 @@ class Terms:
             finish_open=False,
             beams=None,
             best_of=None,
+            contrastive=None,
             drafting=Drafting(NO_DRAFTER),
         )
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
 
 from gencli.core.events import Event
 from gencli.server.body import Disconnected
+from gencli.server.limits import check_traced
 from gencli.server.mailbox import Mailbox
 from gencli.server.models import Models
 from gencli.server.prepare import Prepared
@@ -23,6 +26,7 @@ from gencli.server.wire.response_replies import ResponseStream, ResponseWhole
 
 __all__ = ["Generate"]
 
+T = TypeVar("T")
 _Streamed = StreamReply | ResponseStream
 _Collected = WholeReply | ResponseWhole
 _STREAM = [
@@ -45,6 +49,7 @@ class Generate:
 
 class _Exchange:
     """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`.
+    `_is_traced`: its reply explains tokens.
 
     `_serving` is the model of the request once its body is read, before that the first one.
     """
@@ -52,7 +57,7 @@ class _Exchange:
     def __init__(self, models: Models, route: Route, scope: Scope, send: Send) -> None:
         self._models, self._route, self._scope, self._send_raw = models, route, scope, send
         self._serving = models.get(None)
-        self._has_begun = False
+        self._has_begun = self._is_traced = False
         self._open: _Streamed | None = None
 
     async def run(self, receive: Receive) -> None:
@@ -78,6 +83,8 @@ class _Exchange:
         prepared = await serving.beside(
             lambda: preparer(call, name), fields=call.options.fields, is_slow=preparer.has_structure(call)
         )
+        check_traced(prepared.orders, self._models.conditions.limits, serving.spec.context)
+        self._is_traced = any(order.request.trace is not None for order in prepared.orders)
         mailbox = serving.thread.open(prepared.orders)
         try:
             events = await self._first(mailbox, call)
@@ -128,26 +135,29 @@ class _Exchange:
             if not answers.num_open:
                 break
             events = await mailbox.take()
-        body = json.dumps(whole.body(), ensure_ascii=False).encode()
+        body = await self._made(lambda: json.dumps(whole.body(), ensure_ascii=False).encode())
         await self._begin(200, [(b"content-type", b"application/json"), *_length(body)])
         await self._send({"type": "http.response.body", "body": body})
 
     async def _stream(
         self, stream: _Streamed, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
     ) -> None:
-        chunks = [*stream.begin()]
+        data = _frames(stream, stream.begin())
         while True:
-            for event in events:
-                chunks += stream.add(event)
+            added = chain.from_iterable(map(stream.add, events))
+            data += await self._made(partial(_frames, stream, added))
             if not self._has_begun:  # after the first events, which may be an error
                 await self._begin(200, _STREAM)
             if not answers.num_open:
                 break
-            if chunks:
-                await self._data(b"".join(map(stream.frame, chunks)))
-            chunks, events = [], await self._next(mailbox)
-        chunks += stream.end()
-        await self._data(b"".join(map(stream.frame, chunks)) + stream.done, is_last=True)
+            if data:
+                await self._data(data)
+            data, events = b"", await self._next(mailbox)
+        await self._data(data + _frames(stream, stream.end()) + stream.done, is_last=True)
+
+    async def _made(self, make: Callable[[], T]) -> T:
+        """Return what `make` returns; with a trace, which may take long to write, beside the event loop."""
+        return await self._serving.beside(make, is_slow=True) if self._is_traced else make()
 
     async def _next(self, mailbox: Mailbox) -> list[Event]:
         """Wait for events, with a comment in the stream from time to time."""
@@ -183,6 +193,10 @@ class _Exchange:
                     await send_error(self._send_raw, error)
         except (Disconnected, TimeoutError, OSError):
             return
+
+
+def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:
+    return b"".join(map(stream.frame, chunks))
 
 
 def _length(body: bytes) -> list[tuple[bytes, bytes]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gencli.server.wire.call import Call
-from gencli.server.wire.errors import ApiError
+from gencli.server.wire.errors import ApiError, bad_field
 from processors.conversion import whole
 
-__all__ = ["CallLimits", "check_call", "check_text"]
+if TYPE_CHECKING:
+    from gencli.server.engine_thread import Order
+
+__all__ = ["CallLimits", "check_call", "check_text", "check_traced"]
 _STRUCTURES = (
     "json_schema",
     "regex",
@@ -31,8 +34,9 @@ class CallLimits:
     characters, others counted.
 
     `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a
-    text that is only counted. `texts`: of one call, all prompts and samples. `grammar_seconds`: for compiling
-    a grammar.
+    text that is only counted. `texts`: of one call, all prompts and samples. `trace`: ids in a list, 0 is
+    none; `traced_stages`: of a chain whose tokens are explained, which runs again without each of them;
+    `traced_ids`: ids in all records of a call. `grammar_seconds`: for compiling a grammar.
     """
 
     body: int = 8 << 20
@@ -50,6 +54,9 @@ class CallLimits:
     structure: int = 256 << 10
     text: int = 64 << 10
     logprobs: int = 20
+    trace: int = 20
+    traced_stages: int = 32
+    traced_ids: int = 100_000
     presets: int = 8
     variables: int = 1 << 20
     retries: int = 8
@@ -108,6 +115,7 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         ("n", limits.samples),
         ("best_of", limits.samples),
         ("beams", limits.samples),
+        ("contrastive_k", limits.samples),
         ("retries", limits.retries),
         ("grammar_timeout", limits.grammar_seconds),
     ):
@@ -115,6 +123,43 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         number = value if isinstance(value, int | float) else whole(str(value)) or 0
         _number(call.options.fields.get(key, key), number, most, "")
     _number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
+    _trace(values.get("trace"), limits.trace)
+
+
+def check_traced(orders: Sequence[Order], limits: CallLimits, context: int) -> None:
+    """Raise ApiError for a call whose trace would take too long to make, or be too large.
+
+    Its size is that of texts of full length: `trace` ids for the model, for the draw and for each stage.
+    """
+    count = 0
+    for request, structure in ((order.request, order.structure) for order in orders):
+        if request.trace is None:
+            continue
+        stages, tokens = len(list(request.chain.active())), request.limits.max_tokens
+        if not tokens:
+            raise bad_field("trace", "trace explains tokens, but with max_tokens = 0 none is generated.")
+        if stages > limits.traced_stages:
+            what = f"trace explains at most {limits.traced_stages} stages, but the chain has {stages}."
+            raise bad_field("trace", what, code="too_large")
+        texts = max(request.n, request.best_of or 1) * (1 + (structure.retries if structure else 0))
+        count += request.trace * (2 + stages) * texts * min(tokens, context - len(request.prompt_ids))
+    if count > limits.traced_ids:
+        raise bad_field(
+            "trace",
+            f"trace would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed: lower "
+            "trace, max_tokens or n.",
+            code="too_large",
+        )
+
+
+def _trace(value: Any, most: int) -> None:
+    """Check the number of ids in a list; its type is checked with those of other options."""
+    if value is not None and not most:
+        raise bad_field(
+            "trace", "trace is refused: this server explains no tokens.", code="unsupported_value"
+        )
+    if isinstance(value, int):
+        _number("trace", value, most, "")
 
 
 def _list(call: Call, key: str, most: int) -> None:

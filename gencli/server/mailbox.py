@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import replace
 
-from gencli.core.events import Error, Event, Finish, Reading, Token
+from gencli.core.events import Error, Event, Finish, Reading, Token, joined
 
 __all__ = ["Mailbox", "merge"]
 
@@ -70,16 +69,7 @@ def merge(events: Iterable[Event]) -> list[Event]:
             tokens.setdefault(key, []).append(event)
         else:
             merged.append(event)
-    joined = (_joined(tokens[each]) if isinstance(each, tuple) else each for each in merged)
-    return [*readings.values(), *joined]
-
-
-def _joined(parts: list[Token]) -> Token:
-    if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[0],
-        text="".join(part.text for part in parts),
-        ids=tuple(token_id for part in parts for token_id in part.ids),
-        logprobs=tuple(entry for part in parts for entry in part.logprobs),
-    )
+    return [
+        *readings.values(),
+        *(joined(tokens[each]) if isinstance(each, tuple) else each for each in merged),
+    ]

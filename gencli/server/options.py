@@ -33,6 +33,9 @@ OWN: tuple[Option, ...] = (
            10.0, Bounds(ge=0, le=MAX_SECONDS)),
     Option(("--lenient",), bool, "Drop unknown fields of requests, and name them in the reply, instead of "
            "refusing the request.", "Server", False),
+    Option(("--max-trace",), int, "Largest `trace` of a request, which explains its tokens; 0 refuses them. "
+           "20 by default, and 0 with a watermark, as a trace shows what the mark prefers.", "Server",
+           bounds=Bounds(ge=0, le=100)),
     Option(("--model", "-m"), str, "A model, as for gencli run; tiny without it. Given again for each "
            "further one; a request names one of them, or gets the first.", "Model", (), many=True,
            metavar="NAME"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.batch.plan import run_variables
+from gencli.config.environment import untraced
 from gencli.config.layers import gather
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
@@ -50,7 +51,8 @@ def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
     if "max_batch" in given and own["max_batch"] != "auto":
         shared["max_batch"], is_auto = own["max_batch"], False
     each = [{**shared, "model": name} for name in own["model"]] or [shared]
-    settings = [gather(values, run_variables(environ)) for values in each]
+    variables = untraced(run_variables(environ))  # a request asks for its own
+    settings = [gather(values, variables) for values in each]
     names = served_names([one["model"] for one in settings], own["served_name"])
     return Plan(
         own["host"],
@@ -66,12 +68,19 @@ def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str
     rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
     return Conditions(
         rules=rules,
-        limits=CallLimits(grammar_seconds=settings["grammar_timeout"]),
+        limits=CallLimits(grammar_seconds=settings["grammar_timeout"], trace=_most_traced(own, settings)),
         max_queue=own["max_queue"],
         queue_timeout=own["queue_timeout"],
         shutdown_timeout=own["shutdown_timeout"],
         is_lenient=own["lenient"],
     )
+
+
+def _most_traced(own: Mapping[str, Any], settings: Settings) -> int:
+    """Return the largest `trace` of a request: by default none beside a watermark."""
+    if own["max_trace"] is not None:
+        return int(own["max_trace"])
+    return CallLimits().trace if settings["watermark"] == "none" else 0
 
 
 def _key(path: str | None, environ: Mapping[str, str]) -> str:

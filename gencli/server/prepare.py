@@ -143,7 +143,7 @@ class Preparer:
         scores = call.prompt_logprobs if scores is None else scores
         if call.is_score_only:
             limits = Limits(0, request.limits.max_time)
-            scored = replace(request, n=1, beams=None, best_of=None, limits=limits)
+            scored = replace(request, n=1, beams=None, best_of=None, contrastive=None, limits=limits)
             return replace(scored, prompt_logprobs=scores or 0)
         return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
 

@@ -75,6 +75,25 @@ class Picks:
             found = self._known[flags] = tuple(self._picked(flags))
         return found
 
+    def left_out(self, hold: Sequence[bool]) -> tuple[tuple[int, Stage, str], ...]:
+        """Return the stages that are left out where these conditions hold, and why, in a few words.
+
+        The number of each is that of the stages before it that act.
+        """
+        acting, count = {name for name, _ in self.where(hold)}, 0
+        found = list[tuple[int, Stage, str]]()
+        for name in self.order:
+            there = [key for _, key in self._groups[name] if key in self.keys]
+            if name in acting:
+                count += 1
+            elif there:
+                whens = [self.stages[key][1].when for key in there]
+                stated = " or ".join(str(when) for when in whens if when is not None)
+                is_met = any(number < 0 or hold[number] for number, _ in self._groups[name])
+                reason = "the draw is greedy here" if is_met else f"condition not met: {stated}"
+                found.append((count, self.stages[there[0]], reason))
+        return tuple(found)
+
     def _picked(self, flags: tuple[bool, ...]) -> list[Key]:
         found = list[Key]()
         for name in self.order:

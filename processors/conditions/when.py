@@ -109,6 +109,13 @@ class When:
         }
         return {key: value for key, value in found.items() if value is not None}
 
+    def __str__(self) -> str:
+        return ", ".join(f"{key} {_in_words(value)}" for key, value in self.to_mapping().items())
+
+
+def _in_words(value: int | str | list[str]) -> str:
+    return " ... ".join(map(repr, value)) if isinstance(value, list) else str(value)
+
 
 def keys_of(pointer: str) -> tuple[str, ...]:
     """Return the keys of a JSON pointer (RFC 6901). Raises ValueError for a text that is no pointer."""

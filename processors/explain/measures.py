@@ -1,85 +1,152 @@
-"""Measures of rows of logits [A, V] as plain numbers; each call brings its numbers to the host at once."""
+"""Measures of one row of logits, as plain numbers.
+
+A row of which few ids are left is measured by these alone. Each row is measured by itself, so that the last
+bits of a sum do not depend on the rows beside it.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from processors.explain.view import Changed, Place, Weighed
+from processors.kernels.blocks import best_values
 
-__all__ = ["changed", "cut", "num_alive", "places"]
+__all__ = ["Snapshot", "best", "changed", "cut"]
 
-
-def places(logits: Tensor, tokens: Tensor, count: int) -> list[Place]:
-    """Return the place of each row's token [A], with the `count` most likely ids."""
-    count = min(count, logits.shape[1])
-    p = logits.double().softmax(-1)
-    own = logits.gather(1, tokens[:, None])
-    ids = torch.arange(logits.shape[1], device=logits.device)
-    better = (logits > own) | ((logits == own) & (ids < tokens[:, None]))
-    entropy = torch.special.entr(p).sum(-1)
-    top = logits.topk(count, -1)
-    facts = torch.stack([
-        p.gather(1, tokens[:, None])[:, 0], own[:, 0].double(), better.sum(-1).double(), entropy,
-        num_alive(logits).double(),
-    ], 1)  # fmt: skip
-    weights, found = p.gather(1, top.indices).tolist(), _ordered(top.values, top.indices).tolist()
-    return [
-        Place(
-            p=row[0],
-            rank=None if row[1] == -math.inf else int(row[2]) + 1,
-            logit=row[1],
-            entropy=row[3],
-            alive=int(row[4]),
-            top=tuple((token, weight) for token, weight in zip(best, some, strict=True) if weight > 0),
-            others=max(0.0, 1 - math.fsum(some)),
-        )
-        for row, best, some in zip(facts.tolist(), found, weights, strict=True)
-    ]
+_FEW = 8  # a row of which at most one id in 8 is left is looked at through those that are left
+_LOG2_E = math.log2(math.e)
+_DECIMALS = 4  # of changes of logits that are compared
+_LEAST = -1100.0  # 2 ** _LEAST is 0 in float64
 
 
-def _ordered(values: Tensor, ids: Tensor) -> Tensor:
-    """Return ids [A, K], sorted by descending values, with the lower id of a tie first."""
-    by_id = ids.sort(dim=1)
-    order = values.gather(1, by_id.indices).sort(dim=1, descending=True, stable=True).indices
-    return by_id.values.gather(1, order)
+class Snapshot:
+    """A row of logits [V] between two stages. `ids` [N] are those that are left, None if they are many.
 
-
-def num_alive(logits: Tensor) -> Tensor:
-    """Return the number of unmasked ids [A]."""
-    return (logits > -math.inf).sum(-1)
-
-
-def cut(before: Tensor, after: Tensor, count: int) -> tuple[list[tuple[Weighed, ...]], list[float]]:
-    """Return the most likely ids that are masked in `after` only, and the probability of those it has [A].
-
-    Both by the probabilities under `before`.
+    `values` are their logits, or all logits. With `before`, the row before the stage, only ids that were left
+    there are looked at: a masked id stays masked.
     """
-    p, stays = before.double().softmax(-1), after > -math.inf
-    mass = torch.where(stays, p, 0.0).sum(-1)
-    top = p.masked_fill_(stays, 0.0).topk(min(count, p.shape[1]), -1)
-    weights = top.values.tolist()
-    found = _ordered(top.values, top.indices).tolist()
-    gone = [
-        tuple((token, weight) for token, weight in zip(ids, some, strict=True) if weight > 0)
-        for ids, some in zip(found, weights, strict=True)
-    ]
-    return gone, [min(1.0, kept) for kept in mass.tolist()]
 
-
-def changed(before: Tensor, after: Tensor, count: int) -> list[tuple[Changed, ...]]:
-    """Return the ids whose logits changed most and are not masked, with both logits."""
-    is_in = (before > -math.inf) & (after > -math.inf)
-    by = torch.where(is_in, (after - before).abs(), 0.0)
-    ids = by.topk(min(count, by.shape[1]), -1).indices
-    rows = zip(ids.tolist(), before.gather(1, ids).tolist(), after.gather(1, ids).tolist(), strict=True)
-    return [
-        tuple(
-            (token, old, new)
-            for token, old, new in zip(*row, strict=True)
-            if old != new and math.isfinite(new)
+    def __init__(self, logits: Tensor, before: Snapshot | None = None) -> None:
+        self.logits = logits
+        self.ids: Tensor | None = None if before is None else before.ids
+        self.values = logits if self.ids is None else logits[self.ids]
+        # Two rows for intermediate results: to allocate them takes longer than to compute them.
+        self._room: Tensor = (
+            logits.new_empty(2, len(logits), dtype=torch.float64) if before is None else before._room
         )
-        for row in rows
-    ]
+        is_left = self.values > -torch.inf
+        self.alive = int(torch.count_nonzero(is_left))
+        if self.alive < len(self.values) and self.alive * _FEW <= len(logits):
+            at = is_left.nonzero().squeeze(1)
+            self.ids = at if self.ids is None else self.ids[at]
+            self.values = self.values[at]
+
+    def is_same(self, other: Snapshot) -> bool:
+        """Whether no logit differs from `other`, a row after or before this one."""
+        return self.alive == other.alive and torch.equal(self.values, other.values)
+
+    @cached_property
+    def left(self) -> Tensor:
+        """The ids [N] that are left."""
+        return (self.values > -torch.inf).nonzero().squeeze(1) if self.ids is None else self.ids
+
+    @cached_property
+    def _peak(self) -> float:
+        return max(float(self.values.amax()), torch.finfo(torch.float32).min) if self.alive else 0.0
+
+    @cached_property
+    def _sums(self) -> tuple[float, float]:
+        """Sum of the weights, and of each times its logarithm to the base of 2."""
+        weights, logs = self._weights(), self._room[1, : len(self.values)]
+        total = float(weights.sum()) or 1.0
+        return total, float(logs.clamp_(min=_LEAST).mul_(weights).sum())
+
+    def _weights(self) -> Tensor:
+        """Return the probabilities of `values` relative to the largest one, valid until the next call."""
+        weights, logs = self._room[:, : len(self.values)]
+        logs.copy_(self.values).sub_(self._peak).mul_(_LOG2_E)
+        return torch.exp2(logs, out=weights)
+
+    @property
+    def entropy(self) -> float:
+        """The entropy in nats."""
+        total, spread = self._sums
+        return max(0.0, math.log(total) - math.log(2) * spread / total)
+
+    def mass(self, stays: Tensor) -> float:
+        """Return the probability of the flagged `values`."""
+        return min(1.0, float(self._weights().masked_fill_(~stays, 0).sum()) / self._sums[0])
+
+    def p(self, logit: float) -> float:
+        """Return the probability of an id with this logit."""
+        return math.exp2((logit - self._peak) * _LOG2_E) / self._sums[0] if self.alive else 0.0
+
+    def place(self, token: int, count: int) -> Place:
+        """Return where a token stands, with the `count` most likely ids."""
+        top = self.weighed(*best(self.values, count))
+        own = float(self.logits[token])
+        return Place(
+            p=self.p(own),
+            rank=None if own == -math.inf else self._rank(token, own, top),
+            logit=own,
+            entropy=self.entropy,
+            alive=self.alive,
+            top=top,
+            others=max(0.0, 1 - math.fsum(p for _, p in top)),
+        )
+
+    def weighed(self, at: Tensor, values: Tensor) -> tuple[Weighed, ...]:
+        """Return the ids at these places of `values`, with their probabilities, if these are above 0."""
+        ids = at if self.ids is None else self.ids[at]
+        pairs = zip(ids.tolist(), map(self.p, values.tolist()), strict=True)
+        return tuple((token, p) for token, p in pairs if p > 0)
+
+    def _rank(self, token: int, own: float, top: tuple[Weighed, ...]) -> int:
+        """Return how many ids are more likely, and 1; of equal ones the lower is."""
+        found = [rank for rank, (other, _) in enumerate(top, start=1) if other == token]
+        if found:
+            return found[0]
+        before = int((self.ids < token).sum()) if self.ids is not None else token
+        ties = torch.count_nonzero(self.values[:before] == own)
+        return int(torch.count_nonzero(self.values > own) + ties) + 1
+
+
+def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return places and values of the `count` largest that are not -inf, of equal ones the first."""
+    count = min(count, len(values))
+    if not count:
+        return torch.empty(0, dtype=torch.int64), values[:0]
+    least = best_values(values[None], count)[0, -1].clamp(min=torch.finfo(torch.float32).min)
+    at = (values >= least).nonzero().squeeze(1)
+    order = values[at].sort(descending=True, stable=True)
+    return at[order.indices[:count]], order.values[:count]
+
+
+def cut(before: Snapshot, after: Snapshot, count: int) -> tuple[tuple[Weighed, ...], float]:
+    """Return the most likely ids that are left before and not after, and the probability of those left after.
+
+    Both by the probabilities before.
+    """
+    if before.alive == after.alive:
+        return (), 1.0
+    stays = (after.logits if before.ids is None else after.logits[before.ids]) > -torch.inf
+    gone = before.values.masked_fill(stays, -torch.inf)
+    return before.weighed(*best(gone, count)), before.mass(stays)
+
+
+def changed(before: Snapshot, after: Snapshot, count: int) -> tuple[Changed, ...]:
+    """Return the ids whose logits changed most and are not masked, with both logits.
+
+    Of those that changed as much, but for rounding, the likelier come first.
+    """
+    ids = (before.logits != after.logits).nonzero().squeeze(1)
+    old, new = before.logits[ids], after.logits[ids]
+    by = torch.where(new > -torch.inf, (new - old).abs().round(decimals=_DECIMALS), -torch.inf)
+    likely = old.sort(descending=True, stable=True).indices
+    order = likely[by[likely].sort(descending=True, stable=True).indices]
+    at = order[by[order] > -torch.inf][:count]
+    return tuple(zip(ids[at].tolist(), old[at].tolist(), new[at].tolist(), strict=True))

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
-from processors.explain.measures import changed, cut, places
+from processors.explain.measures import Snapshot, changed, cut
 from processors.explain.races import race
-from processors.explain.view import Changed, Forgone, Place, RowView, StageView
+from processors.explain.reruns import Rerun
+from processors.explain.view import Forgone, Mask, Place, Race, RowView, StageView
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 
 __all__ = ["explain_rows"]
 
-
-class _Pass(NamedTuple):
-    """The calls of a chain; logits and places of the tokens before each call and behind the last."""
-
-    calls: tuple[StageCall, ...]
-    logits: list[Tensor]
-    places: list[list[Place]]
+_IDLE = {
+    Phase.CONSTRAIN: "masks no token here",
+    Phase.ADJUST: "changes no token here",
+    Phase.SCALE: "these values change nothing",
+    Phase.TRUNCATE: "nothing below the threshold",
+    Phase.GATE: "nothing to exclude",
+}
 
 
 def explain_rows(
@@ -39,115 +39,155 @@ def explain_rows(
     *,
     count: int = 5,
 ) -> list[RowView]:
-    """Explain the tokens [A] that the rows got from the model's logits [A, V], with guidance applied.
+    """Explain tokens [A] of rows with the model's logits [A, V], guidance applied, drawn or not.
 
     Call it with rows for which the pipeline has prepared, before their tokens are committed. `draws`
-    are those of each row, `count` is the number of ids in lists. With n stages it costs n (n - 1) / 2
-    further stages and n draws.
+    are those of each row, `count` is the number of ids in lists. With n stages that change the logits it
+    costs n (n - 1) / 2 further stages and n draws at most.
     """
-    done = _passed(pipeline, logits, rows, tokens, count)
-    raw, final = done.places[0], done.places[-1]
-    views = _stages(pipeline, done, rows, count)
-    deciding = _deciding(pipeline, sampler, done, rows, tokens)
-    others = _without_cuts(pipeline, sampler, done, rows)
-    if pipeline.commits:  # a stage may commit what it computed last
-        pipeline.run(done.calls, logits, rows)
+    done = Rerun(pipeline, sampler, logits, rows)
+    walks = [_Walk(done.logits[0][at], token, count) for at, token in enumerate(tokens.tolist())]
+    for number in range(len(done.calls)):
+        _step(pipeline, done, rows, number, walks)
+    races = [walk.race(draws[at], rows, at) for at, walk in enumerate(walks)]
+    # A draft that a lossy check has accepted, or a token that is asked for, may be another than the draw's.
+    drawn = [walk.place.p > 0 and (races[at].margin or 0) >= 0 for at, walk in enumerate(walks)]
+    if all(drawn):
+        done.tokens = tokens.tolist()
+    else:
+        done.draw()
+    deciding, winning, others = *_without_each(done, rows, walks), _uncut(pipeline, done)
+    done.restore()
     found = []
-    for at, token in enumerate(tokens.tolist()):
-        seed, position = rows.seeds[at : at + 1], rows.positions[at : at + 1]
+    for at, walk in enumerate(walks):
         found.append(
             RowView(
-                token=token,
-                raw=raw[at],
-                stages=tuple(views[at]),
-                final=final[at],
-                surprise=_bits(raw[at].p),
-                race=race(draws[at], done.logits[-1][at], token, seed, position),
-                decided_by=tuple(deciding[at]),
-                forgone=_forgone(done, at, token, others[at]),
+                token=walk.token,
+                raw=walk.raw,
+                stages=_with_left_out(pipeline, rows, at, walk),
+                final=walk.place,
+                surprise=-math.log2(walk.raw.p) if walk.raw.p > 0 else math.inf,
+                race=races[at],
+                decided_by=tuple(deciding[at]) if drawn[at] else (),
+                wins_without=tuple(winning[at]),
+                mask=_mask(walk.stages, pipeline),
+                forgone=_forgone(done, at, walk, others[at]) if drawn[at] else None,
             )
         )
     return found
 
 
-def _bits(p: float) -> float:
-    return -math.log2(p) if p > 0 else math.inf
+class _Walk:
+    """One row on its way through the chain: the stages so far, and what it is behind them."""
+
+    def __init__(self, logits: Tensor, token: int, count: int) -> None:
+        self.token, self._count = token, count
+        self.first = self.row = Snapshot(logits)
+        self.raw = self.place = self.row.place(token, count)
+        self.stages: list[StageView] = []
+
+    def step(self, logits: Tensor, name: str, params: str, phase: Phase) -> StageView:
+        """Go on to the logits [V] behind a stage."""
+        before, old = self.row, self.place
+        after = Snapshot(logits, before)
+        if after.is_same(before):
+            view = StageView(name, params, False, (old.alive, old.alive), 1.0, old)
+        else:
+            removed, kept = cut(before, after, self._count)
+            moved = changed(before, after, self._count) if phase == Phase.ADJUST else ()
+            self.row, self.place = after, after.place(self.token, self._count)
+            alive = old.alive, self.place.alive
+            view = StageView(name, params, True, alive, kept, self.place, removed, moved)
+        self.stages.append(view)
+        return view
+
+    def race(self, draw: Draw, rows: Rows, at: int) -> Race:
+        """Return the race of the draw, behind the last stage."""
+        return race(draw, self.row, self.token, rows.seeds[at : at + 1], rows.positions[at : at + 1])
 
 
-def _passed(pipeline: Pipeline, logits: Tensor, rows: Rows, tokens: Tensor, count: int) -> _Pass:
-    calls, kept = pipeline.program(rows), [logits.float()]
-    pipeline.run(calls, logits, rows, lambda _, after: kept.append(after.clone()))
-    return _Pass(calls, kept, [places(some, tokens, count) for some in kept])
+def _step(pipeline: Pipeline, done: Rerun, rows: Rows, number: int, walks: Sequence[_Walk]) -> None:
+    """Add the view of a stage to each row where it is on."""
+    call, at = done.calls[number], _places_of(done.calls[number], len(rows))
+    phase = pipeline.registry.phase(call.stage)
+    olds, views = [walks[place].place for place in at], list[StageView]()
+    for place in at:
+        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[place], call)),)))
+        views.append(walks[place].step(done.logits[number + 1][place], call.stage, params, phase))
+    stage, some = pipeline.stage(*call.key), rows.select(at)
+    notes = stage.notes(some, [_most(view) for view in views]) or [""] * len(at)
+    idle = () if all(view.acted for view in views) else stage.idle(some)
+    for i, (place, old, view) in enumerate(zip(at, olds, views, strict=True)):
+        note, why_not = notes[i], ""
+        if not view.acted:
+            why_not = (idle[i] if idle else "") or ("one token is left" if old.alive == 1 else _IDLE[phase])
+        elif not note:
+            note = _said(phase, old, view.after)
+        walks[place].stages[-1] = replace(view, note=note, why_not=why_not)
+
+
+def _said(phase: Phase, before: Place, after: Place) -> str:
+    """Return what a stage of the phase does, where it says nothing itself."""
+    if phase == Phase.SCALE:
+        return f"entropy {before.entropy:.2f} -> {after.entropy:.2f} nats"
+    masks = phase == Phase.CONSTRAIN and after.alive < before.alive
+    return f"masked {before.alive - after.alive}, {after.alive} left" if masks else ""
 
 
 def _places_of(call: StageCall, count: int) -> Sequence[int]:
     return range(count) if call.places is None else call.places
 
 
-def _stages(pipeline: Pipeline, done: _Pass, rows: Rows, count: int) -> list[list[StageView]]:
-    """Return the views of each row's stages, in the order in which they ran."""
-    views: list[list[StageView]] = [[] for _ in range(len(rows))]
+def _most(view: StageView) -> int:
+    """Return the id whose logit the stage changed most, or the likeliest that it masked; -1 for none."""
+    ids = [entry[0] for entry in view.changed] or [entry[0] for entry in view.removed]
+    return ids[0] if ids else -1
+
+
+def _with_left_out(pipeline: Pipeline, rows: Rows, at: int, walk: _Walk) -> tuple[StageView, ...]:
+    """Return the stages of a row with those among them whose condition does not hold there."""
+    found = list(walk.stages)
+    left_out = pipeline.left_out(rows.host_slots[at], rows.host_drafts[at])
+    for inserted, (place, (name, params), reason) in enumerate(left_out):
+        here = walk.stages[place - 1].after if place else walk.raw
+        text, alive = str(Chain(((name, params),))), (here.alive, here.alive)
+        found.insert(place + inserted, StageView(name, text, False, alive, 1.0, here, why_not=reason))
+    return tuple(found)
+
+
+def _mask(stages: Sequence[StageView], pipeline: Pipeline) -> Mask:
+    """Return which stages of the phase constrain masked ids, and how many of them they masked together."""
+    counts = {
+        view.name: view.alive[0] - view.alive[1]
+        for view in stages
+        if view.acted and pipeline.registry.phase(view.name) == Phase.CONSTRAIN
+    }
+    return Mask(tuple(name for name, count in counts.items() if count), sum(counts.values()))
+
+
+def _without_each(done: Rerun, rows: Rows, walks: Sequence[_Walk]) -> tuple[list[list[str]], list[list[str]]]:
+    """Return for each row the stages without which its draw gives another token, and this token."""
+    deciding, winning = ([list[str]() for _ in range(len(rows))] for _ in range(2))
     for number, call in enumerate(done.calls):
-        at = list(_places_of(call, len(rows)))
-        before, after = done.logits[number][at], done.logits[number + 1][at]
-        acted = (before != after).any(-1).tolist()
-        gone, mass = cut(before, after, count)
-        notes = pipeline.stage(*call.key).notes(rows.select(at)) or [""] * len(at)
-        moved: list[tuple[Changed, ...]] = [()] * len(at)
-        phase = pipeline.registry.phase(call.stage)
-        if phase == Phase.ADJUST:
-            moved = changed(before, after, count)
-        for i, place in enumerate(at):
-            params = pipeline.values(rows.host_slots[place], call)
-            old, new = done.places[number][place], done.places[number + 1][place]
-            views[place].append(
-                StageView(
-                    name=call.stage,
-                    params=str(Chain(((call.stage, params),))),
-                    acted=acted[i],
-                    alive=(old.alive, new.alive),
-                    mass_kept=mass[i],
-                    after=new,
-                    removed=gone[i],
-                    changed=moved[i],
-                    note=notes[i] or _scaled(old, new, phase),
-                )
-            )
-    return views
-
-
-def _scaled(before: Place, after: Place, phase: Phase) -> str:
-    """Return how a stage of the phase scale changed the entropy."""
-    return f"entropy {before.entropy:.2f} -> {after.entropy:.2f} nats" if phase == Phase.SCALE else ""
-
-
-def _deciding(
-    pipeline: Pipeline, sampler: Sampler, done: _Pass, rows: Rows, tokens: Tensor
-) -> list[list[str]]:
-    """Return for each row the stages without which its draw gives another token."""
-    deciding: list[list[str]] = [[] for _ in range(len(rows))]
-    for number, call in enumerate(done.calls):
-        rest = done.calls[number + 1 :]
-        found = sampler(pipeline.run(rest, done.logits[number], rows), rows)
-        differs = (found != tokens).tolist()
+        others = done.without(number)
         for place in _places_of(call, len(rows)):
-            if differs[place]:
+            if others[place] != done.tokens[place]:
                 deciding[place].append(call.stage)
-    return deciding
+            if others[place] == walks[place].token != done.tokens[place]:
+                winning[place].append(call.stage)
+    return deciding, winning
 
 
-def _without_cuts(pipeline: Pipeline, sampler: Sampler, done: _Pass, rows: Rows) -> list[int]:
+def _uncut(pipeline: Pipeline, done: Rerun) -> list[int]:
     """Return the token that each row gets without the stages of the phases truncate and gate."""
-    calls = [call for call in done.calls if pipeline.registry.phase(call.stage) < Phase.TRUNCATE]
-    found: list[int] = sampler(pipeline.run(calls, done.logits[0], rows), rows).tolist()
-    return found
+    phases = [pipeline.registry.phase(call.stage) for call in done.calls]
+    return done.without(*[number for number, phase in enumerate(phases) if phase >= Phase.TRUNCATE])
 
 
-def _forgone(done: _Pass, at: int, token: int, other: int) -> Forgone | None:
-    if other == token or other < 0:
+def _forgone(done: Rerun, at: int, walk: _Walk, other: int) -> Forgone | None:
+    if other == walk.token or other < 0:
         return None
     for number, call in enumerate(done.calls):
-        if done.logits[number + 1][at, other] == -torch.inf:
-            raw = done.logits[0][at].double()
-            return Forgone(other, float((raw[other] - raw.logsumexp(0)).exp()), call.stage)
+        if done.logits[number + 1][at, other] == -math.inf:
+            return Forgone(other, walk.first.p(float(walk.first.logits[other])), call.stage)
     return None

@@ -10,7 +10,7 @@ from processors.catalog import Draw
 if TYPE_CHECKING:
     from processors.explain.kept import KeptLogits
 
-__all__ = ["Changed", "Forgone", "Place", "Race", "RowView", "StageView", "Weighed"]
+__all__ = ["Changed", "Forgone", "Mask", "Place", "Race", "RowView", "StageView", "Weighed"]
 
 Weighed = tuple[int, float]  # an id and its probability
 Changed = tuple[int, float, float]  # an id, its logit before and after
@@ -40,7 +40,7 @@ class StageView:
 
     `mass_kept`: probability, before the stage, of the ids that it left. `removed`: the most likely ids that
     it masked, with their probabilities before it. `changed`: the logits that it changed most, of a stage of
-    the phase `adjust`. `acted` is false if no logit is different.
+    the phase `adjust`. `acted` is false if no logit is different; then `why_not` says why, in a few words.
     """
 
     name: str
@@ -52,6 +52,7 @@ class StageView:
     removed: tuple[Weighed, ...] = ()
     changed: tuple[Changed, ...] = ()
     note: str = ""
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,21 @@ class Race:
     """The draw: its method, the id that came next, and by how much it was behind.
 
     `margin`: difference of logits with their noise (gumbel), of logits (greedy), or the distance of the
-    uniform number from the nearer end of the token's interval (multinomial). None with one id.
+    uniform number from the nearer end of the token's interval, behind which the runner-up lies (multinomial).
+    None with one id; negative if the draw gives another token, which is the runner-up then.
     """
 
     kind: Draw
     margin: float | None
     runner_up: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """The stages of the phase `constrain` that masked ids, and how many ids they masked together."""
+
+    constrained_by: tuple[str, ...]
+    n_masked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +90,10 @@ class Forgone:
 class RowView:
     """One token: its place under the model and at the draw, the stages between, and who decided it.
 
-    `decided_by`: stages without which the same draw would have chosen another token. `surprise` is -log2 of
-    the probability under the model, in bits. `kept`: the row's largest logits, of a request that keeps them.
+    `decided_by`: stages without which the same draw would have chosen another token. If the draw gives
+    another token than this one, as where a lossy check accepted a draft, `wins_without` are the stages
+    without each of which it would have given this one. `surprise` is -log2 of the probability under the
+    model, in bits. `kept`: the row's largest logits, of a request that keeps them.
     """
 
     token: int
@@ -91,5 +103,7 @@ class RowView:
     surprise: float
     race: Race
     decided_by: tuple[str, ...]
+    mask: Mask
     forgone: Forgone | None
+    wins_without: tuple[str, ...] = ()
     kept: KeptLogits | None = None

@@ -100,6 +100,10 @@ class Ban(Processor[BanParams]):
             logits[at[:, 0], at[:, 1]] = -math.inf
         return logits
 
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that no token completes a text."""
+        return ["no token completes a banned text"] * len(rows)
+
     @functools.cached_property
     def _spelling(self) -> Spelling:
         if self.env.vocabulary is None:

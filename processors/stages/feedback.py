@@ -74,6 +74,7 @@ class Feedback(Processor[P]):
 
     phase = Phase.GATE
     keeps_faults = True
+    remembers = True
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -117,7 +118,7 @@ class Feedback(Processor[P]):
     def note(self, number: float) -> str:
         """Return what an explanation says of a row with this number."""
 
-    def notes(self, rows: Rows) -> list[str]:
+    def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
         """Return the note of each row, by the numbers of the last apply with these rows."""
         return [self.note(number) for number in self._last.tolist()] if len(self._last) == len(rows) else []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -82,10 +82,16 @@ class Xtc(IdStage[XtcParams]):
             logits[some] = _without_top(logits[some], options.at(some))
         return logits
 
-    def notes(self, rows: Rows) -> list[str]:
+    def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
         """Return what was rolled, below which number the stage acts."""
         pairs = zip(_rolls(rows).tolist(), self.columns.exact("probability", rows).tolist(), strict=True)
         return [f"rolled {roll:.2f}, acts below {limit:g}" for roll, limit in pairs]
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return whether the roll was too high, or nothing is there to exclude."""
+        options, rolls = self._options(rows), _rolls(rows)[:, None]
+        acts = ((rolls < options.probability) | (options.mode == 1)).squeeze(1).tolist()
+        return ["no two tokens above the threshold" if each else "the roll was too high" for each in acts]
 
     def _options(self, rows: Rows) -> _Options:
         exact = [self.columns.exact(name, rows)[:, None] for name in ("probability", "threshold")]
@@ -121,27 +127,33 @@ def _excluded(logits: Tensor, threshold: Tensor, options: _Options) -> Tensor:
     least = rounded_up(threshold)
     above = torch.nextafter(least, torch.full_like(least, math.inf))
     is_top = logits >= torch.where((options.compare == 1) & (least.double() == threshold), above, least)
-    _clear(is_top, options, where=options.on_exempt == 2)
-    last = logits.masked_fill(~is_top, math.inf).amin(1, keepdim=True)
-    gone = is_top & (logits > last)
-    tied = is_top & (logits == last) & (options.ties == 0)
-    if _may(tied.sum(1) > 1):
-        gone |= is_surplus(tied, torch.ones_like(options.ties))
-    is_skip = (options.on_exempt == 1) & options.has_exempt
-    gone &= ~(gone.gather(1, options.exempt).any(1, keepdim=True) & is_skip)
-    _clear(gone, options, where=options.on_exempt == 0)
+    is_exempt = torch.zeros_like(is_top)
+    is_exempt.scatter_(1, options.exempt, options.has_exempt.expand_as(options.exempt))
+    if logits.is_cuda:
+        gone = _top_but_last(logits, is_top, is_exempt, options)
+    else:  # few ids are a top choice in any row
+        at, gone = is_top.any(0).nonzero().squeeze(1), torch.zeros_like(is_top)
+        if len(at):
+            gone[:, at] = _top_but_last(logits[:, at], is_top[:, at], is_exempt[:, at], options)
     if _may(options.keep > 1):
         num_left = (logits > -math.inf).sum(1, keepdim=True) - gone.sum(1, keepdim=True)
         gone &= num_left >= options.keep
     return gone
 
 
+def _top_but_last(logits: Tensor, is_top: Tensor, is_exempt: Tensor, options: _Options) -> Tensor:
+    """Return which of the top choices go, for logits and flags [A, N] that have all top choices."""
+    is_top = is_top & ~(is_exempt & (options.on_exempt == 2))
+    last = logits.masked_fill(~is_top, math.inf).amin(1, keepdim=True)
+    gone = is_top & (logits > last)
+    tied = is_top & (logits == last) & (options.ties == 0)
+    if _may(tied.sum(1) > 1):
+        gone |= is_surplus(tied, torch.ones_like(options.ties))
+    is_skip = (options.on_exempt == 1) & options.has_exempt
+    gone &= ~((gone & is_exempt).any(1, keepdim=True) & is_skip)
+    return gone & ~(is_exempt & (options.on_exempt == 0))
+
+
 def _may(flags: Tensor) -> bool:
     """Whether any flag is set; True on a GPU, where to look takes longer than to go on."""
     return flags.is_cuda or bool(flags.any())
-
-
-def _clear(flags: Tensor, options: _Options, where: Tensor) -> None:
-    """Clear in place the flags [A, V] of exempt ids in the rows `where` [A, 1]."""
-    where = where & options.has_exempt
-    flags.scatter_(1, options.exempt, flags.gather(1, options.exempt) & ~where)

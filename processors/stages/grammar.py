@@ -188,6 +188,16 @@ class GrammarStage(Processor[GrammarParams]):
         at = upload(decided, logits.device)
         return logits.index_copy_(0, at, apply_bitmask(logits.index_select(0, at), masks))
 
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that no document is open, or that it may go on with any token."""
+        self._fill_masks(_longest(rows))
+        sizes = [len(self._masks[slot].masks) for slot in rows.host_slots]
+        steps = (len(drafts) for drafts in rows.host_drafts)
+        return [
+            "the grammar allows every token" if step < size else "no document here"
+            for step, size in zip(steps, sizes, strict=True)
+        ]
+
     def _backend(self, name: str) -> Backend:
         if name not in self._backends:
             make = self.env.grammars.backend if self.env.grammars else partial(load_backend, env=self.env)

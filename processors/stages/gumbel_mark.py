@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,7 +17,6 @@ from processors.upload import upload
 from processors.watermarks.context import are_repeated, last_ids, num_seen
 from processors.watermarks.philox import (
     LARGEST_NOISE,
-    SMALLEST_NOISE,
     derived_key,
     gumbel_of,
     state_of,
@@ -27,6 +27,7 @@ __all__ = ["STREAM", "GumbelMark"]
 
 STREAM = stream_key("gumbel_mark")  # of the coin that chooses between two keys
 _MISSING = -1  # in the place of ids before the output
+_NEAR = 4.0  # ids this far below the largest logit are scored first
 
 
 class GumbelMark(Processor[GumbelMarkParams]):
@@ -94,19 +95,37 @@ def _decided(logits: Tensor, context: Tensor, is_plain: Tensor, keys: Tensor) ->
     peak = logits.amax(1, keepdim=True)
     is_plain = is_plain[:, None] | ~(peak.abs() < torch.inf)  # nothing to choose, or a fault to leave
     state = state_of(keys, context)
-    ids = torch.arange(logits.shape[1], device=logits.device)
     if logits.is_cuda:  # selecting would synchronise
+        ids = torch.arange(logits.shape[1], device=logits.device)
         scores = logits.double() + gumbel_of(uniforms([word[:, None] for word in state], ids))
         winners = scores.argmax(1, keepdim=True)
     else:
-        # No noise makes up for a logit that is further below the largest than the noises can be apart.
-        row, ids = (logits >= peak - (LARGEST_NOISE - SMALLEST_NOISE)).nonzero(as_tuple=True)
-        noise = gumbel_of(uniforms([word[row] for word in state], ids))
-        scores = logits[row, ids].double() + noise
-        best = scores.new_full((len(logits),), -math.inf).scatter_reduce_(0, row, scores, "amax")
-        beyond = logits.shape[1]
-        found = torch.where(scores == best[row], ids, beyond)
-        winners = ids.new_full((len(logits),), beyond).scatter_reduce_(0, row, found, "amin")[:, None]
+        winners = _winners(logits, peak, state)
         winners = torch.where(is_plain, 0, winners)
     alone = torch.full_like(logits, -torch.inf).scatter_(1, winners, logits.gather(1, winners))
     return torch.where(is_plain, logits, alone)
+
+
+def _winners(logits: Tensor, peak: Tensor, state: Sequence[Tensor]) -> Tensor:
+    """Return the id of the best score of each row [A, 1], the lowest of equals, or V where there is none.
+
+    The best of the likeliest ids comes first: no noise lifts an id above it whose logit is further below than
+    the largest noise. That leaves few ids of a peaked distribution.
+    """
+    is_near = logits >= peak - _NEAR
+    row, ids, scores = _scored(logits, is_near, state)
+    best = scores.new_full((len(logits),), -math.inf).scatter_reduce_(0, row, scores, "amax")
+    is_far = (logits >= (best - LARGEST_NOISE).float()[:, None]) & ~is_near
+    parts = zip((row, ids, scores), _scored(logits, is_far, state), strict=True)
+    row, ids, scores = (torch.cat(pair) for pair in parts)
+    best.scatter_reduce_(0, row, scores, "amax")
+    beyond = logits.shape[1]
+    found = torch.where(scores == best[row], ids, beyond)
+    return ids.new_full((len(logits),), beyond).scatter_reduce_(0, row, found, "amin")[:, None]
+
+
+def _scored(logits: Tensor, mask: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return row, id and score [N] of the logits that the mask [A, V] chooses."""
+    row, ids = mask.nonzero(as_tuple=True)
+    noise = gumbel_of(uniforms([word.index_select(0, row) for word in state], ids))
+    return row, ids, logits[row, ids].double() + noise

@@ -40,6 +40,12 @@ class MinTokens(IdStage[MinTokensParams]):
         early = rows.positions < self.columns.gather("count", rows)
         return mask(logits, ids, filled & early[:, None])
 
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that the output is long enough."""
+        counts, positions = self.columns.gather("count", rows).tolist(), rows.positions.tolist()
+        pairs = zip(counts, positions, strict=True)
+        return [f"{count} tokens are reached" if position >= count else "" for count, position in pairs]
+
 
 class IgnoreEos(IdStage[IgnoreEosParams]):
     """x[i] = -inf for every end-of-text id; stop ids are not masked.
@@ -85,3 +91,7 @@ class EosAbove(IdStage[EosAboveParams]):
         return logits.masked_fill_(decided, -math.inf).scatter_(
             1, ids, torch.where(decided, ends, logits.gather(1, ids))
         )
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that no end is likely."""
+        return [f"no end of text above {p:g}" for p in self.columns.exact("p", rows).tolist()]

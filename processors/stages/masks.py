@@ -85,3 +85,7 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
         """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         return mask(logits, ids, filled & (rows.positions == 0)[:, None])
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that the output has begun."""
+        return ["" if position == 0 else "not the first token" for position in rows.positions.tolist()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
@@ -14,6 +14,8 @@ from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresencePa
 from processors.rows import Rows, Visible
 from processors.stages.lists import IdStage
 from processors.stages.tokens import edit, exempt_ids
+from processors.stages.words import places
+from processors.upload import upload_ints
 
 __all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
 
@@ -54,13 +56,29 @@ class Penalty(IdStage[PenaltyParams]):
             is_penalised = ~is_exempt if is_penalised is None else is_penalised & ~is_exempt
         return edit(logits, ids, old, new if is_penalised is None else torch.where(is_penalised, new, old))
 
+    def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
+        """Return how often each row has seen its token in the scope, and where."""
+        seen, asked = self._seen(rows), upload_ints(tokens, rows.slots.device)[:, None]
+        found = (seen.valid & (seen.ids == asked)).tolist()
+        prompts = rows.history.prompt_lengths[rows.slots].tolist()
+        columns = ([column for column, is_here in enumerate(row) if is_here] for row in found)
+        return [places(some, prompt) if some else "" for some, prompt in zip(columns, prompts, strict=True)]
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return whether a row has seen any token."""
+        some = self._seen(rows).valid.any(1).tolist()
+        return ["the tokens seen are exempt or masked" if any_seen else "no token seen" for any_seen in some]
+
+    def _seen(self, rows: Rows) -> Visible:
+        scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
+        return rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
+
     def _in_scope(self, width: int, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the ids in scope [A, W], and their counts [A, W], or whether there are any [A, 1] or [1]."""
         find = _counted if self.needs_counts else _found
         scopes, windows = self.columns.known("scope", rows), self.columns.known("window", rows)
         if scopes != {"both"} or windows != {None} or rows.has_forced:
-            scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
-            return find(rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows)), width)
+            return find(self._seen(rows), width)
         ids = None if self.needs_counts or rows.history.largest >= width else rows.unpadded()
         return find(rows.visible(), width) if ids is None else (ids, _ONCE)
 

@@ -22,6 +22,8 @@ from processors.rows import Rows
 from processors.stages.cuts import Cuts
 from processors.stages.suffixes import Suffixes
 from processors.stages.tokens import HIGHEST, LOWEST, exempt_ids
+from processors.stages.words import place, quoted
+from processors.upload import upload_ints
 
 __all__ = ["Dry", "Lz", "NoRepeatNgram"]
 
@@ -88,6 +90,35 @@ class _Repeats(Processor[P]):
         old = logits.gather(1, copies.ids)
         new = torch.where(copies.is_open, self._lowered(old, copies, rows), old)
         return logits.scatter_reduce_(1, copies.ids, new, "amin")
+
+    def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
+        """Return what each row's token would repeat, where that stands, and the penalty."""
+        copies = self._copies(self.env.vocab_size, rows)
+        if copies is None:
+            return [""] * len(rows)
+        is_own = copies.is_open & (copies.ids == upload_ints(tokens, copies.ids.device)[:, None])
+        zero = torch.zeros(copies.ids.shape, device=copies.ids.device)
+        penalty = torch.where(is_own, -self._lowered(zero, copies, rows), 0)
+        texts, longest = rows.visible().ids.tolist(), torch.where(is_own, copies.lengths, -1).max(1)
+        totals = (rows.history.lengths[rows.slots] + rows.offsets).tolist()
+        prompts = rows.history.prompt_lengths[rows.slots].tolist()
+        wheres = map(place, longest.indices.tolist(), prompts)
+        each = zip(
+            tokens, texts, totals, longest.values.tolist(), wheres, penalty.amax(1).tolist(), strict=True
+        )
+        return [
+            "" if size < 0 else self._note([*text[total - size : total], token], where, subtracted)
+            for token, text, total, size, where, subtracted in each
+        ]
+
+    def _note(self, ids: Sequence[int], where: str, penalty: float) -> str:
+        """Return what is said of a token that would complete these ids, which end there too."""
+        text = f"would repeat {quoted(ids, self.env.vocabulary)}, {len(ids)} tokens, as at {where}"
+        return text if penalty == math.inf else f"{text}: -{penalty:.3g}"
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that there is no repetition."""
+        return ["no tail repeats"] * len(rows)
 
     @abstractmethod
     def _lowered(self, old: Tensor, copies: _Copies, rows: Rows) -> Tensor:

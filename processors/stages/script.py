@@ -96,6 +96,7 @@ class ScriptStage(Processor[P]):
     """
 
     phase = Phase.CONSTRAIN
+    remembers = True
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -152,6 +153,10 @@ class ScriptStage(Processor[P]):
             logits[at[:, 0]] = -math.inf
             logits[at[:, 0], at[:, 1]] = kept
         return logits
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that no text of the stage's own comes next."""
+        return ["the model chooses here"] * len(rows)
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
         """Let a script look at the logits of its rows; most do not."""

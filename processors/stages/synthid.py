@@ -70,16 +70,47 @@ def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: T
         masses = mass(logits, peak)
         moved = logits + _factors(masses / masses.sum(1, keepdim=True), bits, tournament.depth)
     else:
-        few = int(finite.sum()) * _SPARSE <= finite.numel()
-        row, ids = (finite if few else torch.ones_like(finite)).nonzero(as_tuple=True)
+        moved = _moved(tournament, logits, finite, peak, context)
+    moved = moved.clamp_(min=LOWEST).float()
+    return torch.where(finite & ~is_plain[:, None], moved, logits)
+
+
+def _moved(tournament: Tournament, logits: Tensor, finite: Tensor, peak: Tensor, context: Tensor) -> Tensor:
+    """Return logits [A, V] float64 plus the logarithms of all factors, on a CPU.
+
+    Each row is added up in the way that suits it, so that its last bits do not depend on those beside it.
+    """
+    few = finite.count_nonzero(1) * _SPARSE <= logits.shape[1]
+    moved = logits.double()
+    if bool(few.any()):
+        row, ids = (finite & few[:, None]).nonzero(as_tuple=True)
         some = logits[row, ids]
         masses = mass(some, peak[row, 0])
         total = masses.new_zeros(len(logits)).index_add_(0, row, masses)
         bits = tournament.bits(context[row], ids)
-        shift = _shift(masses.div_(total[row]), bits, row, tournament.depth)
-        moved = logits.double().index_put_((row, ids), some + shift)
-    moved = moved.clamp_(min=LOWEST).float()
-    return torch.where(finite & ~is_plain[:, None], moved, logits)
+        moved.index_put_((row, ids), some + _shift(masses.div_(total[row]), bits, row, tournament.depth))
+    many = (~few).nonzero().squeeze(1)
+    if len(many) == len(logits):
+        moved += _shift_of_all(tournament, mass(logits, peak), context)
+    elif len(many):
+        moved[many] += _shift_of_all(tournament, mass(logits[many], peak[many]), context[many])
+    return moved
+
+
+def _shift_of_all(tournament: Tournament, masses: Tensor, context: Tensor) -> Tensor:
+    """Return the logarithm of each token's factor [A, V], given the masses [A, V].
+
+    Ids that are a multiple of the table's size apart have equal bits, so their masses are added first.
+    """
+    rows, width = masses.shape
+    size = min(width, tournament.params.table_size)
+    times = -(-width // size)
+    folded = torch.nn.functional.pad(masses, (0, times * size - width)).view(rows, times, size).sum(1)
+    folded /= folded.cumsum(1)[:, -1:]  # in the same order whatever rows are beside
+    bits = tournament.bits(context[:, None], torch.arange(size)).flatten()
+    row = torch.arange(rows).repeat_interleave(size)
+    shift = _shift(folded.flatten(), bits, row, tournament.depth)
+    return shift.view(rows, 1, size).expand(-1, times, -1).flatten(1)[:, :width]
 
 
 def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
@@ -94,9 +125,9 @@ def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
         size = 2**depths
         of = row * size + (bits >> first & (size - 1))
         classes = masses.new_zeros(rows * size).index_add_(0, of, masses).view(rows, size)
-        logs = _factors(classes, torch.arange(size)[None], depths).view(-1)[of]
-        shift += logs
-        masses = masses * logs.exp()
+        logs = _factors(classes, torch.arange(size)[None], depths).view(-1)
+        shift += logs.index_select(0, of)
+        masses = masses * logs.exp().index_select(0, of)
     return shift
 
 

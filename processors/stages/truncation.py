@@ -41,6 +41,10 @@ class TopK(Processor[TopKParams]):
         keep_ties = self.columns.gather("ties", rows)[:, None] == 1  # cut 0, keep 1
         return drop_below(logits, threshold, torch.where(keep_ties, logits.shape[1], room))
 
+    def idle(self, rows: Rows) -> list[str]:
+        """Return that there are no more tokens to remove."""
+        return [f"{count} tokens or fewer are left" for count in self.columns.gather("k", rows).tolist()]
+
 
 class TopP(Processor[TopPParams]):
     """Keep the nucleus: the best tokens until their probabilities sum up to p (Holtzman et al. 2019).

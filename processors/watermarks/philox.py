@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +33,26 @@ def derived_key(key: int, which: str) -> int:
 
 
 def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
-    """Return the four random words of a counter and a key, broadcast."""
+    """Return the four random words of a counter and a key, broadcast.
+
+    On a CPU by NumPy, whose 160 operations on a few numbers take a third of the time of PyTorch's.
+    """
+    if counter[0].device.type == "cpu":
+        try:
+            zero, one, two, three, low, high = (words.numpy() for words in (*counter, *key))
+        except RuntimeError:  # PyTorch built without NumPy
+            pass
+        else:
+            first, second, third, fourth = map(
+                torch.from_numpy, _rounds((zero, one, two, three), (low, high))
+            )
+            return first, second, third, fourth
+    first, second, third, fourth = _rounds(counter, key)
+    return first, second, third, fourth
+
+
+def _rounds(counter: Any, key: Any) -> Any:
+    """Return the words of `philox`, of int64 tensors or arrays of NumPy."""
     (zero, one, two, three), (low, high) = counter, key
     for _ in range(_ROUNDS):
         top, bottom = _product(_FACTORS[0], zero)
@@ -42,7 +62,7 @@ def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
     return zero, one, two, three
 
 
-def _product(factor: int, word: Tensor) -> tuple[Tensor, Tensor]:
+def _product(factor: int, word: Any) -> tuple[Any, Any]:
     """Return the upper and lower 32 bits of a product of two words, which int64 holds but for its sign."""
     product = word * factor
     return (product >> 32) & _WORD, product & _WORD

@@ -44,7 +44,7 @@ class Tournament:
 
         `context` are hashes; both are broadcast.
         """
-        return self._packed[accumulated(context, ids) & (self.params.table_size - 1)]
+        return self._packed.take(accumulated(context, ids) & (self.params.table_size - 1))
 
     @cached_property
     def table(self) -> Tensor:

@@ -31,10 +31,10 @@ def wait_for(process, condition):
             raise AssertionError(process.stderr.read())
 
 
-@pytest.mark.parametrize("form", ["jsonl", "texts"])
+@pytest.mark.parametrize("form", [("jsonl",), ("texts",), ("jsonl", "--trace")])
 def test_no_kill_loses_a_row(form):
     command = [sys.executable, "scripts/kill_batch.py", "--kills", "5", "--rows", "12", "--seed", "1"]
-    command += ["--format", form]
+    command += ["--format", *form]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

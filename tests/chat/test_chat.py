@@ -51,10 +51,35 @@ def test_a_line_with_two_slashes_is_a_turn_and_empty_lines_are_none(talk):
     assert result.err.count("[prompt") == 1
 
 
+def test_why_explains_an_answer_as_the_trace_of_its_run_does(talk, gencli, tmp_path):  # noqa: F811
+    words = ("--seed", "11", "-t", "1.4", "--top-k", "30", "--max-tokens", "25")
+    gencli("run", "--chat", *words, "--trace", tmp_path / "t", "Tell me a sad story.")
+    whole, one = gencli("explain", tmp_path / "t").out, gencli("explain", tmp_path / "t", "--at", "9").out
+    plain = talk(["Tell me a sad story.", "Why?"], *words)
+    asked = talk(["Tell me a sad story.", "/why", "/set top-k 2", "/why 9", "/set top-k 30", "Why?"], *words)
+    assert (asked.code, asked.out) == (0, plain.out)
+    assert whole in asked.err
+    assert one in asked.err
+    kept = [line.split(";")[0] for line in plain.err.splitlines() if line.startswith("[prompt")]
+    assert [line.split(";")[0] for line in asked.err.splitlines() if line.startswith("[prompt")] == kept
+
+
+def test_why_needs_an_answer_and_a_token_of_it(talk):
+    assert "The answer has 3 tokens" in talk(["Hi", "/why 999"], "--max-tokens", "3").err
+    assert "no answer that was given" in talk(["Hi", "/undo", "/why"], "--max-tokens", "3").err
+
+
+def test_colours_that_a_pipe_does_not_show_are_said_once(talk):
+    said = talk(["Hello!", "Hello!"], "--seed", "1", "--max-tokens", "4", "--color", "rank")
+    assert said.err.count("Notice: --color has no effect: stdout is no terminal.") == 1
+
+
 @pytest.mark.parametrize(
     ("lines", "flags", "code", "said"),
     [
         (["/hepl"], (), 2, "Did you mean /help?"),
+        (["/why"], (), 2, "no answer"),
+        (["/color blue"], (), 2, "one of off, probability"),
         (["x " * 1100], (), 6, "/undo"),
         ([], ("--system", "x", "--raw"), 2, "--system"),
         ([], ("-n", "2"), 2, "-n"),

@@ -25,6 +25,9 @@ def test_help_lists_every_command(chat, scene):
         ("/set top_p 7", "`top_p` is 7", ""),
         ("/set temperature_last maybe", "on or off", ""),
         ("/seed x", "whole number", ""),
+        ("/why x", "number of a token", ""),
+        ("/why", "no answer", ""),
+        ("/color blue", "'blue' is not one of off", ""),
         ("/save", "needs a file", ""),
         ("/set preset story", "own command", "/preset"),
         ("/show top_q", "top_q", "top-p"),
@@ -51,6 +54,14 @@ def test_set_reads_lists_and_switches(chat, scene):
     chat = run_command(r"/set stop \n\n", chat, scene).chat
     assert chat.job.stops.strings == ("\n\n",)
     assert run_command("/set include-stop on", chat, scene).chat.job.stops.include
+
+
+def test_colours_are_set_for_the_answers_that_follow(chat, scene):
+    colored = run_command("/color entropy", chat, scene).chat
+    assert colored.settings["color"] == "entropy"
+    assert run_command("/color", colored, scene).text == "Answers are coloured by: entropy."
+    assert run_command("/color off", colored, scene).chat.settings["color"] == "off"
+    assert "color" not in colored.typed
 
 
 def test_settings_that_contradict_each_other_leave_the_chat_as_it_is(chat, scene):

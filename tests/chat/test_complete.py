@@ -23,6 +23,7 @@ from gencli.chat.turn_commands import same_again
         ("/preset brai", "brai", ["brainstorm"]),
         ("/system d", "d", ["default"]),
         ("/schema o", "o", ["off"]),
+        ("/color r", "r", ["rank"]),
         ("/undo x", "", []),
         ("a turn", "", []),
         ("//help", "", []),

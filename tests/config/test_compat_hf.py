@@ -13,6 +13,8 @@ from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import builtin_registry
 from processors.rows import Rows
+from tests.helpers.profiles import far_rows, random_rows
+from tests.helpers.tiny_steps import far_steps, steps
 from tests.models.tiny_models import VOCAB, build
 
 DEFAULTS = GenerationConfig._get_default_generation_params()
@@ -29,6 +31,9 @@ NAMES = {
     "eta_cutoff": ("eta", "cutoff"),
     "no_repeat_ngram_size": ("no_repeat_ngram", "n"),
 }
+# A value of transformers whose option has another name.
+OPTIONS = {"typical_p": "typical", "epsilon_cutoff": "epsilon", "eta_cutoff": "eta",
+           "no_repeat_ngram_size": "no_repeat_ngram"}  # fmt: skip
 CHAINS = {
     "defaults": {},
     "temperature": {"temperature": 0.6, "top_k": 0},
@@ -45,7 +50,7 @@ CHAINS = {
     "all": {"temperature": 1.3, "repetition_penalty": 1.1, "top_h": 0.8137, "top_k": 40, "top_p": 0.953,
             "min_p": 0.01, "typical_p": 0.9, "epsilon_cutoff": 0.003, "eta_cutoff": 0.004},
 }  # fmt: skip
-ROWS = 1000
+ROWS = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +77,6 @@ def test_what_gencli_lacks_is_off_by_default():
     assert {key: DEFAULTS[key] for key in _LACKING if DEFAULTS.get(key) not in (None, _LACKING[key])} == {}
 
 
-def rows(*, ties):
-    """Random rows: flat and peaked ones, with masked tokens, with ties or without."""
-    generator = torch.Generator().manual_seed(7 + ties)
-    scale = torch.rand(ROWS, 1, generator=generator) * 8
-    logits = torch.randn(ROWS, VOCAB, generator=generator) * scale
-    logits = (logits * 2).round() / 2 if ties else logits
-    logits[: ROWS // 4, ::3] = -torch.inf
-    logits[ROWS // 4 : ROWS // 3] *= 50
-    return torch.randint(VOCAB, (ROWS, 8), generator=generator), logits
-
-
 def hf_logits(model, ids, logits, values):
     """What transformers' own processors of a sampled generate() make of the logits."""
     config, _ = model._prepare_generation_config(None, do_sample=True, max_new_tokens=20, **values)
@@ -99,9 +93,10 @@ def own_logits(profile, ids, logits, values):
             chain = chain.with_stage(stage, **{field: value})
         chain = Chain(tuple((n, p.replace(**{field: value}) if n == stage else p) for n, p in chain))
     history, pipeline = History(), Pipeline(Env(VOCAB))
+    chain = Chain(chain.active().stages)
     for slot, prompt in enumerate(map(tuple, ids.tolist())):
         history.admit(slot, prompt)
-        pipeline.admit(slot, Chain(chain.active().stages), Admission(prompt))
+        pipeline.admit(slot, chain, Admission(prompt))
     return pipeline(logits.clone(), Rows.build(history, list(range(len(ids)))))
 
 
@@ -109,14 +104,18 @@ def own_logits(profile, ids, logits, values):
 @pytest.mark.parametrize("name", CHAINS)
 def test_its_chain_makes_the_distributions_of_transformers(profile, model, name, ties):
     values = CHAINS[name]
-    ids, logits = rows(ties=ties)
-    theirs = hf_logits(model, ids, logits, values).double().softmax(-1)
-    own = own_logits(profile, ids, logits, values).double().softmax(-1)
-    if ties:  # which of equal tokens goes at a cut is left open there
-        theirs, own = theirs.sort(-1).values, own.sort(-1).values
-    far = ((theirs - own).abs().amax(-1) > 1e-4).sum().item()
+    ids, logits = random_rows(ROWS, VOCAB, ties=ties, extremes=True)
+    theirs, own = hf_logits(model, ids, logits, values), own_logits(profile, ids, logits, values)
     # A sum that ends within its rounding of a threshold may fall on either side: transformers adds float32.
-    assert far <= ROWS // 250, far
+    assert far_rows(own, theirs, ties=ties) <= ROWS // 250
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_transformers(model, name):
+    values = CHAINS[name]
+    found = steps("hf", **{OPTIONS.get(key, key): value for key, value in values.items()})
+    pairs = [(own, hf_logits(model, ids, logits, values)) for ids, logits, own in found]
+    assert far_steps(pairs) <= 0.004
 
 
 def test_the_order_is_that_of_the_processors(profile, model):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.helpers.profiles import far_rows, own_rows, random_rows
+from tests.helpers.tiny_steps import far_steps, steps
 
 llama = pytest.importorskip("llama_cpp")
 VOCAB, ROWS = 300, 500
@@ -34,7 +35,7 @@ def llama_rows(logits, prompts, given):
     for row, (values, prompt) in enumerate(zip(logits, prompts.tolist(), strict=True)):
         chain = llama.llama_sampler_chain_init(llama.llama_sampler_chain_default_params())
         for made in (
-            llama.llama_sampler_init_penalties(VOCAB, 64, get("repetition_penalty", 1.0),
+            llama.llama_sampler_init_penalties(logits.shape[1], 64, get("repetition_penalty", 1.0),
                                                get("frequency_penalty", 0.0), get("presence_penalty", 0.0)),
             llama.llama_sampler_init_top_n_sigma(get("top_n_sigma", -1.0)),
             llama.llama_sampler_init_top_k(get("top_k")),
@@ -66,3 +67,10 @@ def test_its_chain_makes_the_distributions_of_llama_cpp(name, ties):
     theirs = llama_rows(logits, prompts, given)
     # Of 40 equal tokens 38 have exactly the mass of 0.95, a sum that rounds to either side.
     assert far_rows(own_rows("llama-cpp", logits, prompts, **given), theirs, ties=ties) <= ROWS // 50
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_llama_cpp(name):
+    given = CHAINS[name]
+    found = steps("llama-cpp", **given)
+    assert far_steps((own, llama_rows(logits, ids, given)) for ids, logits, own in found) <= 0.02

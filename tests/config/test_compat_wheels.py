@@ -1,10 +1,11 @@
-"""The profiles vllm and sglang beside functions of their wheels, where a folder has them unpacked.
+"""The profiles vllm, vllm-v2 and sglang beside functions of their wheels, where a folder has them unpacked.
 
     pip download --no-deps -d wheels vllm==0.32.0 sglang==0.5.23
     for wheel in wheels/*.whl; do unzip -qo "$wheel" '*.py' -d wheels/unpacked; done
     PEER_WHEELS=wheels/unpacked pytest tests/config/test_compat_wheels.py
 
-Single functions are taken out of the files, since the packages need a device to be imported.
+Single functions are taken out of the files, since the packages need a device to be imported. The kernels of
+vllm-v2 run on devices only: it is compared with the functions of vllm, on rows without ties.
 """
 
 import ast
@@ -15,13 +16,14 @@ import pytest
 import torch
 
 from tests.helpers.profiles import far_rows, own_rows, random_rows
+from tests.helpers.tiny_steps import LENGTH, far_steps, steps
 
 STAGES = {
     "vllm": ("repetition", "frequency", "presence", "temperature", "min_p", "top_k", "top_p"),
     "sglang": ("repetition", "temperature", "top_k", "top_p", "min_p"),
 }
 FOLDER = os.environ.get("PEER_WHEELS", "")
-VOCAB, ROWS = 300, 2000
+VOCAB, ROWS = 300, 10_000
 CHAINS = (
     {"top_k": 20},
     {"top_p": 0.813},
@@ -29,7 +31,8 @@ CHAINS = (
     {"temperature": 0.7, "min_p": 0.02, "top_k": 40, "top_p": 0.913},
     {"temperature": 1.6, "top_k": 5, "top_p": 0.517},
 )
-EVEN = {"top_k": VOCAB, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
+EVEN = {"top_k": 1 << 30, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
+PENALTIES = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.7}
 
 
 def function_of(path, name, **known):
@@ -53,7 +56,7 @@ def vllm_rows(logits, values):
     own = type("MinP", (), {"min_p_count": 1, "min_p": torch.full((len(logits), 1), values["min_p"])})
     found = keep_min_p(own, found)
     cut = function_of("vllm/v1/sample/ops/topk_topp_sampler.py", "apply_top_k_top_p_pytorch")
-    k = torch.full((len(logits),), values["top_k"])
+    k = torch.full((len(logits),), min(values["top_k"], logits.shape[1]))
     p = torch.full((len(logits),), values["top_p"]) if values["top_p"] < 1 else None
     return cut(found, k, p)
 
@@ -74,34 +77,68 @@ def sglang_rows(logits, values):
     return torch.zeros_like(logits).scatter(1, ids.long(), weights).log()
 
 
-@pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
+def vllm_penalised(logits, prompts, outputs):
+    """Return logits [R, V] with the `PENALTIES`, of which its CUDA kernel does that of repetition."""
+    counts = function_of("vllm/model_executor/layers/utils.py", "get_token_bin_counts_and_mask")
+    (_, in_prompt), (number, has) = (counts(ids, logits.shape[1], len(ids)) for ids in (prompts, outputs))
+    repetition, frequency, presence = PENALTIES.values()
+    scaled = torch.where(logits > 0, logits / repetition, logits * repetition)
+    return torch.where(in_prompt | has, scaled, logits) - frequency * number - presence * has.float()
+
+
+def sglang_penalised(logits, outputs, penalty):
+    scale = function_of("sglang/srt/sampling/penaltylib/repetition_penalty.py", "apply_scaling_penalties")
+    theirs = logits.clone()
+    scale(theirs, torch.ones_like(logits).scatter(1, outputs, penalty))
+    return theirs
+
+
+def random_outputs(seed):
+    return torch.randint(VOCAB, (ROWS, 12), generator=torch.Generator().manual_seed(seed))
+
+
 @pytest.mark.parametrize("given", CHAINS, ids=str)
-@pytest.mark.parametrize(("profile", "rows"), [("vllm", vllm_rows), ("sglang", sglang_rows)])
-def test_the_chain_makes_the_distributions_of_the_system(profile, rows, given, ties):
-    prompts, logits = random_rows(ROWS, VOCAB, ties=ties)
+@pytest.mark.parametrize(
+    ("profile", "rows", "ties"),
+    [("vllm", vllm_rows, False), ("vllm", vllm_rows, True), ("vllm-v2", vllm_rows, False),
+     ("sglang", sglang_rows, False), ("sglang", sglang_rows, True)],
+)  # fmt: skip
+def test_the_chain_makes_the_distributions_of_the_system(profile, rows, ties, given):
+    prompts, logits = random_rows(ROWS, VOCAB, ties=ties, extremes=True)
     theirs = rows(logits.clone(), {**EVEN, **given})
     assert far_rows(own_rows(profile, logits, prompts, **given), theirs, ties=ties) <= ROWS // 250
 
 
 def test_penalties_are_those_of_vllm():
-    path = "vllm/model_executor/layers/utils.py"
-    counts = function_of(path, "get_token_bin_counts_and_mask")
-    prompts, logits = random_rows(ROWS, VOCAB, ties=False)
-    outputs = torch.randint(VOCAB, (ROWS, 12), generator=torch.Generator().manual_seed(3)) // 10
-    own = own_rows("vllm", logits, prompts, outputs, repetition_penalty=1.3, frequency_penalty=0.4,
-                   presence_penalty=0.7)  # fmt: skip
-    seen = counts(prompts, VOCAB, ROWS)[1] | counts(outputs, VOCAB, ROWS)[1]  # of its CUDA kernel
-    theirs = torch.where(seen, torch.where(logits > 0, logits / 1.3, logits * 1.3), logits)
-    number, has = counts(outputs, VOCAB, ROWS)
-    theirs = theirs - 0.4 * number - 0.7 * has.float()
-    torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-5)
+    prompts, logits = random_rows(ROWS, VOCAB, ties=False, extremes=True)
+    outputs = random_outputs(3) // 10
+    own = own_rows("vllm", logits, prompts, outputs, **PENALTIES)
+    torch.testing.assert_close(own, vllm_penalised(logits, prompts, outputs), rtol=1e-5, atol=1e-5)
 
 
 def test_the_repetition_penalty_is_that_of_sglang():
-    scale = function_of("sglang/srt/sampling/penaltylib/repetition_penalty.py", "apply_scaling_penalties")
-    prompts, logits = random_rows(ROWS, VOCAB, ties=False)
-    outputs = torch.randint(VOCAB, (ROWS, 12), generator=torch.Generator().manual_seed(4))
-    theirs = logits.clone()
-    scale(theirs, torch.ones(ROWS, VOCAB).scatter(1, outputs, torch.full((ROWS, 12), 1.3)))
+    prompts, logits = random_rows(ROWS, VOCAB, ties=False, extremes=True)
+    outputs = random_outputs(4)
     own = own_rows("sglang", logits, prompts, outputs, repetition_penalty=1.3)
-    torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(own, sglang_penalised(logits, outputs, 1.3), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", CHAINS, ids=str)
+@pytest.mark.parametrize("profile", ["vllm", "vllm-v2"])
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_vllm(profile, given):
+    found = steps(profile, **given, **PENALTIES)
+    pairs = []
+    for ids, logits, own in found:
+        logits = vllm_penalised(logits, ids[:, :LENGTH], ids[:, LENGTH:])
+        pairs.append((own, vllm_rows(logits, {**EVEN, **given})))
+    assert far_steps(pairs) <= 0.004
+
+
+@pytest.mark.parametrize("given", CHAINS, ids=str)
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_sglang(given):
+    found = steps("sglang", **given, repetition_penalty=1.3)
+    pairs = []
+    for ids, logits, own in found:
+        logits = sglang_penalised(logits, ids[:, LENGTH:], 1.3)
+        pairs.append((own, sglang_rows(logits, {**EVEN, **given})))
+    assert far_steps(pairs) <= 0.004

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.config.environment import environment_layer
+from gencli.config.environment import environment_layer, untraced
 from gencli.config.model_defaults import model_layer
 from gencli.config.settings import resolve
 from gencli.errors import ModelError, UsageError
@@ -147,7 +147,7 @@ def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
     )
     assert layer.values == {"typical": 0.9}
     assert [text.rpartition("/")[2] for text in layer.notices] == [
-        "generation_config.json asks for penalty_alpha=0.6, which gencli does not have."
+        "generation_config.json asks for penalty_alpha=0.6, for which there is `contrastive_alpha`."
     ]
 
 
@@ -191,3 +191,8 @@ def test_two_values_in_one_place_are_refused(here, gencli):
 def test_a_value_is_checked_wherever_it_comes_from():
     with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is -1"):
         environment_layer({"GENCLI_MAX_TOKENS": "-1"})
+
+
+def test_a_command_without_traces_leaves_their_variables_out_and_no_others():
+    given = {"GENCLI_TRACE": "t", "GENCLI_TRACE_TOP": "3", "GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}
+    assert untraced(given) == {"GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}

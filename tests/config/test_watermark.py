@@ -46,6 +46,7 @@ def test_kgw_follows_the_stages_that_adjust_and_the_others_are_last(key):
         ({"watermark": "synthid", "temperature": 0}, "a temperature of 0 .* none is drawn"),
         ({"watermark": "gumbel", "sampler": "greedy"}, "`sampler` = greedy none is drawn"),
         ({"watermark": "gumbel", "beams": 2}, "`beams` draws none"),
+        ({"watermark": "synthid", "contrastive_alpha": 0.6}, "`contrastive_alpha` draws none"),
         ({"watermark": "gumbel", "n": 2}, "the texts would begin alike"),
         ({"watermark": "gumbel", "best_of": 2}, "the texts would begin alike"),
         ({"watermark": "kgw", "chain": ("kgw", "temperature")}, "the place of a watermark is fixed"),

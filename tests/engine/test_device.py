@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.core.request import Beams, Drafting, Guidance, Limits, Verification
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, Limits, Verification
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
@@ -62,6 +62,11 @@ def test_each_stage_stop_and_grammar():
 
 def test_beams_beside_samples():
     check([request("Hello", chain=LETTERS, beams=Beams(3), max_tokens=8), request("abc", chain=LETTERS)])
+
+
+def test_a_contrastive_search_beside_samples():
+    search = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
+    check([search, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
 
 
 DRAFTERS = {

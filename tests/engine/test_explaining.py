@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.request import Guidance
+from gencli.core.request import Drafting, Guidance
 from gencli.models.fake import FakeRunner
 from processors.chain import Chain
+from processors.policy import Verification
 from tests.engine.harness import Scripted, Token, engine, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
@@ -47,6 +48,42 @@ def test_a_text_that_is_given_has_the_explanations_of_its_own_run(chain):
     assert all(
         first.kept.values.equal(other.kept.values) for first, other in zip(again, explained, strict=True)
     )
+
+
+FULL = (
+    'ban=["q"] | repetition=1.3 | presence:penalty=0.5,scope=both,when={"from": 6} | dry=0.8'
+    " | no_repeat_ngram=3 | temperature=1.5 | top_k=60 | min_p=0.01 | xtc:probability=0.5,threshold=0.05"
+)
+
+
+@pytest.mark.parametrize("draw", ["gumbel", "multinomial", "greedy"])
+def test_company_and_drafts_change_nothing_that_is_said(draw):
+    ones = [
+        request("the cat sat on the cat", key=i, seed=i, chain=FULL, trace=3, draw=draw, jump="off")
+        for i in range(3)
+    ]
+    alone = [views([one])[one.id] for one in ones]
+    together = views([*ones, asked(key="other")], max_batch=4)
+    assert [together[one.id] for one in ones] == alone
+    drafter = Scripted({one.prompt_ids: tuple(alone[0][1]) for one in ones[:1]}, most=5)
+    assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0]
+    assert drafter.proposed
+    said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
+    assert any("seen" in one for one in said)
+    assert "condition not met: from 6" in said
+
+
+@pytest.mark.parametrize("verify", ["rejection", "lossy-typical"])
+def test_a_draft_that_was_not_drawn_is_behind_what_the_draw_gives(verify):
+    one = asked(jump="off")
+    answer = tuple(views([one])[one.id][1])
+    other = replace(one, seed=7, drafting=Drafting(verification=Verification(verify)))
+    explained, ids = views([other], drafter=Scripted({one.prompt_ids: answer}))[one.id]
+    assert [view.token for view in explained] == ids
+    undrawn = [view for view in explained if view.race.margin is not None and view.race.margin < 0]
+    assert undrawn
+    assert all(view.decided_by == () and view.forgone is None for view in undrawn)
+    assert all(view.race.runner_up != view.token for view in undrawn)
 
 
 @pytest.mark.parametrize("count", [1, 4, 8])
@@ -101,3 +138,10 @@ def test_explanations_are_not_held_behind_their_events():
         most = max(most, sum(one() is not None for one in seen))
     assert len(seen) == 20
     assert most <= 2
+
+
+def test_a_choice_among_texts_has_the_explanations_of_the_chosen_one():
+    one = replace(asked(), best_of=3)
+    explained, ids = views([one])[one.id]
+    assert ids
+    assert [view.token for view in explained] == ids

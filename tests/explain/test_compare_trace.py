@@ -88,6 +88,8 @@ RECORDS = {
     "an id beyond the vocabulary": {"id": 10**6},
     "a negative id": {"id": -1},
     "no logits": {"logits": None},
+    "a stage that is not of the chain": {"decided_by": ["none"]},
+    "stages of another kind": {"decided_by": [{"a": 1}]},
     "logits of another form": {"logits": {"ids": "?"}},
     "a vast vocabulary": {"vocab": 1 << 23},
     "another vocabulary": {"vocab": 259},
@@ -107,12 +109,6 @@ def test_a_wrong_record_is_refused(trace, change):
 def test_a_limit_that_is_none_is_not_known(trace, limit):
     head, *others = lines(trace(20))
     assert compared([head | {"max_tokens": limit}, *others]) == compared([head, *others])
-
-
-def test_decided_by_of_another_form_is_text(trace):
-    head, first, *_ = lines(trace(20))
-    found = compared([head, first | {"decided_by": [3, {"a": 1}]}])
-    assert found.places[0].decided_a == ("3", "{'a': 1}")
 
 
 def test_a_stage_that_needs_texts_is_refused_by_its_name(trace):

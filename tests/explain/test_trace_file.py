@@ -1,11 +1,15 @@
 """A trace has a line for each token; what is read back is what was written, and no other file is a trace."""
 
+import copy
 import json
 
 import jsonschema
 import pytest
 
+from gencli.cli.explain.one_token import one_token
+from gencli.cli.explain.whole_text import whole_text
 from gencli.errors import GenerationError
+from gencli.explain.page import page
 from gencli.explain.trace_file import TraceWriter, read_trace
 from tests.cli.conftest import ROOT
 from tests.engine.harness import TOKENIZER, engine, request
@@ -14,7 +18,8 @@ SCHEMA = jsonschema.Draft202012Validator(json.loads((ROOT / "docs" / "trace.sche
 
 
 def head(name, sample):
-    return {"model": "fake", "prompt": "abc", "chain": [], "draw": "gumbel", "seed": 1}
+    made = {"preset": "seed: 1\n", "code": {}, "files": {}}
+    return {"model": "fake", "prompt": "abc", "chain": [], "draw": "gumbel", "seed": 1, **made}
 
 
 @pytest.fixture
@@ -61,3 +66,115 @@ def test_another_file_is_refused_with_the_line(lines, change, said):
     own = [line for line in lines if '"run": "b"' in line]
     with pytest.raises(GenerationError, match=said):
         read_trace(change(own))
+
+
+FULL = 'ban=["e"] | bias={"5": 2.5} | temperature=2 | top_k=4 | xtc:probability=0.5,threshold=0.1'
+
+
+@pytest.fixture(scope="module")
+def full():
+    """The lines of a text whose tokens have all fields, and the first such token."""
+    written, on = [], engine()
+    writer = TraceWriter(written.append, head, TOKENIZER)
+    on.submit(request("abc", key="a", chain=FULL, trace=4))
+    for event in on.run():
+        writer.add(event)
+    lines = [json.loads(line) for line in written]
+    found = next(line for line in lines if line["kind"] == "token" and line["forgone"])
+    assert found["mask"] == {"constrained_by": ["ban"], "n_masked": 1}
+    return lines[0], found
+
+
+def changed(record, path, value):
+    """The record with another value in a place."""
+    other = copy.deepcopy(record)
+    place = other
+    for key in path[:-1]:
+        place = place[key]
+    if value is ABSENT:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return other
+
+
+ABSENT = "absent"  # a field that is left out
+_TWO = [1, "x", 0.5]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *[((key,), ABSENT) for key in ("pos", "id", "text", "raw", "final", "stages", "draw", "decided_by")],
+        *[((key,), value) for key in ("pos", "id") for value in (-1, 1.5, True, "1", None, 10**400)],
+        *[(("raw", key), value) for key in ("p", "others") for value in (None, -0.1, 1.1, "0.5", True)],
+        *[(("final", "entropy"), value) for value in (None, -1, 10**400, [])],
+        *[(("raw", "rank"), value) for value in (-1, 1.0, "1", [1])],
+        *[(("raw", "top"), value) for value in (None, {}, [3], [[1, "x"]], [[1, 2, 0.5]], [["1", "x", 0.5]])],
+        (("raw", "top"), [[1, "x", 2]]),
+        (("raw", "alive"), None),
+        *[(("surprise",), value) for value in (-1, "1", 10**400)],
+        *[(("stages",), value) for value in (None, {}, [None], [[]], ["x"])],
+        *[
+            (("stages", 0, key), value)
+            for key in ("name", "params", "note", "why_not")
+            for value in (None, 3)
+        ],
+        *[(("stages", 0, "acted"), value) for value in (None, 1)],
+        *[(("stages", 0, "alive"), value) for value in (None, [], [1], [1, 2, 3], [1, "2"], [1, -2])],
+        *[(("stages", 0, "mass_kept"), value) for value in (None, "1", 2)],
+        *[
+            (("stages", 0, "removed"), value)
+            for value in (None, [[1, "x", None]], [[1, 2]], "abc", [_TWO * 2])
+        ],
+        *[
+            (("stages", 1, "changed"), value)
+            for value in (None, [_TWO], [[1, "x", None, 1]], [[1, "x", 1, "1"]])
+        ],
+        (("stages", 1, "changed"), [[1, "x", 1, 10**400]]),
+        *[(("draw", "kind"), value) for value in (None, "dice", ["gumbel"])],
+        *[(("draw", "margin"), value) for value in ("1", 10**400, [])],
+        *[(("draw", "runner_up"), value) for value in ([], [1], ["1", "x"], [1, 2], "ab", {})],
+        *[(("draw", key), "yes") for key in ("greedy", "forced")],
+        *[(("decided_by",), value) for value in (None, "top_k", [3], [["top_k"]], ["top_p"])],
+        *[(("forgone",), value) for value in ({}, [], "x", 3)],
+        *[(("forgone", "removed_by"), value) for value in (None, "top_p", ["top_k"])],
+        *[(("forgone", key), value) for key in ("id", "p") for value in (None, "1", -1)],
+        *[(("mask",), value) for value in (None, [], {"constrained_by": ["ban"]})],
+        *[(("mask", "constrained_by"), value) for value in (None, ["top_p"], [[]])],
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_record_that_a_reader_could_not_use_is_refused(full, path, value):
+    lines = [json.dumps(line) for line in (full[0], changed(full[1], path, value))]
+    with pytest.raises(GenerationError, match="Line 2 is no record of a token"):
+        read_trace(lines)
+
+
+def paths(value, before=()):
+    """All places of a JSON value."""
+    yield from [before] if before else []
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from paths(value[key], (*before, key))
+
+
+def test_readers_show_whatever_is_not_refused(full):
+    begin, record = full
+    hostile = (ABSENT, None, True, -1, 0, 0.5, 1e308, 10**400, "", "\x1b", [], [[]], {}, {"a": []})
+    refused = 0
+    for path in paths(record):
+        for value in hostile:
+            other = changed(record, path, value)
+            try:
+                (text,) = read_trace([json.dumps(begin), json.dumps(other)])
+            except GenerationError:
+                refused += 1
+                continue
+            assert one_token(text.records[0], of=1) + whole_text(text.records) + page([text])
+    assert refused > 1000
+
+
+@pytest.mark.parametrize("run", [None, 3, [], {}])
+def test_a_text_without_a_request_is_refused(full, run):
+    with pytest.raises(GenerationError, match="Line 1 has no request"):
+        read_trace([json.dumps({**full[0], "run": run})])

@@ -86,6 +86,9 @@ CUT = JSON | given(
 BY_OPEN = given(regex=("[a-eg-p]{70}",)) | LETTERS
 SEARCHES = (given(format=("json",)), given(allow_ids=("6,97,98,99,100,101,102,103,104,105,257",)))
 BY_BEAMS = tuple(given(beams=("3",)) | setup for setup in ({}, *SEARCHES))
+# A contrastive search prefers what the prompt lacks: x, and an end of the text.
+LONG = given(allow_ids=("97,98,101,102,105,120,257",), ignore_eos=None, max_tokens=("60",))
+BY_CONTRAST = tuple(given(contrastive_alpha=("0.6",)) | setup for setup in ({}, *SEARCHES, LONG))
 WORDED = "{{ prompt }} {{ word | default('b') }}"
 WITH_PROMPT = ({}, given(format=("json",)), COUNTED)
 
@@ -137,6 +140,8 @@ FEATURES = {
     "length_penalty": feature({"--length-penalty": ("0.4",)}, *BY_BEAMS),
     "early_stopping": feature({"--early-stopping": None}, *BY_BEAMS),
     "best_of": feature({"--best-of": ("3",)}, {}, given(format=("json",))),
+    "contrastive_alpha": feature({"--contrastive-alpha": ("0.6",)}, {}, *SEARCHES, LONG),
+    "contrastive_k": feature({"--contrastive-k": ("1",)}, *BY_CONTRAST),
     "max_tokens": feature({"--max-tokens": ("5",)}),
     "max_time": feature({"--max-time": ("0.000001",)}),
     "stop": feature({"--stop": ("ab", "d", "e")}),
@@ -275,6 +280,7 @@ ELSEWHERE = {
     "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
     "trace_top": "It goes with `trace`; tests/cli/commands/test_explain.py.",
     "keep_logits": "It goes with `trace`; tests/explain/test_replay.py.",
+    "color": "The walk's stdout is no terminal; tests/cli/explain/test_colored.py.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
     "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
 }
@@ -318,6 +324,8 @@ IDLE = {
             "suppress_ids",
             "contrast",
             "contrast_alpha",
+            "contrastive_alpha",
+            "contrastive_k",
             "json_schema",
             "pydantic",
             "guidance",

@@ -34,13 +34,20 @@ def own_rows(profile, logits, prompts, outputs=None, **given):
     return pipeline(logits.clone(), Rows.build(history, list(range(len(logits)))))
 
 
-def random_rows(count, vocab, *, ties, seed=7):
-    """Return prompts [R, 8] and logits [R, V]: flat and peaked rows, some masked, with ties or without."""
+def random_rows(count, vocab, *, ties, extremes=False, seed=7):
+    """Return prompts [R, 8] and logits [R, V]: flat and peaked rows, some masked, with ties or without.
+
+    `extremes`: some rows are of the size of 1e30, nearly flat, or have one possible id.
+    """
     generator = torch.Generator().manual_seed(seed + ties)
     logits = torch.randn(count, vocab, generator=generator) * torch.rand(count, 1, generator=generator) * 8
     logits = (logits * 2).round() / 2 if ties else logits
     logits[: count // 4, ::3] = -torch.inf
     logits[count // 4 : count // 3] *= 50
+    if extremes:
+        logits[1::40] *= 1e30
+        logits[2::40] *= 0.05
+        logits[3::40, :-1] = -torch.inf
     return torch.randint(vocab, (count, 8), generator=generator), logits
 
 

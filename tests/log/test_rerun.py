@@ -19,6 +19,8 @@ RUNS = {
     "beams": ("hi", "--beams", "3"),
     "parsed": ("hi", "--json-schema", "s.json", "--parsed", "--allow-ids", "34,91,93,97,98,44,257"),
     "preset": ("hi", "--preset", "./mine.yaml"),
+    "profile": ("hi", "--compat", "llama-cpp"),
+    "profile above a model": ("hi", "--compat", "vllm", "--top-k", "3"),
     "odd prompt": ("a \x01\u2028\U0001f600 'x'\n\n",),
 }
 SCHEMA = '{"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2, "maxItems": 3}'

@@ -134,6 +134,10 @@ def test_a_stream_that_is_left_ends_and_no_other_begins_before(fake):
         ({"format": "json"}, "not about one request"),
         ({"ban": ["a"], "stages": {"ban": ["b"]}}, "ban"),
         ({"beams": 3, "n": 5}, "n is 5, but with beams 3"),
+        (
+            {"contrastive_alpha": 0.6, "n": 5},
+            "n 5 asks for more than one text, but with contrastive_alpha 0.6",
+        ),
         ({"json_schema": {"type": "text"}}, "text"),
     ],
 )

@@ -62,7 +62,7 @@ def _deep():
 
 _NUMBERS = ("temperature", "top_p", "top_k", "min_p", "frequency_penalty", "n", "max_tokens", "seed",
             "max_time",
-            "repetition_penalty", "logprobs", "best_of", "min_tokens", "guidance")  # fmt: skip
+            "repetition_penalty", "logprobs", "best_of", "min_tokens", "guidance", "trace")  # fmt: skip
 
 
 def _not_a_number():
@@ -94,12 +94,12 @@ def _wrong_types():
 
 def _negative():
     for name in ("n", "max_tokens", "top_p", "top_k", "min_p", "temperature", "best_of", "beams", "max_time",
-                 "repetition_penalty", "min_tokens", "guidance", "retries", "seed"):  # fmt: skip
+                 "repetition_penalty", "min_tokens", "guidance", "retries", "seed", "trace"):  # fmt: skip
         yield from _both(**{name: -7})
 
 
 def _many_texts():
-    for name in ("n", "best_of", "beams"):
+    for name in ("n", "best_of", "beams", "contrastive_k"):
         yield from (request for value in (129, 10**6, 10**30) for request in _both(**{name: value}))
     yield _text(prompt=["a"] * 256, n=128)
     yield _text(prompt=["a"] * 200, best_of=100)

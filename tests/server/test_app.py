@@ -33,6 +33,8 @@ BODIES = [
     {"prompt": "a", "session": "s", "n": 2}, {"prompt": "a", "choice": []},
     {"prompt": "a", "json": True, "regex": "a"},
     {"prompt": "a", "beams": 3, "temperature": 0.5, "best_of": 2},
+    {"prompt": "a", "contrastive_alpha": 0.6, "n": 2}, {"prompt": "a", "contrastive_alpha": 7},
+    {"prompt": "a", "contrastive_alpha": 0.6, "contrastive_k": 120}, {"prompt": "a", "contrastive_k": 2},
 ]  # fmt: skip
 
 

@@ -138,6 +138,13 @@ def test_beams_of_two_prompts_are_those_of_each(tiny, prompts):
     assert first != second
 
 
+def test_a_contrastive_search_is_the_same_as_a_stream(tiny):
+    body = {"prompt": "Once upon a time", "contrastive_alpha": 0.6, "max_tokens": 8}
+    chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
+    parts = [choice["text"] for chunk in chunks for choice in chunk["choices"]]
+    assert ["".join(parts)] == texts(tiny, **body)
+
+
 @pytest.mark.parametrize(
     ("options", "has_usage"),
     [

@@ -10,12 +10,14 @@ from typing import Any
 from gencli.batch.loop import Ended, Judge, Loop
 from gencli.batch.records import Outcome, Row
 from gencli.batch.rows import kept_columns
+from gencli.batch.trace import row_trace
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
 from gencli.config.settings import Settings
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError
+from gencli.explain.views import Views
 from gencli.models.files.identity import ModelIdentity
 from gencli.results import results
 from gencli.results.record import RunInfo, record
@@ -66,7 +68,9 @@ def _make_judge(
     def effective(chain: Chain, is_greedy: bool) -> Chain:
         return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
 
-    def judge(row: Row, job: Job, ends: Sequence[Ended], scores: Scores) -> Outcome:
+    def judge(
+        row: Row, job: Job, ends: Sequence[Ended], scores: Scores, found: Views, prompt_ids: tuple[int, ...]
+    ) -> Outcome:
         compiled = None
         with suppress(ConfigError):  # the row has failed with this error, which is in `ends`
             compiled = grammars.compiled(job)
@@ -76,10 +80,11 @@ def _make_judge(
         texts = [end.text for end in ends]
         line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial, scores=scores)
         chain = effective(job.assembly.chain, job.is_greedy)
-        info = RunInfo(model, chain, job, compiled, identity, tokenizer)
+        info = RunInfo(model, chain, job, compiled, identity, tokenizer, engine.eos_ids)
         result = {**record(line, info), **_of_input(row, keep_input=keep_input)}
         is_error = any(results.failure(end) is not None for end in ends)
-        return Outcome(row.record.index, row.id, result, is_error)
+        trace = row_trace(row, info, ends, found, prompt_ids)
+        return Outcome(row.record.index, row.id, result, is_error, trace=trace)
 
     return judge
 

@@ -8,6 +8,7 @@ from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gencli.cli.explain.modes import refuse_beside, show_trace, walk
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.options import EXPLAIN_OPTIONS, OWN, RUN_KEYS
 from gencli.cli.explain.trace_source import open_trace
@@ -52,8 +53,13 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     _check(arguments, given, values)
     if values["teach"]:
         return _teach(given)
+    if values["live"]:
+        return show_trace(arguments[0], values)
     texts, seeker = _source(arguments, given, values)
     chosen = [*_chosen(texts, values)]
+    if values["keys"]:
+        _records(chosen[0], chosen[0].records, values)  # raises for a token that it lacks
+        return walk(chosen, values["at"])
     if values["html"] is not None:
         return _write_page(chosen, values)
     for index, text in enumerate(chosen):
@@ -65,6 +71,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise UsageError for options that do not go together."""
+    refuse_beside(values)
+    if values["live"] and len(arguments) != 1:
+        raise UsageError("--live follows one trace.", hint="Write one with gencli run --trace FILE.")
     for one, other in (("at", "stage"), ("why", "stage"), ("why", "html"), ("teach", "logits_file")):
         if values[one] not in (None, False) and values[other] not in (None, False):
             raise UsageError(f"{_flag(one)} and {_flag(other)} do not go together.", hint=_SELECTED)

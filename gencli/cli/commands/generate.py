@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import torch
 
+from gencli.cli.explain.brush import Brush
+from gencli.cli.explain.colored import ColoredPen, asking, wanted_scale
+from gencli.cli.explain.levels import Scale
 from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, say_error
@@ -31,13 +35,13 @@ from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
 from processors.errors import ProcessorsError
 
-__all__ = ["Beside", "generate"]
+__all__ = ["Beside", "Ready", "generate", "prepare"]
 
 Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class Ready:
     """The model, its engine, and the job with the grammar that compiled. `load_seconds` is the load time."""
 
     job: Job
@@ -63,10 +67,12 @@ def generate(
     the last prompt if the engine accepts none.
     """
     with ExitStack() as stack:
-        ready = _prepare(job, len(prompts), settings, voice, stack)
+        ready = prepare(job, len(prompts), settings, voice, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
-        requests = list(make_requests(job, prompts, ready.loaded.tokenizer))
+        scale = wanted_scale(settings, sink, voice.notice)
+        asked = asking(job, scale) if scale else job
+        requests = list(make_requests(asked, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
         num_notices = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
@@ -76,7 +82,9 @@ def generate(
         shared = settings["model"], chain_run, job, ready.compiled, identity
         info = RunInfo(*shared, ready.loaded.tokenizer, engine.eos_ids)
         handler.on_first = engine.interrupt
-        writers = open_writers(settings, sink, results, info, voice, stack)
+        pen = _colored(scale, sink, requests, info) if scale else None
+        writers: list[Writer] = [pen] if pen else []
+        writers += open_writers(settings, sink, results, info, voice, stack, pen)
         writers += [make(results, info) for make in beside]
         for event in chain(refused, attempts.run()):
             results.add(event)
@@ -85,17 +93,30 @@ def generate(
         for writer in writers:
             writer.close()
     _say_notices(engine, voice, num_notices)
-    if settings["format"] == "text":
+    is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # also colours may ask for them
+    if settings["format"] == "text" and is_scored:
         for row in results.rows:
             for sample in range(job.n):
                 title = label(row, sample) if len(results.rows) > 1 or job.n > 1 else ""
                 show_scores(row.scores, sample, ready.loaded.tokenizer, title)
+    if pen:
+        voice.say(pen.legend)
     _print_summary(results, info, ready, settings, voice)
     return results.exit_code
 
 
-def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> _Ready:
-    """Load the model and compile the grammar meanwhile."""
+def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInfo) -> ColoredPen:
+    assert info.tokenizer is not None
+    decoders = {request.id: partial(info.tokenizer.stream, request.prompt_ids) for request in requests}
+    structure = info.job.structure
+    return ColoredPen(Brush(sink), scale, decoders, structure.after if structure else "")
+
+
+def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> Ready:
+    """Load the model and compile the grammar meanwhile. `stack` ends what compiles.
+
+    Raises ModelError or ConfigError for a model or a grammar that cannot be used.
+    """
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
     loaded, seconds = load_model(
@@ -112,10 +133,10 @@ def _prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stac
         for text in compiled.passed_over:
             voice.notice(f"{text} {compiled.variant.constraint.backend} takes its place.")
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
-    return _Ready(job, loaded, seconds, engine, compiled)
+    return Ready(job, loaded, seconds, engine, compiled)
 
 
-def _print_summary(results: Results, info: RunInfo, ready: _Ready, settings: Settings, voice: Stderr) -> None:
+def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say_error(error)
     for line in summary(results, info):

@@ -12,8 +12,9 @@ from gencli.cli.terminal.render import Sink, confirm, say, say_notice
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.options.option import MAX_ROWS, Option
 from gencli.config.options.run import option
+from gencli.config.recipe import CODE
 from gencli.errors import UsageError
-from gencli.log.entry import CODE, Entry, refuse_changed, settings_of
+from gencli.log.entry import Entry
 from gencli.log.store import clear_log, list_runs, log_file, read_run
 from processors.conversion import Bounds
 
@@ -161,8 +162,8 @@ def _cut(text: str, is_terminal: bool) -> str:
 
 def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
     """Run an entry again with its settings and seed; notices name changes of version and weights."""
-    settings = settings_of(entry, {key: values[key] for key in CODE})
-    refuse_changed(entry)
+    settings = entry.recipe.settings({key: values[key] for key in CODE}, "log", log=False)
+    entry.recipe.refuse_changed()
     from gencli.cli.commands.run import carry_out
     from gencli.cli.logged import compare, differences, model_records
     from gencli.config.job import make_job

@@ -60,7 +60,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         if settings["trace"] is not None:
             from gencli.cli.explain.traced import trace_to
 
-            beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write))
+            beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write, settings))
         return carry_out(job, prompts, settings, voice, beside)
 
 

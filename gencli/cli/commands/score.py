@@ -14,6 +14,7 @@ from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
+from gencli.config.environment import untraced
 from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.errors import UsageError
 from gencli.runtime.quiet import importing, quiet_libraries
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def _run(plan: Plan, handler: Interrupts) -> int:
-    settings = gather_settings(plan, os.environ)
+    settings = gather_settings(plan, untraced(os.environ))
     voice = Stderr(is_quiet=settings["quiet"])
     _check_chain(plan, settings)
     fetch_models(settings, None, voice)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 
 from gencli.chat.commands import run_command
 from gencli.chat.complete import complete
@@ -14,17 +16,23 @@ from gencli.chat.state import Chat
 from gencli.chat.turn_commands import same_again
 from gencli.cli.commands.chain_view import chain_table
 from gencli.cli.commands.turns import Reader, open_reader
+from gencli.cli.explain.brush import Brush
+from gencli.cli.explain.colored import asking, wanted_scale
+from gencli.cli.explain.last_answer import LastAnswer
+from gencli.cli.explain.levels import legend
+from gencli.cli.explain.shades import Shades
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, prompt, say, say_error
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, make_request, notices
 from gencli.config.options.flags import with_flags
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
-from gencli.errors import GencliError, GenerationError
+from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.results.results import failure
 from gencli.results.scores import Scores
 from gencli.runtime.contrast import load_amateurs
@@ -32,7 +40,6 @@ from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_choice
-from gencli.structured.output_spec import OutputSpec
 from gencli.structured.validate.thinking import Pieces, ThinkingSplitter
 from gencli.structured.validate.verdict import OutputValidator
 from processors.errors import ProcessorsError
@@ -81,8 +88,12 @@ class _Talker:
         self._amateurs = load_amateurs(chat.settings["contrast"], loaded, choice)
         self._engine = self._new_engine()
         self._context = CommandContext(
-            loaded.tokenizer, loaded.runner.spec.context, lambda chat: chain_table(chat.job)
+            loaded.tokenizer,
+            loaded.runner.spec.context,
+            lambda chat: chain_table(chat.job),
+            explain=self._why,
         )
+        self._last: LastAnswer | None = None
         self._draft = ""
         self._is_over = False
         self._noticed = set(notices(chat.job, ()))  # these were printed before the chat
@@ -125,9 +136,7 @@ class _Talker:
                 say(with_flags(reply.text) if reply.has_keys else reply.text)
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
-                    if text not in self._noticed:
-                        self._voice.notice(text)
-                    self._noticed.add(text)
+                    self._notice_once(text)
         else:
             chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
         if chat.conversation.is_waiting:
@@ -138,6 +147,37 @@ class _Talker:
             return end.reason
         self._chat = chat
         return ""
+
+    @cached_property
+    def _brush(self) -> Brush:
+        return Brush(self._sink)  # imports rich, which answers without colours do not need
+
+    def _notice_once(self, text: str) -> None:
+        self._say_once(text, self._voice.notice)
+
+    def _say_once(self, text: str, say: Callable[[str], None]) -> None:
+        if text not in self._noticed:
+            say(text)
+        self._noticed.add(text)
+
+    def _why(self, chat: Chat, position: int | None) -> str:
+        """Return the page of the last answer or of one of its tokens. Raises UsageError without an answer."""
+        turns = chat.conversation.turns
+        if self._last is None or not turns or turns[-1].answer != self._last.text:
+            raise UsageError("The last turn has no answer that was given since the chat began.")
+        self._handler.on_first = self._engine.interrupt
+        try:
+            with Waiting(sys.stderr) as waiting:
+                if self._voice.has_drawing:
+                    waiting.show("Explaining the answer")
+                return self._last.page(self._engine, position)
+        except GencliError:
+            raise
+        except BaseException:
+            self._engine = self._new_engine()
+            raise
+        finally:
+            self._handler.on_first = None
 
     def _answer_turn(self, chat: Chat) -> tuple[Chat, Finish]:
         """Answer the last turn, writing text as it is generated. Return the next chat and the finish."""
@@ -150,12 +190,20 @@ class _Talker:
             tools=job.structure.tools if job.structure else (),
         )
         seed, tokenizer = draw_seed(chat.conversation), self._loaded.tokenizer
-        self._engine.submit(make_request(job, "chat", ids, seed, tokenizer, session="chat"))
+        scale = wanted_scale(chat.settings, self._sink, self._notice_once)
+        request = make_request(job, "chat", ids, seed, tokenizer, session="chat")
+        self._last = LastAnswer(request, tokenizer)
+        if scale:
+            asked = asking(job, scale)
+            request = replace(request, trace=asked.trace, logprobs=asked.logprobs)
+            self._say_once(f"Colours: {legend(scale, self._brush.look)}", self._voice.say)
+        self._engine.submit(request)
         while self._engine.notices:
             self._voice.notice(self._engine.notices.pop(0))
         self._handler.on_first = self._engine.interrupt
         try:
-            end = self._write_answer(job.structure)
+            shades = Shades(tokenizer.stream(ids), scale) if scale else None
+            end = self._write_answer(job, shades)
         except BaseException:
             self._engine = self._new_engine()  # the state of the old one is unknown
             raise
@@ -189,11 +237,12 @@ class _Talker:
             return job
         return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
 
-    def _write_answer(self, structure: OutputSpec | None) -> Finish:
+    def _write_answer(self, job: Job, shades: Shades | None) -> Finish:
         """Run the engine and return the answer's finish. Writes the answer to stdout, thinking to stderr.
 
         Raises GenerationError if the engine fails.
         """
+        structure = job.structure
         splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
         end: Finish | Error | None = None
         scores = Scores()
@@ -201,20 +250,35 @@ class _Talker:
             for writer in self._progress_writers:
                 writer.add(event)
             scores.add(event)
+            if self._last is not None:
+                self._last.add(event)
             if isinstance(event, Reading | PromptScores):
                 continue
             if isinstance(event, Token):
                 pieces = splitter.feed(event.text) if splitter else Pieces(rest=event.text)
-                prompt(pieces.thinking)
-                self._sink.write(pieces.rest)
+                if shades:
+                    shades.add(event)
+                self._write(pieces, shades)
             else:
                 prompt(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
-        show_scores(scores, 0, self._loaded.tokenizer)
+        if not (job.logprobs is None and job.prompt_logprobs is None):  # also colours may ask for them
+            show_scores(scores, 0, self._loaded.tokenizer)
         if isinstance(end, Finish):
             return end
         raise GenerationError(end.message if end else "The engine ended without an answer.")
+
+    def _write(self, pieces: Pieces, shades: Shades | None) -> None:
+        """Write thinking to stderr and the rest to stdout, coloured if there are shades."""
+        prompt(pieces.thinking)
+        if shades is None:
+            self._sink.write(pieces.rest)
+            return
+        for part, is_shown in ((pieces.thinking, False), (pieces.rest, True)):
+            for text, number in shades.spans(part):
+                if is_shown:
+                    self._brush.write(text, number)
 
 
 def _summary(end: Finish) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import Any
 from gencli.cli.explain.shown import probability, quoted, rank
 from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
+from gencli.text.escapes import escape_controls
 
-__all__ = ["one_token", "stage_rows"]
+__all__ = ["decision", "headline", "one_token", "stage_rows"]
 
 
 def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
@@ -17,6 +18,14 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
 
     `before` is the text so far, `of` the number of tokens.
     """
+    lines = [headline(record, of)]
+    if before:
+        lines.append("..." + quoted(before[-60:]).strip('"'))
+    return "\n".join(lines) + "\n" + table(stage_rows(record)) + decision(record)
+
+
+def headline(record: Record, of: int | None = None) -> str:
+    """Return the facts of a token in a line; `of` is the number of tokens."""
     place = f"token {record['pos']}" + (f" of {of}" if of is not None else "")
     raw, final = record["raw"], record["final"]
     facts = [
@@ -27,14 +36,11 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
         f"final {rank(final['rank'])} p {probability(final['p'])}",
         f"surprise {record['surprise']:.2f} bits" if record["surprise"] is not None else "surprise infinite",
     ]
-    lines = ["   ".join(facts)]
-    if before:
-        lines.append("..." + quoted(before[-60:]).strip('"'))
-    return "\n".join(lines) + "\n" + table((*stage_rows(record), _drawn(record))) + _decided(record)
+    return "   ".join(facts)
 
 
 def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
-    """Yield the head of the table, and a row for the model and each stage."""
+    """Yield the rows of a token's table: the head, the model, each stage, the draw."""
     token = quoted(record["text"])
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
@@ -44,17 +50,20 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
             stage["name"],
             _values(stage),
             str(stage["alive"][1]),
-            f"{stage['mass_kept']:.3f}",
+            "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
             _top(stage),
             _own(stage),
             _done(stage),
         )
+    yield _drawn(record)
 
 
 def _drawn(record: Record) -> tuple[str, ...]:
     """Return the row of the draw."""
     draw = record["draw"]
-    behind = "" if draw["margin"] is None else f" behind by {draw['margin']:.2f}"
+    margin = draw["margin"]
+    word = "" if margin is None else " behind by" if margin >= 0 else " ahead by"
+    behind = "" if margin is None else f"{word} {abs(margin):.2f}"
     runner = "" if draw["runner_up"] is None else f"runner-up {quoted(draw['runner_up'][1])}{behind}"
     return "draw", draw["kind"], "", "", "", "drawn", runner
 
@@ -79,9 +88,18 @@ def _own(place: dict[str, Any]) -> str:
 def _done(stage: dict[str, Any]) -> str:
     """Return what a stage did, in a few words."""
     if not stage["acted"]:
-        return stage["note"] or "changed nothing"
-    if stage["note"]:
-        return str(stage["note"])
+        said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
+        return _line(said) or "changed nothing"
+    changes, note = _changes(stage), _line(stage["note"])
+    return f"{changes} ({note})" if changes and note else changes or note
+
+
+def _line(text: str) -> str:
+    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _changes(stage: dict[str, Any]) -> str:
+    """Return the largest of what a stage removed or moved."""
     if stage["removed"]:
         count = stage["alive"][0] - stage["alive"][1]
         shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
@@ -92,7 +110,7 @@ def _done(stage: dict[str, Any]) -> str:
     return ""
 
 
-def _decided(record: Record) -> str:
+def decision(record: Record) -> str:
     """Return the last line: which stages decided, and what came next without truncation."""
     decided = ", ".join(record["decided_by"]) or "the noise of the draw, or the model: no stage alone"
     forgone = record["forgone"]

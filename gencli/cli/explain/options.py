@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gencli.cli.explain.modes import MODES
 from gencli.config.options.option import Option
 from gencli.config.options.run import OPTIONS
 from processors.conversion import Bounds
@@ -27,6 +28,7 @@ OWN: tuple[Option, ...] = (
            "Output", "text"),
     Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
            metavar="FILE"),
+    *MODES,
     Option(("--teach",), bool, "Show what the chain of the given options does to twelve words; no model is "
            "needed.", "Output", False),
     Option(("--logits-file",), str, "Explain the rows of logits of this .npy or .safetensors file, [V] or "
@@ -37,7 +39,18 @@ OWN: tuple[Option, ...] = (
            "default the chain chooses.", "Prompt", metavar="IDS"),
 )  # fmt: skip
 _FOREIGN = {
-    *("output", "stream", "stats", "log", "show_chain", "show_prompt", "trace", "keep_logits", "parsed"),
+    *(
+        "output",
+        "stream",
+        "stats",
+        "log",
+        "show_chain",
+        "show_prompt",
+        "trace",
+        "keep_logits",
+        "parsed",
+        "color",
+    ),
     *(entry.key for entry in OWN),
     *(entry.key for entry in OPTIONS if entry.section == "Search"),
 }

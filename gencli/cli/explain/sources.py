@@ -87,7 +87,9 @@ def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | No
         if why is not None:
             assert info.tokenizer is not None
             seekers.append(_seeker(why, info.tokenizer, info.chain, info.job.resolved[1], job))
-        return _Watcher(trace_to(lines.append)(results, info), next(iter(seekers), None), results, info)
+        return _Watcher(
+            trace_to(lines.append, settings)(results, info), next(iter(seekers), None), results, info
+        )
 
     if carry_out(job, source.texts, settings, voice, [watch]) and not lines:
         raise GenerationError("There is no text to explain.")

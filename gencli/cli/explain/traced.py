@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from gencli.config.job import encode_prompt
+from gencli.config.recipe import Recipe
+from gencli.config.settings import Settings
+from gencli.explain.head import text_head
 from gencli.explain.trace_file import Head, TraceWriter
 from gencli.results.record import RunInfo
 from gencli.results.results import Results
@@ -13,14 +17,19 @@ from gencli.results.results import Results
 __all__ = ["head_of", "trace_to"]
 
 
-def trace_to(write: Callable[[str], None]) -> Callable[[Results, RunInfo], TraceWriter]:
-    """Return a factory of the writer of a trace, whose lines `write` gets."""
+def trace_to(write: Callable[[str], None], settings: Settings) -> Callable[[Results, RunInfo], TraceWriter]:
+    """Return a factory of the writer of a trace: `write` gets its lines, `settings` are the run's."""
 
     def make(results: Results, info: RunInfo) -> TraceWriter:
         assert info.tokenizer is not None
-        structure = info.job.structure
+        structure, recipe = info.job.structure, asdict(Recipe.of(settings, info.job))
+        plain = head_of(results, info)
+
+        def head(request: str, sample: int) -> Mapping[str, Any]:
+            return {**plain(request, sample), **recipe}
+
         waits = structure is not None and structure.retries > 0
-        return TraceWriter(write, head_of(results, info), info.tokenizer, waits=waits)
+        return TraceWriter(write, head, info.tokenizer, waits=waits)
 
     return make
 
@@ -32,16 +41,7 @@ def head_of(results: Results, info: RunInfo) -> Head:
 
     def head(request: str, sample: int) -> Mapping[str, Any]:
         prompt = results.row(request).prompt
-        return {
-            "model": info.model,
-            "prompt": prompt,
-            "chain": info.chain.to_list(),
-            "draw": info.job.method,
-            "seed": info.job.seed,
-            "prompt_ids": encode_prompt(info.job, prompt, tokenizer),
-            "eos_ids": info.eos_ids,
-            "stop_ids": info.job.stops.ids,
-            "max_tokens": info.job.limits.max_tokens,
-        }
+        ids = encode_prompt(info.job, prompt, tokenizer)
+        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n}
 
     return head

@@ -67,4 +67,4 @@ def why_page(one: _WhyRecord, before: str, count: int) -> str:
     ]
     wins = " or ".join(one["wins_without"])
     last = f"{_reason(one)}" + (f"; without {wins} it would have come" if wins else "")
-    return "\n".join(lines) + "\n" + table(stage_rows(one)) + last + "\n"
+    return "\n".join(lines) + "\n" + table(list(stage_rows(one))[:-1]) + last + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 
+from gencli.cli.terminal.pens import Pen
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
@@ -15,15 +16,21 @@ from gencli.results.record import RunInfo
 from gencli.results.results import Results
 from gencli.structured.output_spec import OutputSpec
 
-__all__ = ["open_writers", "reading_line"]
+__all__ = ["open_writers", "reading_line", "running_bar"]
 
 
 def open_writers(
-    settings: Settings, sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack
+    settings: Settings,
+    sink: Sink,
+    results: Results,
+    info: RunInfo,
+    voice: Stderr,
+    stack: ExitStack,
+    pen: Pen | None = None,
 ) -> list[Writer]:
     """Return the writer of the result and those beside it: thinking, and progress.
 
-    A progress bar is drawn if the result itself does not show the progress.
+    A progress bar is drawn if the result itself does not show the progress. `pen` writes the texts.
     """
     structure, is_text = info.job.structure, settings["format"] == "text"
     is_one = len(results.rows) == info.job.n == 1
@@ -34,31 +41,33 @@ def open_writers(
         [_thinking(structure, results, voice)] if structure and structure.after and is_text else []
     )
     if is_shown and not is_one and not is_data and sink.has_control:
-        return [_live(sink, results, info, voice, stack), *thinking_writers]
+        return [_live(sink, results, info, voice, stack, pen), *thinking_writers]
     form = "lines" if is_data and not is_one else settings["format"]
-    writers = [_writer(form, sink, results, info, is_streaming=is_streaming)]
+    writers = [_writer(form, sink, results, info, pen, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file
     if (
         voice.has_drawing
         and not is_seen
         and not any(isinstance(one, LiveThinking) for one in thinking_writers)
     ):
-        writers.append(_bar(sink, results, info, stack))
+        writers.append(running_bar(sink, len(results.rows) * info.job.n, info.job.limits.max_tokens, stack))
     elif voice.has_drawing:
         writers.append(reading_line(sink, stack, is_begun=True))
     return [*writers, *thinking_writers]
 
 
-def _writer(form: str, sink: Sink, results: Results, info: RunInfo, *, is_streaming: bool) -> Writer:
+def _writer(
+    form: str, sink: Sink, results: Results, info: RunInfo, pen: Pen | None, *, is_streaming: bool
+) -> Writer:
     if form in ("jsonl", "yaml"):
         return RecordWriter(sink, results, info, form)
     if form == "json":
         return JsonWriter(sink, results, info)
     if form == "lines":
-        return LineWriter(sink, results)
+        return LineWriter(sink, results, pen)
     if len(results.rows) == info.job.n == 1:
-        return TextWriter(sink, results, is_streaming=is_streaming)
-    return BlockWriter(sink, results, is_streaming=is_streaming)
+        return TextWriter(sink, results, is_streaming=is_streaming, pen=pen)
+    return BlockWriter(sink, results, is_streaming=is_streaming, pen=pen)
 
 
 def _thinking(structure: OutputSpec, results: Results, voice: Stderr) -> LiveThinking | ThinkingSummary:
@@ -68,7 +77,9 @@ def _thinking(structure: OutputSpec, results: Results, voice: Stderr) -> LiveThi
     return ThinkingSummary(results, voice)
 
 
-def _live(sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack) -> Writer:
+def _live(
+    sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack, pen: Pen | None
+) -> Writer:
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.live import LiveWriter
     from gencli.cli.terminal.rate import Meter
@@ -77,7 +88,7 @@ def _live(sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: Exi
     sink.before_write = drawing.erase
     limits = info.job.limits
     meter = None if voice.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
-    return LiveWriter(sink, results, drawing, meter)
+    return LiveWriter(sink, results, drawing, meter, pen)
 
 
 def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Writer:
@@ -94,11 +105,12 @@ def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Wri
     return ReadingLine(waiting)
 
 
-def _bar(sink: Sink, results: Results, info: RunInfo, stack: ExitStack) -> Writer:
+def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Writer:
+    """Return a writer that draws on stderr how many texts have ended; it is erased before the result."""
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.progress import RunBar
     from gencli.cli.terminal.rate import Meter
 
     drawing = stack.enter_context(Drawing(sys.stderr))
     sink.before_write = drawing.erase  # the two may be one terminal
-    return RunBar(Meter(len(results.rows) * info.job.n, info.job.limits.max_tokens), drawing)
+    return RunBar(Meter(texts, max_tokens), drawing)

@@ -7,6 +7,7 @@ import time
 from rich.text import Text
 
 from gencli.cli.terminal.drawing import Drawing
+from gencli.cli.terminal.pens import Pen
 from gencli.cli.terminal.progress import run_bar
 from gencli.cli.terminal.rate import Meter
 from gencli.cli.terminal.render import Sink
@@ -25,8 +26,10 @@ class LiveWriter:
     without a line, because there is no room or they have not begun. A meter adds a line with the rate.
     """
 
-    def __init__(self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None) -> None:
-        self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False)
+    def __init__(
+        self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None, pen: Pen | None = None
+    ) -> None:
+        self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False, pen=pen)
         self._drawing, self._meter = drawing, meter
         self._held: dict[int, tuple[Row, int]] = {}  # finished out of order, by index
 

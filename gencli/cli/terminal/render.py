@@ -21,6 +21,7 @@ __all__ = [
     "OutputClosed",
     "Sink",
     "Terminal",
+    "codes_of",
     "confirm",
     "draw",
     "has_control",
@@ -87,6 +88,22 @@ def draw(stream: TextIO, codes: str) -> None:
     """Write gencli's own control codes to a stream, and flush it."""
     stream.draw(codes) if isinstance(stream, Terminal) else stream.write(codes)
     stream.flush()
+
+
+def codes_of(stream: TextIO) -> Callable[[str], tuple[str, str]]:
+    """Return the function of `Sink.codes_of` for a stream."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=stream, highlight=False, markup=False)
+
+    def codes(style: str) -> tuple[str, str]:
+        with console.capture() as captured:
+            console.print(Text("x", style=style), end="")
+        before, _, after = captured.get().partition("x")
+        return before, after
+
+    return codes
 
 
 def silence() -> None:
@@ -194,18 +211,34 @@ class Sink:
         return not self._is_file and self._stream.isatty()
 
     @property
+    def codes_of(self) -> Callable[[str], tuple[str, str]]:
+        """A function from a style of rich to the control codes before and after a text in it.
+
+        The codes are empty on a terminal without such styles, and colours are left out with NO_COLOR.
+        """
+        return codes_of(self._stream)
+
+    @property
     def has_control(self) -> bool:
         """Whether the result goes to a terminal on which lines can be redrawn."""
         return not self._is_file and has_control(self._stream)
 
-    def write(self, text: str) -> None:
-        """Write and flush. Raises OutputClosed for a closed pipe, GenerationError for another OSError."""
+    def write(self, text: str, codes: tuple[str, str] = ("", "")) -> None:
+        """Write and flush. `codes`: gencli's own control codes before and after the text, for a terminal.
+
+        Raises OutputClosed for a closed pipe, GenerationError for another OSError.
+        """
         self.before_write()
         try:
             if self._is_file and self._is_fresh and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode):
                 self._stream.truncate(0)
             self._is_fresh = False
+            before, after = codes
+            if before:
+                draw(self._stream, before)
             self._stream.write(text)
+            if after:
+                draw(self._stream, after)
             self._stream.flush()
         except BrokenPipeError:
             self._detach()

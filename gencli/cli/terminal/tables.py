@@ -10,6 +10,19 @@ __all__ = ["table"]
 def table(rows: Iterable[Sequence[str]]) -> str:
     """Return rows as lines, with columns as wide as their widest cell and two spaces between them."""
     lines = [tuple(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    shown = ("  ".join(map(_filled, line, widths)).rstrip() for line in lines)
     return "".join(f"{line}\n" for line in shown)
+
+
+def _filled(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _width(text: str) -> int:
+    """Return the cells that a text takes on a terminal: two for a wide character, as of Chinese."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

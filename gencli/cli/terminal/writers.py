@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from gencli.cli.terminal.pens import Pen, PlainPen
 from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink
 from gencli.core.events import Error, Event, Finish, Token
@@ -38,19 +39,20 @@ class Writer(Protocol):
 class TextWriter:
     """Writes one text, streamed or at the end, with a newline after it unless it ends with one."""
 
-    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
-        self._sink, self._results, self._is_streaming = sink, results, is_streaming
+    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool, pen: Pen | None = None) -> None:
+        self._pen, self._results, self._is_streaming = pen or PlainPen(sink), results, is_streaming
 
     def add(self, event: Event) -> None:
         """Write new text."""
         if isinstance(event, Token) and event.text and self._is_streaming:
-            self._sink.write(event.text)
+            self._pen.write(self._results.rows[0], 0, event.text)
 
     def close(self) -> None:
         """Write what is not streamed yet."""
-        text = self._results.rows[0].shown(0)
+        row = self._results.rows[0]
+        text = row.shown(0)
         if text is not None:
-            self._sink.write(_rest("" if not self._is_streaming else text, text))
+            self._pen.write(row, 0, _rest("" if not self._is_streaming else text, text))
 
 
 class BlockWriter:
@@ -60,8 +62,8 @@ class BlockWriter:
     counts the finished blocks.
     """
 
-    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool) -> None:
-        self._sink, self._is_streaming = sink, is_streaming
+    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool, pen: Pen | None = None) -> None:
+        self._sink, self._is_streaming, self._pen = sink, is_streaming, pen or PlainPen(sink)
         self._turns = _samples(results)
         self._open = next(self._turns, None)
         self.num_written = 0
@@ -89,21 +91,19 @@ class BlockWriter:
         text = row.shown(sample) if is_done else row.texts[sample]
         if text is None:
             return
-        head = ""
         if self._written is None:
-            head = ("" if self._is_first else "\n") + label(row, sample) + "\n"
+            self._sink.write(("" if self._is_first else "\n") + label(row, sample) + "\n")
             self._is_first, self._written = False, ""
-        new = _rest(self._written, text) if is_done else text[len(self._written) :]
-        if head + new:
-            self._sink.write(head + new)
+        if new := _rest(self._written, text) if is_done else text[len(self._written) :]:
+            self._pen.write(row, sample, new)
         self._written = text
 
 
 class LineWriter:
     """Writes one result a line without labels, in the order of the prompts, as they are completed."""
 
-    def __init__(self, sink: Sink, results: Results) -> None:
-        self._sink = sink
+    def __init__(self, sink: Sink, results: Results, pen: Pen | None = None) -> None:
+        self._pen = pen or PlainPen(sink)
         self._turns = _samples(results)
         self._open = next(self._turns, None)
 
@@ -114,7 +114,7 @@ class LineWriter:
             self._open = next(self._turns, None)
             text = row.shown(sample)
             if text is not None:
-                self._sink.write(_rest("", text))
+                self._pen.write(row, sample, _rest("", text))
 
     def close(self) -> None:
         """Do nothing; all results are written by now."""

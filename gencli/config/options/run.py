@@ -171,6 +171,10 @@ _OUTPUT: tuple[Option, ...] = (
            "chains can be tried on them without the model.", "Output", bounds=Bounds(ge=1, le=MOST)),
     Option(("--stream/--no-stream",), bool, "Show text while it is generated, or when it is complete; text "
            "streams by default.", "Output"),
+    Option(("--color",), Literal["off", "probability", "rank", "entropy", "decided"], "Colour the tokens of "
+           "the text on a terminal: by their probability, rank or entropy under the model, or by the number "
+           "of stages that decided them. entropy and decided explain each token, as `trace` does.", "Output",
+           "off", flag_only="how a text looks is a matter of the terminal"),
     Option(("--quiet", "-q"), bool, "Print only errors on stderr.", "Output", False),
     Option(("--stats",), bool, "Print more on stderr: model, number format, times.", "Output", False),
     Option(("--log/--no-log",), bool, "Record the run in the log, which gencli log lists; off by "

@@ -1,4 +1,4 @@
-"""The options of beam search and best-of; a part of the table in options/run.py."""
+"""The options of beam search, best-of and contrastive search; a part of the table in options/run.py."""
 
 from __future__ import annotations
 
@@ -20,4 +20,9 @@ SEARCH: tuple[Option, ...] = (
     Option(("--best-of",), int, "Draw this many samples and keep the `n` with the highest mean logprob "
            "per token; 0 is off.", _HERE, 0,
            Bounds(ge=0, le=MAX_SAMPLES)),
+    Option(("--contrastive-alpha",), float, "Contrastive search instead of sampling: of the most likely "
+           "tokens take one whose state in the model is unlike those before it. Up to 1, the weight of that "
+           "unlikeness against the probability; 0 is off.", _HERE, 0.0, Bounds(ge=0, le=1)),
+    Option(("--contrastive-k",), int, "Number of tokens among which each step of `contrastive_alpha` "
+           "chooses; so many run side by side.", _HERE, 4, Bounds(ge=1, le=MAX_BATCH)),
 )  # fmt: skip

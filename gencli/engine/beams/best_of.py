@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
+from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token, joined
 from gencli.core.request import Request
 from gencli.engine.beams.results import chosen_events, interrupted, length_score
 
@@ -69,8 +69,7 @@ def _chosen(pool: _Pool) -> list[Event]:
             length_score(end.logprob, end.completion_tokens, 1.0),
             end.logprob,
             end,
-            tuple(token for event in pool.tokens.get(end.sample, ()) for token in event.ids),
-            tuple(entry for event in pool.tokens.get(end.sample, ()) for entry in event.logprobs),
+            joined(pool.tokens.get(end.sample) or [Token(end.request, end.sample, "", ())]),
         )
         for end in finishes
     ]

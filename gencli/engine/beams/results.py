@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from gencli.core.events import Candidate, Error, Event, Finish, Token, TokenLogprobs
+from gencli.core.events import Candidate, Error, Event, Finish, Token
 
 __all__ = ["Scored", "best_reachable", "chosen_events", "interrupted", "length_score", "rounded"]
 
-# Score, log-probability, finish event, token ids, and the tokens' log-probabilities if they are wanted.
-Scored = tuple[float, float, Finish, tuple[int, ...], tuple[TokenLogprobs, ...]]
+# Score, log-probability, finish event, and its tokens with what the request asks for beside them.
+Scored = tuple[float, float, Finish, Token]
 
 
 def length_score(logprob: float, length: int, penalty: float) -> float:
@@ -47,11 +47,11 @@ def chosen_events(request: str, count: int, scored: Sequence[Scored]) -> list[Ev
     ranked = sorted(scored, key=lambda entry: -rounded(entry[0]))  # stable
     candidates = tuple(
         Candidate(end.text, score, logprob, end.completion_tokens, end.reason)
-        for score, logprob, end, _, _ in ranked
+        for score, logprob, end, _ in ranked
     )
     events: list[Event] = []
-    for sample, (score, _, end, ids, logprobs) in enumerate(ranked[:count]):
-        events.append(Token(request, sample, end.text, ids, logprobs))
+    for sample, (score, _, end, tokens) in enumerate(ranked[:count]):
+        events.append(replace(tokens, request=request, sample=sample, text=end.text))
         events.append(replace(end, request=request, sample=sample, score=score, candidates=candidates))
     shortage = f"Of {count} texts that are wanted there are only {len(scored)}."
     missing = range(len(scored), count)

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-from gencli.core.events import Error, Event, Finish
+from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Beams
 from gencli.engine.beams.candidates import Candidate
 from gencli.engine.beams.results import best_reachable, chosen_events, interrupted, length_score
-from gencli.engine.sequence import Group, Taken
+from gencli.engine.branches import Child
+from gencli.engine.sequence import Group
 from gencli.engine.sequence import Sequence as Beam
 from gencli.text.stream import TextStream
 
-__all__ = ["Child", "Extend", "FinishedList", "Search"]
+__all__ = ["Extend", "FinishedList", "Search"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A beam extended by one token, and the slot of its parent beam."""
-
-    parent: int
-    beam: Beam
-    taken: Taken
 
 
 Extend = Callable[[Beam, int], Child]  # extends a copy of the beam by a token; raises GencliError
@@ -92,12 +83,12 @@ class Search(Group):
                 break
             parent = self.members[candidate.beam]
             child = extend(parent, candidate.token)
-            child.beam.score(candidate.logprob)
-            if child.beam.finish is None and len(children) < self.width:
+            child.branch.score(candidate.logprob)
+            if child.branch.finish is None and len(children) < self.width:
                 children.append(child)
-            elif child.beam.finish is not None and rank < self.width:
-                self._finish(child.beam, len(parent.output) + 1)  # without the tokens that close a document
-        self.members = [child.beam for child in children]
+            elif child.branch.finish is not None and rank < self.width:
+                self._finish(child.branch, len(parent.output) + 1)  # without the tokens that close a document
+        self.members = [child.branch for child in children]
         return children
 
     def close(self, reason: str, matched: str | None = None) -> None:
@@ -111,10 +102,17 @@ class Search(Group):
         if error is not None:
             return [Error(request.id, j, type(error).__name__, str(error), "") for j in range(request.n)]
         scored = [
-            (score, beam.logprob, cast(Finish, beam.drain(now)[-1]), tuple(beam.output), beam.logprobs)
+            (
+                score,
+                beam.logprob,
+                cast(Finish, beam.drain(now)[-1]),
+                Token(request.id, 0, "", tuple(beam.output), beam.logprobs),
+            )
             for score, beam in self.finished.entries
         ]
-        scored.sort(key=lambda entry: (len(entry[3]), entry[3]))  # the shorter of equal scores comes first
+        scored.sort(
+            key=lambda entry: (len(entry[3].ids), entry[3].ids)
+        )  # the shorter of equal scores comes first
         events = chosen_events(request.id, request.n, scored)
         return interrupted(events) if self._is_interrupted else events
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gencli.config.options.drafts import NO_DRAFTER
-from gencli.core.events import TokenLogprobs
 from gencli.core.request import Request
 from gencli.engine.admission import admission
 from gencli.engine.beams.candidates import Ranked, Ranking, log_probabilities, rank
-from gencli.engine.beams.search import Child, Search
-from gencli.engine.scheduler import SampledSequences, Scheduler
+from gencli.engine.beams.search import Search
+from gencli.engine.branches import Branches, Child, Inspect, note, rows_of
+from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence as Beam
 from gencli.engine.sequence import Taken
 from gencli.errors import GencliError, UsageError
@@ -23,11 +22,7 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["BeamSearches", "Inspect", "RankedSearch", "RankedSearches", "assign_slots", "check_beams"]
-
-
-# Log-probabilities of tokens [N] that were chosen at rows [N] of the step.
-Inspect = Callable[[Sequence[int], Sequence[int]], list[TokenLogprobs]]
+__all__ = ["BeamSearches", "RankedSearch", "RankedSearches", "check_beams"]
 
 
 def check_beams(request: Request, max_batch: int) -> None:
@@ -74,17 +69,10 @@ class RankedSearches:
 
 
 class BeamSearches:
-    """Extends the beams of the searches that run. `fork` copies a slot, `release` frees lanes and slots."""
+    """Extends the beams of the searches that run."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        pipeline: Pipeline,
-        *,
-        fork: Callable[[int, int], None],
-        release: Callable[[Collection[int], Collection[int]], None],
-    ) -> None:
-        self._scheduler, self._pipeline, self._fork, self._release = scheduler, pipeline, fork, release
+    def __init__(self, pipeline: Pipeline, branches: Branches) -> None:
+        self._pipeline, self._branches = pipeline, branches
 
     def create(self, root: Beam) -> None:
         """Make a sequence the root of a search."""
@@ -96,13 +84,9 @@ class BeamSearches:
         self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor
     ) -> RankedSearches | None:
         """Rank the continuations of the sampled beams; None without any. `logits` [R, V]: processed."""
-        pairs = zip(sampled, first_rows, strict=True)
-        rows = {one.slot: row for (one, _), row in pairs if one.group and isinstance(one.group, Search)}
-        if not rows:
+        searches, places = rows_of(Search, sampled, first_rows)
+        if not searches:
             return None
-        groups = dict.fromkeys(sequence.group for sequence, _ in sampled)
-        searches = tuple(group for group in groups if isinstance(group, Search))
-        places = tuple(tuple(rows[beam.slot] for beam in search.members) for search in searches)
         at = upload([row for beams in places for row in beams], logits.device, torch.int64)
         logprobs = log_probabilities(logits.index_select(0, at))
         sums, num_top = [search.sums for search in searches], [search.num_top for search in searches]
@@ -127,51 +111,18 @@ class BeamSearches:
         except GencliError as error:  # a stop pattern that takes too long
             return [], error
         if inspect is not None and search.request.logprobs is not None and made:
-            row_of = dict(zip(former, ranked.rows, strict=True))
-            found = inspect([row_of[one.parent] for one in made], [one.taken.ids[0] for one in made])
-            for child, entry in zip(made, found, strict=True):
-                child.beam.note([entry])
+            note(made, dict(zip(former, ranked.rows, strict=True)), inspect)
         if search.is_over:
             return [], None
-        self._assign(search, former, children)
-        return [(child.beam, child.taken) for child in children], None
+        self._branches.assign(search, former, children)
+        return [(child.branch, child.taken) for child in children], None
 
     def _extend(self, parent: Beam, token: int, made: list[Child]) -> Child:
         """Return a copy of the beam extended by a token, and ended if the token ends it; add it to `made`."""
-        beam = parent.fork()
-        status = self._pipeline.preview(parent.slot, [token])
-        taken, error = beam.take([token], status, now=time.monotonic())
-        if error is not None:
-            raise error
+        child = self._branches.extend(parent, token)
+        beam = child.branch
         if beam.cut:
             is_open = beam.request.finish_open and beam.document == "open"
-            beam.end_cut(self._pipeline.completion(parent.slot, taken.ids) if is_open else ())
-        made.append(Child(parent.slot, beam, taken))
-        return made[-1]
-
-    def _assign(self, search: Search, former: Sequence[int], children: Sequence[Child]) -> None:
-        """Fork and empty slots, so that each child has one."""
-        parents = [child.parent for child in children]
-        left = set(former) - set(parents)
-        self._release(left, left)
-        for child, slot in zip(children, assign_slots(parents, search.slots), strict=True):
-            if slot != child.parent:
-                self._fork(child.parent, slot)
-            child.beam.move(slot)
-        self._scheduler.replace(search)
-
-
-def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
-    """Return a slot for each child. `parents` are the slots of their parents, `slots` all of the search.
-
-    The first child of a parent keeps the parent's slot, so a beam with one child is not copied. Other
-    children get slots of beams without children.
-    """
-    free = iter([slot for slot in slots if slot not in parents])
-    used: set[int] = set()
-    assigned = []
-    for parent in parents:
-        slot = next(free) if parent in used else parent
-        used.add(slot)
-        assigned.append(slot)
-    return assigned
+            beam.end_cut(self._pipeline.completion(parent.slot, child.taken.ids) if is_open else ())
+        made.append(child)
+        return child

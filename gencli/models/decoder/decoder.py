@@ -23,7 +23,21 @@ from gencli.models.decoder.weights import open_weights
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.watch import OnBytes, Sum
 
-__all__ = ["Decoder", "read_decoder"]
+__all__ = ["Decoder", "Inside", "read_decoder"]
+
+
+@dataclass(slots=True, eq=False)
+class Inside:
+    """States that a pass leaves for its caller.
+
+    `early` gets the states [R, H] of the tokens with logits behind each layer that it names, by the number of
+    layers before it: 0 is the embedding. `last` gets the states [S, H] of the tokens `places` [S] behind the
+    final norm, if these are set.
+    """
+
+    early: dict[int, Tensor]
+    places: Tensor | None = None
+    last: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +71,14 @@ class Decoder:
         step: Pass,
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
-        early: dict[int, Tensor] | None = None,
+        inside: Inside | None = None,
     ) -> Tensor:
         """Return logits [R, V] of the tokens `wanted` [R] (None: all) among `ids` [N].
 
         `buffers` are the KV buffers of the layers, [rows, 2 * Hkv, capacity, D]: their first heads hold keys,
-        the others values. `early` gets the states [R, H] of these tokens behind each layer that it names,
-        by the number of layers before it: 0 is the embedding.
+        the others values. `inside` gets states of the pass.
         """
-        spec = self.spec
+        spec, early = self.spec, inside.early if inside else None
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
@@ -77,8 +90,13 @@ class Decoder:
         if early and len(first) in early:
             early[len(first)] = states if wanted is None else states[wanted]
         layer, buffer = last
-        states = layer(states, buffer, step, wanted)  # the other tokens leave keys and values only
-        logits = self.head(self.norm(states))
+        if inside and inside.places is not None:
+            states = self.norm(layer(states, buffer, step))
+            inside.last = states[inside.places]
+            states = states if wanted is None else states[wanted]
+        else:  # the other tokens leave keys and values only
+            states = self.norm(layer(states, buffer, step, wanted))
+        logits = self.head(states)
         if spec.logit_divisor != 1.0:
             logits = logits / spec.logit_divisor
         if spec.logit_cap is not None:

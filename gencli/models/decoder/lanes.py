@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, cells_of, room_for, wanted_of
+from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decoder import Decoder
+from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
@@ -49,8 +49,15 @@ class DecoderLanes:
             device=decoder.device,
         )
 
-    def forward(self, feeds: tuple[Feed, ...], early: dict[int, Tensor] | None = None) -> Tensor:
-        """Feed the lanes; return the wanted logits [R, V] in feed order. `early`: see Decoder."""
+    def forward(
+        self, feeds: tuple[Feed, ...], inside: Inside | None = None, lanes: Collection[int] = ()
+    ) -> Tensor:
+        """Feed the lanes; return the wanted logits [R, V] in feed order.
+
+        `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`.
+        """
+        if inside and lanes:
+            inside.places = upload(fed_to(lanes, feeds), self._decoder.device)
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
         buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
@@ -71,7 +78,7 @@ class DecoderLanes:
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))
-        return self._decoder(packed[0], step, buffers, wanted_rows, early)
+        return self._decoder(packed[0], step, buffers, wanted_rows, inside)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import Tensor
 
 from gencli.core.step import StepPlan
-from gencli.models.base import EarlyLogits, ModelSpec
-from gencli.models.decoder.decoder import Decoder, read_decoder
+from gencli.models.base import Inner, ModelSpec
+from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
 from gencli.models.decoder.products.quantized import quantized_maker
@@ -72,6 +72,7 @@ class DecoderRunner(LaneRunner):
             rope_switches=spec.rope_switches,
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
+            has_states=not spec.rope_switches,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype), lengths)
 
@@ -128,15 +129,17 @@ class DecoderRunner(LaneRunner):
             notices=notices,
         )
 
-    def forward_layers(self, plan: StepPlan, layers: Iterable[int]) -> tuple[Tensor, EarlyLogits]:
-        """As `forward`; return also the logits of these layers (see LayeredRunner)."""
+    def forward_layers(
+        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+    ) -> tuple[Tensor, Inner]:
+        """As `forward`; return also logits of layers and last states (see LayeredRunner)."""
         assert isinstance(self._lanes, DecoderLanes)
         self._lengths.check(plan)
-        states = dict.fromkeys(layers, torch.empty(0))
+        inside = Inside(dict.fromkeys(layers, torch.empty(0)))
         with torch.inference_mode():
-            logits = self._lanes.forward(plan.feeds, states)
+            logits = self._lanes.forward(plan.feeds, inside, lanes)
         self._lengths.advance(plan)
-        return logits, lambda layer: self._decoder.head(states[layer])
+        return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.last)
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
         """Return a runner of the first `count` layers, by default half of them, sharing the weights.

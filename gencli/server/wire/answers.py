@@ -11,6 +11,7 @@ from gencli.server.wire.errors import ApiError
 from gencli.structured.calls.call_stream import CallPart, CallStream, Found
 from gencli.structured.calls.tool_formats import ToolFormat
 from gencli.structured.validate.thinking import ThinkingSplitter
+from processors.explain.view import RowView
 
 __all__ = ["Answers", "Delta", "Shape", "Usage", "usage_body"]
 
@@ -37,8 +38,8 @@ class Shape:
 class Delta:
     """What an event adds to the answer of a sample. `reason` is set at its end, as OpenAI names it.
 
-    `matched` is the stop string or id that ended the text. `faults`: what is wrong with a text that had to
-    have a structure; None where nothing was checked.
+    `views` are the explanations of the tokens. `matched` is the stop string or id that ended the text.
+    `faults`: what is wrong with a text that had to have a structure; None where nothing was checked.
     """
 
     content: str = ""
@@ -46,6 +47,7 @@ class Delta:
     calls: tuple[CallPart, ...] = ()
     ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
+    views: tuple[RowView, ...] = ()
     reason: str | None = None
     matched: str | int | None = None
     faults: tuple[str, ...] | None = None
@@ -53,7 +55,8 @@ class Delta:
     @property
     def is_empty(self) -> bool:
         """Whether it adds nothing that a client sees."""
-        return not (self.content or self.reasoning or self.calls or self.logprobs or self.reason)
+        seen = (self.content, self.reasoning, self.calls, self.logprobs, self.views, self.reason)
+        return not any(seen)
 
 
 @dataclass(slots=True)
@@ -102,7 +105,7 @@ class _Sample:
             self._held.append(event)
             return Delta()
         reasoning, found = self._split(event)
-        return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs)
+        return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs, event.views)
 
     def _split(self, event: Token) -> tuple[str, Found]:
         """Return the reasoning that tokens add, and what they add behind that."""
@@ -147,6 +150,7 @@ class _Sample:
             found.calls,
             tuple(token for held in last for token in held.ids),
             tuple(entry for held in last for entry in held.logprobs),
+            tuple(view for held in last for view in held.views),
         )
 
     def _last(self, count: int) -> list[Token]:
@@ -156,7 +160,8 @@ class _Sample:
             skip = max(before, 0)
             before -= len(held.ids)
             if skip < len(held.ids):
-                last.append(replace(held, ids=held.ids[skip:], logprobs=held.logprobs[skip:]))
+                ids, logprobs, views = held.ids[skip:], held.logprobs[skip:], held.views[skip:]
+                last.append(replace(held, ids=ids, logprobs=logprobs, views=views))
         return last
 
     def _reason(self, event: Finish) -> str:

@@ -30,7 +30,7 @@ __all__ = [
 # Log-probabilities have their own fields on each route.
 # The watermark is the server's, and no client can turn it off.
 _MARK = frozenset(("watermark", "watermark_key"))
-BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"} - _MARK
+BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"} - _MARK | {"trace"}
 _LARGEST = 1 << 16  # characters of a schema in the concise form
 # Fields beside the options: what is sent, and how to answer.
 CALL_FIELDS = (

@@ -18,6 +18,7 @@ from gencli.server.wire.logprobs import (
     completion_logprobs,
     prompt_logprobs,
 )
+from gencli.server.wire.notes import Notes
 from gencli.structured.calls.call_stream import CallPart
 
 __all__ = ["PING", "Reply", "StreamReply", "WholeReply", "sse"]
@@ -56,12 +57,17 @@ class Reply:
         else:
             kind = "text_completion"
         return {
-            "id": f"{'chatcmpl' if self.call.is_chat else 'cmpl'}-{self.id}",
+            "id": self.key,
             "object": kind,
             "created": self.created,
             "model": self.model,
             "system_fingerprint": self.fingerprint,
         }
+
+    @property
+    def key(self) -> str:
+        """The id of the reply."""
+        return f"{'chatcmpl' if self.call.is_chat else 'cmpl'}-{self.id}"
 
     @property
     def style(self) -> LogprobStyle:
@@ -79,18 +85,6 @@ class Reply:
         return f"call_{self.id}_{index}_{number}"
 
 
-def _notes(call: Call, delta: Delta) -> dict[str, Any]:
-    """Return the fields of a choice beyond OpenAI's: what stopped it, its ids, what is wrong with it."""
-    found: dict[str, Any] = {}
-    if delta.matched is not None:
-        found["stop_reason"] = delta.matched
-    if delta.faults:
-        found["faults"] = list(delta.faults)
-    if call.has_ids and delta.ids:
-        found["token_ids"] = list(delta.ids)
-    return found
-
-
 def _joined(deltas: Sequence[Delta]) -> Delta:
     """Return the deltas of an answer as one."""
     last = deltas[-1]
@@ -100,6 +94,7 @@ def _joined(deltas: Sequence[Delta]) -> Delta:
         tuple(part for delta in deltas for part in delta.calls),
         tuple(token_id for delta in deltas for token_id in delta.ids),
         tuple(entry for delta in deltas for entry in delta.logprobs),
+        tuple(view for delta in deltas for view in delta.views),
         last.reason,
         last.matched,
         last.faults,
@@ -110,7 +105,7 @@ class WholeReply:
     """Collects the events of a call into one reply."""
 
     def __init__(self, reply: Reply, answers: Answers) -> None:
-        self._reply, self._answers = reply, answers
+        self._reply, self._answers, self._notes = reply, answers, Notes(reply.call, reply.key, reply.names)
         self._deltas: list[list[Delta]] = [[] for _ in range(len(answers))]
 
     def add(self, event: Event) -> None:
@@ -131,7 +126,7 @@ class WholeReply:
 
     def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
         make = self._chat_choice if self._reply.call.is_chat else self._text_choice
-        return {**make(index, delta), "finish_reason": delta.reason, **_notes(self._reply.call, delta)}
+        return {**make(index, delta), "finish_reason": delta.reason, **self._notes.of(index, delta)}
 
     def _chat_choice(self, index: int, delta: Delta) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": delta.content, "refusal": None}
@@ -194,6 +189,7 @@ class StreamReply:
 
     def __init__(self, reply: Reply, answers: Answers) -> None:
         self._reply, self._answers, self._style = reply, answers, reply.style
+        self._notes = Notes(reply.call, reply.key, reply.names)
         self._offsets = [0] * len(answers)
         self._is_begun = [False] * len(answers)
         self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
@@ -244,24 +240,24 @@ class StreamReply:
         logprobs = None
         if of is not None and self._reply.call.logprobs is not None:
             logprobs = chat_logprobs(of.logprobs, self._style)
-        notes = _notes(self._reply.call, of) if of else {}
+        notes = self._notes.of(index, of) if of else {}
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason, **notes}
 
     def _chat_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
         """Text first, then parts of calls, then the end with an empty delta.
 
-        The first has the ids and log-probabilities.
+        The first has the ids, log-probabilities and explanations.
         """
         texts = {"reasoning_content": delta.reasoning, "content": delta.content}
         added = {key: text for key, text in texts.items() if text}
         calls: list[dict[str, Any]] = [{"tool_calls": [self._part(index, part)]} for part in delta.calls]
-        about: Delta | None = Delta(ids=delta.ids, logprobs=delta.logprobs)
-        has_tokens = delta.logprobs or (self._reply.call.has_ids and delta.ids)
+        about: Delta | None = Delta(ids=delta.ids, logprobs=delta.logprobs, views=delta.views)
+        has_tokens = delta.logprobs or delta.views or (self._reply.call.has_ids and delta.ids)
         for each in [*([added] if added or (has_tokens and not calls) else []), *calls]:
             yield self._chat_choice(index, each, about)
             about = None
         if delta.reason:
-            notes = _notes(self._reply.call, Delta(matched=delta.matched, faults=delta.faults))
+            notes = self._notes.of(index, Delta(matched=delta.matched, faults=delta.faults))
             yield {**self._chat_choice(index, {}, reason=delta.reason), **notes}
 
     def _part(self, index: int, part: CallPart) -> dict[str, Any]:
@@ -290,5 +286,5 @@ class StreamReply:
             "logprobs": logprobs,
             "finish_reason": delta.reason,
             **(_prompt_notes(self._reply, self._answers, place) if is_first else {}),
-            **_notes(self._reply.call, delta),
+            **self._notes.of(index, delta),
         }

@@ -25,7 +25,7 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "prompt": (),
 }
 _SINGLE = ("n", "n_cmpl", "num_return_sequences")
-_NOT_SHOWN = ("return_token_ids", "prompt_logprobs")  # the reply has no place for them
+_NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # the reply has no place for them
 
 
 def chat_body(body: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def chat_body(body: Any) -> dict[str, Any]:
         if rest.pop(name, 1) != 1:
             raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
     for name in _NOT_SHOWN:
-        if rest.pop(name, None):
+        if rest.pop(name, False) is not False:
             what = f"{name} is not supported for responses. Ask /v1/chat/completions."
             raise bad_field(name, what, code="unsupported_value")
     messages = _messages(rest.pop("input"))

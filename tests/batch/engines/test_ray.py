@@ -59,13 +59,16 @@ def test_a_worker_dies_and_the_result_is_that_of_this_process(bench, start, monk
     monkeypatch.setenv(*next(iter(mortal.env.items())))
     flags = (bench.input, "--plugin", mortal.plugin, "--stage", "mortal=40", *FLAGS)
     env = os.environ | {"PYTHONPATH": str(ROOT)}  # and no RAY_ADDRESS: a Ray for this run alone
-    out, said = (process := start(*flags, *RAY, env=env)).communicate()
+    traces = [bench.folder / "ray.jsonl", bench.folder / "plain.jsonl"]
+    out, said = (process := start(*flags, "--trace", traces[0], *RAY, env=env)).communicate()
     assert process.returncode == 7, said  # max_tokens 0 is an error of its row
     assert mortal.has_killed
     assert "A worker has died" in said
     assert {json.loads(line)["error"] is None for line in out.splitlines()} == {True, False}
-    plain = bench.call(*flags)
+    plain = bench.call(*flags, "--trace", traces[1])
     assert (plain.code, plain.out) == (7, out)
+    found, wanted = (sorted(trace.read_text().splitlines()) for trace in traces)
+    assert found == wanted
 
 
 def test_a_run_that_is_cut_goes_on(bench, start, cluster):

@@ -78,7 +78,13 @@ def test_several_texts_have_names(gencli, tmp_path):
         (("--stage", "top_p"), "has no stage 'top_p'"),
         (("--at", "1", "--stage", "top_k"), "--at and --stage do not go together"),
         (("--run", "7"), "no such text"),
-        (("--format", "xml"), "'xml' is not one of text, jsonl"),
+        (("--format", "xml"), "--format: 'xml' is not one of text, jsonl"),
+        (("--keys",), "--keys needs a terminal"),
+        (("--keys", "--at", "99"), "--at is 99"),
+        (("--keys", "--stage", "top_k"), "--keys and --stage are views"),
+        (("--keys", "--live"), "--keys and --live are views"),
+        (("--live", "--at", "1"), "--live and --at are views"),
+        (("--live", "--format", "jsonl"), "--live and --format are views"),
     ],
 )
 def test_what_the_trace_does_not_have_is_refused(gencli, trace, words, said):

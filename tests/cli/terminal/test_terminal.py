@@ -63,6 +63,16 @@ def hostile_trace():
     return [{**own, "kind": "text", **head}, {**own, "kind": "token", **token}]
 
 
+def hostile_tree():
+    """The lines of a tree of two texts, all of which are hostile, and of a model that can be loaded."""
+    head = {"run": HOSTILE, "sample": 0, "model": HOSTILE, "prompt": HOSTILE, "chain": [], "draw": HOSTILE}
+    head |= {"seed": 1, "preset": "model: fake\n", "code": {}, "files": {}}
+    node = {"token": HOSTILE, "text": HOSTILE, "ids": [*HOSTILE.encode()], "kept": 0, "p": 0.5, "seed": 1}
+    node |= {"at": 0, "given": False, "reason": HOSTILE}
+    nodes = [{"id": 0, "parent": None, **node}, {"id": 1, "parent": 0, **node}]
+    return [{"v": 1, "kind": "tree", **head}, *({"v": 1, "kind": "node", **one} for one in nodes)]
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder in which every name and text that can be hostile is."""
@@ -75,7 +85,11 @@ def folder(tmp_path_factory):
     (place / "mark.key").write_text("5")
     schema = {"type": "object", "properties": {HOSTILE: {"type": "string", "pattern": HOSTILE}}}
     (place / "schema.json").write_text(json.dumps(schema))
-    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in hostile_trace()))
+    trace = hostile_trace()
+    (place / "trace.jsonl").write_text("".join(json.dumps(line) + "\n" for line in trace))
+    ended = [*trace, {"v": 1, "kind": "end", "run": HOSTILE, "sample": 0, "reason": HOSTILE}]
+    (place / "ended.jsonl").write_text("".join(json.dumps(line) + "\n" for line in ended))
+    (place / "tree.jsonl").write_text("".join(json.dumps(line) + "\n" for line in hostile_tree()))
     rows = [
         {"id": HOSTILE, "prompt": HOSTILE},
         {"id": "b", "prompt": "x", HOSTILE: 1},
@@ -98,6 +112,7 @@ WALK = {
     "run": [
         (*FAKE, "--choice", HOSTILE, "hi"),
         (*FAKE, "--choice", HOSTILE, "--format", "json", "hi"),
+        (*FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "probability", "hi"),
         (*FAKE, HOSTILE, "hi", "--stats"),
         (*FAKE, HOSTILE, "hi", "--no-stream"),
         (*FAKE, "--file", "prompt.txt", "--file", "prompt.txt", "-n", "2"),
@@ -199,6 +214,7 @@ WALK = {
     "explain": [
         ("trace.jsonl",),
         ("trace.jsonl", "--at", "0"),
+        ("ended.jsonl", "--live"),
         (*FAKE, HOSTILE),
         (*FAKE, HOSTILE, "--why", HOSTILE),
         ("--logits-file", HOSTILE),
@@ -208,6 +224,15 @@ WALK = {
         (*FAKE, "--vary", f"seed={HOSTILE}", "hi"),
         (*FAKE, "--vary", HOSTILE, "hi"),
         (*FAKE, "--vary", "seed=1,2", "--format", "csv", HOSTILE),
+    ],
+    "fork": [
+        ("trace.jsonl", "--at", "0"),
+        ("show", "tree.jsonl"),
+        ("tree.jsonl", "--at", "0", "--token", HOSTILE),
+        ("tree.jsonl", "--at", "0", "--token", "a"),
+        (HOSTILE, "--at", "0"),
+        ("show", HOSTILE),
+        ("walk", "tree.jsonl"),
     ],
     "doctor": [()],
     "completion": [(HOSTILE,)],
@@ -299,7 +324,7 @@ def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
 
 
 def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
-    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200"]
+    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "rank"]
     env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
     process, leader = begin(
         [quick_gencli(), *call],
@@ -318,6 +343,7 @@ def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
         os.write(leader, turn.encode())
     output += until_closed(leader).decode()
     assert process.wait(timeout=60) == 0
-    assert output.count("pwn") >= 3  # typed, answered, edited
-    for foreign in ("\x1b]52", "\x1b]0;pwn", "\x1b[35;7;53m", "\x9b", "\u202e", "\u2066", "\u200b"):
-        assert foreign not in output
+    plain = re.sub(r"\x1b\[[\d;]*m", "", output.replace("\x1b[35;7;53m", "foreign"))  # tokens have colours
+    assert plain.count("pwn") >= 3  # typed, answered, edited
+    for foreign in ("\x1b]52", "\x1b]0;pwn", "foreign", "\x9b", "\u202e", "\u2066", "\u200b"):
+        assert foreign not in plain

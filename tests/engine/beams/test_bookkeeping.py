@@ -8,8 +8,8 @@ import torch
 from gencli.core.events import Finish, Timings, Token
 from gencli.engine.beams.candidates import Candidate, log_probabilities, rank
 from gencli.engine.beams.results import best_reachable, chosen_events, length_score, rounded
-from gencli.engine.beams.search import Child, FinishedList, Search
-from gencli.engine.beams.searches import assign_slots
+from gencli.engine.beams.search import FinishedList, Search
+from gencli.engine.branches import Child, assign_slots
 from gencli.engine.sequence import Sequence
 from gencli.text.stream import StopRules, TextStream
 from tests.engine.beams.harness import request
@@ -61,7 +61,12 @@ def test_what_lies_below_four_digits_decides_nothing():
     """The noise of a float32 forward, in either direction, leaves the order of two equal scores alone."""
     for noise in (-1e-6, 1e-6):
         scored = [
-            (-1.5 + part, -3.0, Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)), (j,), ())
+            (
+                -1.5 + part,
+                -3.0,
+                Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)),
+                Token("r", j, "", (j,)),
+            )
             for j, part in enumerate((0.0, noise, -0.01))
         ]
         told = [event.text for event in chosen_events("r", 3, scored) if isinstance(event, Token)]

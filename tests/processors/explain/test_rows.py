@@ -38,11 +38,11 @@ def random_chain(rng):
 class Run:
     """Rows of one text each, with chains and draws of their own."""
 
-    def __init__(self, chains, draws, texts):
+    def __init__(self, chains, draws, texts, seeds=None):
         self.pipeline, self.sampler, self.history = Pipeline(ENV), Sampler(), History()
         self.chains, self.draws = chains, draws
         for slot, (chain, draw, text) in enumerate(zip(chains, draws, texts, strict=True)):
-            self.history.admit(slot, text.prompt, seed=17 * slot)
+            self.history.admit(slot, text.prompt, seed=17 * (seeds[slot] if seeds else slot))
             self.pipeline.admit(slot, chain, text.admission)
             self.sampler.admit(slot, draw)
             self.history.append([slot], [text.output])
@@ -70,22 +70,18 @@ def test_who_decided_and_who_was_forgone_are_those_of_a_fresh_run(seed):
     run = Run(chains, draws, texts)
     tokens = run.tokens(logits)
     alive = [place for place, token in enumerate(tokens.tolist()) if token >= 0]
-    chosen = ([chains[i] for i in alive], [draws[i] for i in alive], [texts[i] for i in alive])
+    chosen = ([chains[i] for i in alive], [draws[i] for i in alive], [texts[i] for i in alive], alive)
     run, logits = Run(*chosen), logits[alive]
-    run.history.seeds[: len(alive)] = torch.tensor([17 * i for i in alive])
-    run.rows = run.pipeline.prepare(Rows.build(run.history, range(len(alive))))
+    assert run.tokens(logits).tolist() == tokens[alive].tolist()
     views = run.explained(logits, tokens[alive])
     names = sorted({name for chain in run.chains for name, _ in chain})
     for name in names:
         fresh = Run([without(chain, name) for chain in run.chains], *chosen[1:])
-        fresh.rows = Rows.build(run.history, range(len(alive)))
-        fresh.rows = fresh.pipeline.prepare(fresh.rows)
         others = fresh.tokens(logits).tolist()
         for view, chain, other in zip(views, run.chains, others, strict=True):
             assert (name in view.decided_by) == (chain.get(name) is not None and other != view.token)
     cuts = [spec.name for spec in BUILTIN if spec.phase >= Phase.TRUNCATE]
     fresh = Run([without(chain, *cuts) for chain in run.chains], *chosen[1:])
-    fresh.rows = fresh.pipeline.prepare(Rows.build(run.history, range(len(alive))))
     for view, other in zip(views, fresh.tokens(logits).tolist(), strict=True):
         if view.forgone is not None:
             assert view.forgone.id == other != view.token

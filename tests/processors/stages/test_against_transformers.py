@@ -83,12 +83,12 @@ def test_min_tokens(run, count):
     agree(run, "min_tokens", {"count": count}, theirs, **text)
 
 
-NUM_ROWS, NUM_IDS, PROMPT, OUTPUT = 2000, 7, 20, 12
+NUM_ROWS, NUM_IDS, PROMPT, OUTPUT = 10_000, 7, 20, 12
 
 
-def theirs_and_ours(processor, chain, seed):
+def theirs_and_ours(processor, chain):
     """Many rows at once: random texts over a few ids, logits with ties, extreme values and masked ones."""
-    random = torch.Generator().manual_seed(seed)
+    random = torch.Generator().manual_seed(0)
     ids = torch.randint(NUM_IDS, (NUM_ROWS, PROMPT + OUTPUT), generator=random)
     ids[::3] %= 2
     logits = (
@@ -100,7 +100,7 @@ def theirs_and_ours(processor, chain, seed):
     for slot, row in enumerate(ids.tolist()):
         prompt = tuple(row[:PROMPT])
         history.admit(slot, prompt)
-        pipeline.admit(slot, Chain.parse(chain), Admission(prompt))
+        pipeline.admit(slot, chain, Admission(prompt))
         pipeline.commit(slot, row[PROMPT:])
     history.append(range(NUM_ROWS), ids[:, PROMPT:].tolist())
     ours = pipeline(logits, Rows.build(history, range(NUM_ROWS)))
@@ -129,6 +129,5 @@ BIASES = [[[1], 2.0], [[2, 0], -3.0], [[0, 2, 0], 1.5], [[1, 1, 1, 5], -7.0], [[
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_stages_that_look_at_the_history_agree_on_thousands_of_rows(chain, processor):
-    for seed in range(2):
-        expected, found = theirs_and_ours(processor, chain, seed)
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    expected, found = theirs_and_ours(processor, Chain.parse(chain))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

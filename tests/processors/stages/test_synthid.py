@@ -12,22 +12,25 @@ WIDTH = 400
 KEYS = [654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639, 13, 715, 468]
 
 
-def both(logits, ids, history=1024, **settings):
+def both(logits, ids, history=1024, table_size=65536, **settings):
     """Processed logits of each step: ours, and those of transformers."""
     theirs = SynthIDTextWatermarkLogitsProcessor(
-        ngram_len=3, keys=KEYS, sampling_table_size=65536, sampling_table_seed=5,
+        ngram_len=3, keys=KEYS, sampling_table_size=table_size, sampling_table_seed=5,
         context_history_size=history, device=torch.device("cpu"), **settings,
     )  # fmt: skip
     params = SynthIdParams(
-        KEYS, ngram=3, table_seed=5, history=history, skip_first=settings.get("skip_first_ngram_calls", False)
-    )
+        KEYS, ngram=3, table_seed=5, table_size=table_size, history=history,
+        skip_first=settings.get("skip_first_ngram_calls", False),
+    )  # fmt: skip
     ours = LogitsProcessor(Chain((("synthid", params),)))
     for step, row in enumerate(logits):
         seen = ids[:, : step + 1]
         yield ours(seen, row), theirs(seen, row.clone())
 
 
-@pytest.mark.parametrize("settings", [{}, {"skip_first_ngram_calls": True}, {"history": 2}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"skip_first_ngram_calls": True}, {"history": 2}, {"table_size": 64}], ids=str
+)
 def test_probabilities_are_those_of_transformers(settings):
     generator = torch.Generator().manual_seed(1)
     logits = 3 * torch.randn(14, 2, WIDTH, generator=generator)
@@ -51,8 +54,9 @@ def test_a_masked_token_stays_masked_where_transformers_revives_it():
     torch.testing.assert_close(ours.softmax(-1), theirs.softmax(-1), rtol=2e-5, atol=1e-7)
 
 
-def test_few_and_many_finite_logits_give_the_same_bits():
-    params = SynthIdParams(KEYS)
+@pytest.mark.parametrize("table_size", [65536, 64])
+def test_few_and_many_finite_logits_give_the_same_bits(table_size):
+    params = SynthIdParams(KEYS, table_size=table_size)
     logits = torch.randn(1, WIDTH).masked_fill(torch.arange(WIDTH) % 20 > 0, -torch.inf)
     alone = LogitsProcessor(Chain((("synthid", params),)))(torch.tensor([[1]]), logits)
     beside = LogitsProcessor(Chain((("synthid", params),)))(

@@ -1,0 +1,38 @@
+"""Texts in the look of a level, on a terminal or as marks."""
+
+from __future__ import annotations
+
+from gencli.cli.explain.levels import LEVELS, Look, marked
+from gencli.cli.terminal.render import Sink
+
+__all__ = ["Brush"]
+
+
+class Brush:
+    """Writes pieces of text in the look of their levels.
+
+    `look` is color, plain (underlined, bold and reversed) with NO_COLOR, or marks where a terminal has no
+    styles, and where there is no terminal.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, codes = sink, sink.codes_of
+        self._codes = [codes(one.color) for one in LEVELS]
+        self.look: Look = "color"
+        if not any(before for before, _ in self._codes):
+            self.look = "marks"
+        elif "" in (before for before, _ in self._codes[1:]):
+            self._codes, self.look = [codes(one.plain) for one in LEVELS], "plain"
+
+    def write(self, text: str, number: int) -> None:
+        """Write a piece. White space around it stays without marks and lines."""
+        if self.look == "marks":
+            self._sink.write(marked(text, number) if text.strip() else text)
+            return
+        body = text.strip() or text
+        lead, _, end = text.partition(body)
+        if lead:
+            self._sink.write(lead)
+        self._sink.write(body, self._codes[number] if body.strip() else ("", ""))
+        if end:
+            self._sink.write(end)

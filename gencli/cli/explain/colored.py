@@ -1,0 +1,87 @@
+"""The colours of a run's text: what the requests have to ask for, and the pen that writes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from gencli.cli.explain.brush import Brush
+from gencli.cli.explain.levels import Scale, legend
+from gencli.cli.explain.shades import Shades
+from gencli.cli.terminal.render import Sink
+from gencli.config.job import Job
+from gencli.config.settings import Settings
+from gencli.core.events import Event, Finish, Token
+from gencli.results.results import Row
+from gencli.text.detok import TokenDecoder
+
+__all__ = ["ColoredPen", "asking", "wanted_scale"]
+
+
+def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) -> Scale | None:
+    """Return what the colours of a text are for, None without colours; say why colours have no effect."""
+    scale: Scale | Literal["off"] = settings["color"]
+    if scale == "off":
+        return None
+    reason = ""
+    if settings["format"] != "text":
+        reason = f"{settings.with_value('format')} writes records"
+    elif not sink.is_terminal:
+        reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
+    if reason:
+        notice(f"{settings.name('color')} has no effect: {reason}.")
+        return None
+    return scale
+
+
+def asking(job: Job, scale: Scale) -> Job:
+    """Return the job whose events have what the colours need, at the least cost.
+
+    Log-probabilities give probability and rank; they are those before guidance, so that guided texts are
+    explained instead, as are all for entropy and deciding stages. A search explains nothing.
+    """
+    is_search = job.beams is not None or job.best_of is not None
+    is_guided = (job.guidance.is_on or job.dola is not None) and not is_search
+    if scale in ("entropy", "decided") or is_guided:
+        return job if job.trace is not None else replace(job, trace=1)
+    return job if job.trace is not None or job.logprobs is not None else replace(job, logprobs=0)
+
+
+class ColoredPen:
+    """A pen that colours texts by their tokens. It gets each event before what writes with it.
+
+    `decoders` makes a new decoder for the text behind the prompt of a request; `after` is that of Shades.
+    """
+
+    def __init__(
+        self, brush: Brush, scale: Scale, decoders: Mapping[str, Callable[[], TokenDecoder]], after: str = ""
+    ) -> None:
+        self._brush, self._scale, self._decoders, self._after = brush, scale, decoders, after
+        self._shades: dict[tuple[str, int], Shades] = {}
+
+    def add(self, event: Event) -> None:
+        """Note the levels of an event's tokens."""
+        if isinstance(event, Token):
+            self._of(event.request, event.sample).add(event)
+        elif isinstance(event, Finish):
+            self._of(event.request, event.sample).keep(event.completion_tokens)
+
+    def close(self) -> None:
+        """Do nothing; all is written by now."""
+
+    def write(self, row: Row, sample: int, text: str) -> None:
+        """Write the next part of the text of a sample."""
+        for piece, number in self._of(row.id, sample).spans(text):
+            self._brush.write(piece, number)
+
+    @property
+    def legend(self) -> str:
+        """What the colours mean."""
+        return f"Colours: {legend(self._scale, self._brush.look)}"
+
+    def _of(self, request: str, sample: int) -> Shades:
+        key = request, sample
+        if key not in self._shades:
+            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._after)
+        return self._shades[key]

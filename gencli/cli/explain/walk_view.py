@@ -1,0 +1,169 @@
+"""What a walk through a trace shows: lines of styled text for a screen of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+
+from gencli.cli.explain.levels import facts_of, legend, level_of
+from gencli.cli.explain.one_token import decision, headline, stage_rows
+from gencli.cli.explain.shown import probability, quoted
+from gencli.cli.explain.walk import KEYS, Walk
+from gencli.cli.terminal.tables import table
+from gencli.text.escapes import escape_controls
+
+__all__ = ["Line", "bar", "draw"]
+
+Line = list[tuple[str, str]]  # styles and texts: "", head, dim, row, level-1 to level-3, current
+_CELLS = 20  # of a bar
+_PARTS = " ▏▎▍▌▋▊▉"
+_NEWLINE = "⏎"
+_FOOT = "left right token   up down stage   n decided   u surprising   a alternatives   ? keys   q leave"
+
+
+def draw(walk: Walk, width: int, height: int) -> list[Line]:
+    """Return at most `height` lines of at most `width` cells."""
+    record, count = walk.record, len(walk.records)
+    texts = f"text {walk.text + 1} of {len(walk.texts)}   " if len(walk.texts) > 1 else ""
+    head: list[Line] = [[("head", texts + headline(record, count))]]
+    foot: list[Line] = [[("dim", walk.note or _FOOT)]]
+    room = height - len(head) - len(foot)
+    strip = _strip(walk, width, max(1, min(6, room // 4)))
+    rows = _stages(walk, max(3, room - len(strip) - 9))
+    panel = _help() if walk.panel == "help" else [*rows, *_panel(walk)]
+    body = [*strip, [("dim", legend(walk.scale, "color"))], *panel]
+    lines = [*head, *body[: max(0, room)], *foot]
+    return [_cut(line, width) for line in lines[-height:]]
+
+
+def bar(p: float | None) -> str:
+    """Return a probability as a bar of 20 cells, in steps of an eighth of a cell."""
+    eighths = round(min(max(p or 0.0, 0.0), 1.0) * _CELLS * 8)
+    filled = "█" * (eighths // 8) + _PARTS[eighths % 8].strip()
+    return filled.ljust(_CELLS)
+
+
+def _strip(walk: Walk, width: int, rows: int) -> list[Line]:
+    """Return the lines of the text around the token.
+
+    Whole blocks of tokens are wrapped, so that it stands still.
+    """
+    block = max(1, width * rows)
+    first = max(0, (walk.token // block - 1) * block)
+    lines: list[Line] = [[]]
+    used = current = 0
+    for number, record in enumerate(walk.records[first : walk.token + block], first):
+        style = "current" if number == walk.token else _style(walk, record)
+        for part in _parts(record["text"]):
+            size = cell_len(part)
+            if used and used + size > width:
+                lines.append([])
+                used = 0
+            lines[-1].append((style, part))
+            used += size
+            if number == walk.token:
+                current = len(lines) - 1
+            if part.endswith(_NEWLINE):
+                lines.append([])
+                used = 0
+    top = max(0, min(current - rows // 2, len(lines) - rows))
+    return lines[top : top + rows]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the lines of a token, without control characters, each with a mark for its newline."""
+    *ended, rest = escape_controls(text).replace("\t", " ").split("\n")
+    yield from (line + _NEWLINE for line in ended)
+    if rest:
+        yield rest
+
+
+def _style(walk: Walk, record: Mapping[str, Any]) -> str:
+    number = level_of(walk.scale, facts_of(record))
+    return f"level-{number}" if number else ""
+
+
+def _stages(walk: Walk, room: int) -> list[Line]:
+    """Return the table of stages: its head, and as many rows around the chosen one as there is room for."""
+    cells = ([_clean(cell) for cell in row] for row in stage_rows(walk.record))
+    head, *rows = table(cells).splitlines()
+    first = max(0, min(walk.stage - (room - 1) // 2, len(rows) - room + 1))
+    shown = enumerate(rows[first : first + room - 1], first)
+    return [[("head", "  " + head)], *([_row(walk, number, row)] for number, row in shown)]
+
+
+def _row(walk: Walk, number: int, row: str) -> tuple[str, str]:
+    return ("row", f"> {row}") if number == walk.stage else ("", f"  {row}")
+
+
+def _help() -> list[Line]:
+    return [[("", f"  {key:<9} {text}")] for key, (text, _) in KEYS.items()]
+
+
+def _panel(walk: Walk) -> list[Line]:
+    lines = [("", decision(walk.record).rstrip("\n"))]
+    lines += _alternatives(walk) if walk.panel == "alternatives" else _distribution(walk)
+    return [[line] for line in lines]
+
+
+def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of the chosen stage, and the distribution behind it."""
+    stages = walk.record["stages"]
+    if walk.stage == 0:
+        return "under the model", walk.record["raw"]
+    if walk.stage > len(stages):
+        return "at the draw", walk.record["final"]
+    return f"behind {stages[walk.stage - 1]['name']}", stages[walk.stage - 1]
+
+
+def _distribution(walk: Walk) -> Iterator[tuple[str, str]]:
+    """Yield the most likely tokens behind the chosen stage as bars, and the rest as one."""
+    name, place = _place(walk)
+    yield "head", f"{name}, entropy {place['entropy'] or 0.0:.2f} nats"
+    width = max((cell_len(quoted(text)) for _, text, _ in place["top"]), default=0)
+    width = max(width, len("others"))
+    for token, text, p in place["top"]:
+        style = "row" if token == walk.record["id"] else ""
+        yield style, f"  {set_cell_size(quoted(text), width)} {bar(p)} {probability(p)}"
+    if all(token != walk.record["id"] for token, _, _ in place["top"]):
+        own = place["p"]
+        yield "row", f"  {set_cell_size(quoted(walk.record['text']), width)} {bar(own)} {probability(own)}"
+    others = place["others"]
+    yield "dim", f"  {'others':<{width}} {bar(others)} {probability(others)}"
+
+
+def _alternatives(walk: Walk) -> Iterator[tuple[str, str]]:
+    """Yield the most likely tokens under the model and at the draw, with what became of them."""
+    record = walk.record
+    raw, final = (
+        {**{one[0]: one for one in place["top"]}, record["id"]: (record["id"], record["text"], place["p"])}
+        for place in (record["raw"], record["final"])
+    )
+    removed = {one[0]: stage["name"] for stage in record["stages"] for one in stage["removed"]}
+    rows = [("alternative", "raw p", "at the draw", "")]
+    for token, (_, text, _) in {**raw, **final}.items():
+        fate = "drawn" if token == record["id"] else _fate(token, removed)
+        before, after = (probability(kept[token][2]) if token in kept else "-" for kept in (raw, final))
+        rows.append((quoted(text), before, after, fate))
+    lines = table(rows).splitlines()
+    yield from (("head" if number == 0 else "", f"  {line}") for number, line in enumerate(lines))
+
+
+def _fate(token: int, removed: Mapping[int, str]) -> str:
+    return f"removed by {_clean(removed[token])}" if token in removed else ""
+
+
+def _clean(text: str) -> str:
+    return escape_controls(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def _cut(line: Line, width: int) -> Line:
+    """Return the line with at most `width` cells."""
+    kept: Line = []
+    for style, text in ((style, _clean(text)) for style, text in line):
+        size = cell_len(text)
+        kept.append((style, text if size <= width else set_cell_size(text, max(0, width))))
+        width -= min(size, width)
+    return kept

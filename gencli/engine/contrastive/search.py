@@ -1,0 +1,106 @@
+"""Contrastive search of one request: its text so far, the candidates for the next token, and their states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+import torch
+from torch import Tensor
+
+from gencli.core.events import Event
+from gencli.core.request import Contrastive
+from gencli.engine.sequence import Group, Sequence
+from gencli.text.stream import TextStream
+from processors.contrastive import contrastive_scores, directions
+
+__all__ = ["ContrastiveSearch", "Directions"]
+
+_FIRST_ROWS = 256
+
+
+class Directions:
+    """The directions [L, H] float32 of a text's states. Their memory doubles as the text grows."""
+
+    def __init__(self) -> None:
+        self._buffer, self._length = torch.empty(0, 0), 0
+
+    @property
+    def rows(self) -> Tensor:
+        """Those of all tokens so far, in order."""
+        return self._buffer[: self._length]
+
+    def add(self, rows: Tensor) -> None:
+        """Append the directions [N, H] of the next tokens."""
+        length = self._length + len(rows)
+        if length > len(self._buffer):
+            grown = rows.new_empty(max(length, 2 * len(self._buffer), _FIRST_ROWS), rows.shape[1])
+            if self._length:
+                grown[: self._length] = self.rows
+            self._buffer = grown
+        self._buffer[self._length : length] = rows
+        self._length = length
+
+    def clear(self) -> None:
+        """Forget the text, and free the memory."""
+        self._buffer, self._length = torch.empty(0, 0), 0
+
+
+class ContrastiveSearch(Group):
+    """Contrastive search, from a `root` that holds the prompt only.
+
+    `text` has the tokens that are chosen. The members are its candidates: the text and one more token each,
+    which the next step feeds. The text is the only member itself while the prompt is read. A candidate that
+    ends the text is fed too: its state decides whether it is chosen.
+    """
+
+    def __init__(self, root: Sequence) -> None:
+        self.params = root.request.contrastive or Contrastive(0.0, 1)
+        super().__init__(root, self.params.k)
+        self.text = root
+        self._before, self._fed = Directions(), dict[int, Tensor]()  # of candidates by slot
+        self._probabilities = torch.empty(0, dtype=torch.float64)
+
+    def feed(self, slot: int, states: Tensor) -> None:
+        """Take the last hidden states [N, H] of the tokens that the member in a slot was fed."""
+        rows = directions(states)
+        if self.members[0] is self.text:
+            self._before.add(rows)
+        else:
+            self._fed[slot] = rows
+
+    def choose(self) -> tuple[Tensor, Tensor]:
+        """Return the index [1] of the best candidate and its score [1], once the states of all are fed.
+
+        Without candidates the best is the text itself.
+        """
+        if not self._fed:
+            device = self._before.rows.device
+            return torch.zeros(1, dtype=torch.int64, device=device), torch.zeros(1, device=device)
+        states = torch.cat([self._fed[member.slot] for member in self.members])
+        self._fed.clear()
+        scores = contrastive_scores(self._probabilities, states, self._before.rows, self.params.alpha)
+        best = scores.argmax(dim=0, keepdim=True)
+        self._before.add(states.index_select(0, best))
+        return best, scores.index_select(0, best)
+
+    def take(self, best: int) -> Sequence:
+        """Make a member the text, and return it."""
+        self.text = self.members[best]
+        return self.text
+
+    def branch(self, members: Items[Sequence], probabilities: Tensor) -> None:
+        """Go on with these candidates, of these `probabilities` [K] float64."""
+        self.members, self._probabilities = [*members], probabilities
+
+    def close(self, reason: str, matched: str | None = None) -> None:
+        self.text.close(reason, matched)
+
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        return self.text.drain(now, error)
+
+    def restart(self, stream: TextStream) -> None:
+        self.members, self.slots = self.members[:1], ()
+        self.text = self.members[0]
+        self.text.restart(stream)
+        self._before.clear()
+        self._fed.clear()

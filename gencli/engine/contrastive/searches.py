@@ -1,0 +1,182 @@
+"""Contrastive searches in the engine: choose among their candidates, and give the next ones slots.
+
+Su et al. 2022, A Contrastive Framework for Neural Text Generation, arXiv 2202.06417; the formula is in
+processors.contrastive. A step feeds the candidates of a search and so has the logits behind each of them:
+those of the best one give the next candidates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import isnan
+
+import torch
+from torch import Tensor
+
+from gencli.config.options.drafts import NO_DRAFTER
+from gencli.core.events import Event
+from gencli.core.request import Request
+from gencli.engine.beams.candidates import log_probabilities
+from gencli.engine.branches import Branches, Inspect, note, rows_of
+from gencli.engine.contrastive.search import ContrastiveSearch
+from gencli.engine.logprobs import best_ids
+from gencli.engine.scheduler import SampledSequences, Step
+from gencli.engine.sequence import Sequence as Text
+from gencli.engine.sequence import Taken
+from gencli.errors import GencliError, UsageError
+from gencli.models.base import ModelSpec
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from processors.upload import upload_ints
+
+__all__ = ["Choice", "Choices", "ContrastiveSearches", "check_contrastive"]
+
+
+def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None:
+    """Raise UsageError if a contrastive search cannot run, or has options that it cannot follow."""
+    asked = request.contrastive
+    if asked is None:
+        return
+    if not 0 <= asked.alpha <= 1 or asked.k < 1:
+        raise UsageError(
+            f"A contrastive search has alpha {asked.alpha:g} and k {asked.k}.",
+            hint="`contrastive_alpha` is between 0 and 1, `contrastive_k` at least 1.",
+        )
+    if not spec.has_states:
+        raise UsageError(
+            f"{spec.name} gives no hidden states, which `contrastive_alpha` compares.",
+            hint="It needs gencli's own decoder (`backend` = native), without a long rope.",
+        )
+    if asked.k > max_batch:
+        raise UsageError(
+            f"`contrastive_k` is {asked.k}, but `max_batch` lets only {max_batch} run side by side.",
+            hint=f"Raise `max_batch` to {asked.k}, or take fewer candidates.",
+        )
+    beside = {
+        "`n` above 1": request.n > 1,
+        "`beams`": request.beams is not None,
+        "`best_of`": request.best_of is not None,
+        "guidance": request.guidance.is_on,
+        "`dola`": request.dola is not None,
+        "`draft`": request.drafting.drafter not in ("", NO_DRAFTER),
+        "`trace`": request.trace is not None,
+    }
+    if found := next((what for what, is_so in beside.items() if is_so), ""):
+        raise UsageError(
+            f"`contrastive_alpha` and {found} do not go together.", hint="Leave one of them out."
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What a step chose for a search: its candidate `best`, and the next candidates.
+
+    `rows` are the logit rows of its candidates. `ids` are the allowed ones of the k most likely ids behind
+    the best one, the most likely first; `probabilities` [k] are theirs, on the device. `is_faulty`: the score
+    is NaN.
+    """
+
+    search: ContrastiveSearch
+    rows: tuple[int, ...]
+    best: int
+    ids: tuple[int, ...]
+    probabilities: Tensor
+    is_faulty: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """The choices of a step on the device. `packed` [N] float64 is for the host."""
+
+    searches: tuple[ContrastiveSearch, ...]
+    rows: tuple[tuple[int, ...], ...]
+    probabilities: tuple[Tensor, ...]
+    packed: Tensor
+
+    def read(self, values: Sequence[float]) -> list[Choice]:
+        """Return the choices. `values`: the numbers of `packed`."""
+        ends = [*accumulate(2 + 2 * len(found) for found in self.probabilities)]
+        starts = [0, *ends[:-1]]
+        parts = [values[start:end] for start, end in zip(starts, ends, strict=True)]
+        found = zip(self.searches, self.rows, self.probabilities, parts, strict=True)
+        return [_choice(*one) for one in found]
+
+
+def _choice(
+    search: ContrastiveSearch, rows: tuple[int, ...], probabilities: Tensor, values: Sequence[float]
+) -> Choice:
+    (best, score), count = values[:2], len(probabilities)
+    ids, chances = values[2 : 2 + count], values[2 + count :]
+    allowed = tuple(int(token) for token, chance in zip(ids, chances, strict=True) if chance > 0)
+    return Choice(search, rows, int(best), allowed, probabilities, isnan(score))
+
+
+class ContrastiveSearches:
+    """Runs the searches. `completion` finds the tokens that complete a document at the limit."""
+
+    def __init__(
+        self, pipeline: Pipeline, branches: Branches, completion: Callable[[Text], tuple[int, ...]]
+    ) -> None:
+        self._pipeline, self._branches, self._completion = pipeline, branches, completion
+
+    def create(self, root: Text) -> None:
+        """Make a sequence the root of a search."""
+        ContrastiveSearch(root)
+
+    def read(self, step: Step, states: Tensor) -> None:
+        """Take the last hidden states [S, H] of all tokens that the step fed to searches, in feed order."""
+        row = 0
+        for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+            if isinstance(sequence.group, ContrastiveSearch):
+                end = row + len(feed.tokens)
+                sequence.group.feed(sequence.slot, states[row:end])
+                row = end
+
+    def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
+        """Choose for the searches of the step; None without any. `logits` [R, V]: processed."""
+        searches, places = rows_of(ContrastiveSearch, sampled, first_rows)
+        if not searches:
+            return None
+        packed, probabilities = list[Tensor](), list[Tensor]()
+        for search, rows in zip(searches, places, strict=True):
+            best, score = search.choose()
+            row = upload_ints(rows, logits.device).index_select(0, best)
+            logprobs = log_probabilities(logits.index_select(0, row))
+            ids = best_ids(logprobs, min(search.params.k, logits.shape[1]))
+            chances = logprobs.gather(1, ids).exp().squeeze(0)
+            packed += [part.double() for part in (best, score, ids.squeeze(0), chances)]
+            probabilities.append(chances)
+        return Choices(searches, places, tuple(probabilities), torch.cat(packed))
+
+    def advance(
+        self, choice: Choice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
+    ) -> tuple[list[tuple[Text, Taken]], list[Event]]:
+        """Extend a search by the token that was chosen, and branch into the next candidates.
+
+        Return them with their tokens, none if the search has ended, and the events of its text. `logits`
+        [R, V]: those of the step, unprocessed. `inspect` finds log-probabilities if they are wanted.
+        """
+        now = time.monotonic()
+        search, row = choice.search, choice.rows[choice.best]
+        text, former = search.take(choice.best), [member.slot for member in search.members]
+        if text.cut:
+            text.end_cut(self._completion(text))
+        if choice.is_faulty or (text.finish is None and not choice.ids):
+            return [], search.drain(now, self._pipeline.explain_failure(logits, rows, row))
+        events = search.drain(now)  # before the text is copied, so that copies do not emit it again
+        if text.finish is not None:
+            return [], events
+        try:
+            children = [self._branches.extend(text, token) for token in choice.ids]
+        except GencliError as error:  # a stop pattern that takes too long
+            return [], events + search.drain(now, error)
+        if inspect is not None and search.request.logprobs is not None:
+            note(children, {text.slot: row}, inspect)
+        search.branch([child.branch for child in children], choice.probabilities[: len(children)])
+        self._branches.assign(search, former, children)
+        # A candidate that ends the text commits nothing: no token follows it.
+        kept = [(one.branch, one.taken if one.branch.finish is None else Taken(())) for one in children]
+        return kept, events

@@ -1,0 +1,169 @@
+"""Where texts part: from a cut in a text of a tree to requests, and from their results to nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gencli.config.job import Job, encode_prompt, make_request
+from gencli.core.events import Finish
+from gencli.core.request import Request
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.trace_file import TracedText
+from gencli.explain.tree import ROOT, Node, Tree
+from gencli.results.results import Row
+from gencli.results.scores import piece
+from gencli.text.tokenizer import Tokenizer
+from processors.rng import derive
+
+__all__ = ["Cut", "Forks", "pieces", "token_of"]
+
+_NEAREST = 4  # tokens that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Behind the first `at` tokens of a node's text; there `token` comes, or with None a drawn one."""
+
+    node: int
+    at: int
+    token: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forks:
+    """The run of a tree: its job, with its grammar compiled, its prompt, and the tokenizer of its model."""
+
+    job: Job
+    prompt: tuple[int, ...]
+    tokenizer: Tokenizer
+
+    @classmethod
+    def of(cls, job: Job, prompt: str, tokenizer: Tokenizer) -> Forks:
+        """Return the forks of a run with this prompt."""
+        return cls(job, encode_prompt(job, prompt, tokenizer), tokenizer)
+
+    def root(self, text: TracedText) -> Node:
+        """Return the first node of a tree: the traced text. Raises GenerationError for another model's."""
+        ids = tuple(record["id"] for record in text.records)
+        if not ids:
+            raise GenerationError("The text has no tokens, so nothing can part from it.")
+        for record in text.records:
+            self._check_id(record["id"])
+            if record["text"] and piece(record["id"], self.tokenizer) != record["text"]:
+                raise self._is_other(record["id"], record["text"])
+        first = text.records[0]
+        shown = "".join(pieces(self.prompt, ids, self.tokenizer))
+        return Node(ROOT, None, 0, first["text"], shown, ids, 0, first["raw"]["p"], False, text.reason)
+
+    def check(self, tree: Tree) -> None:
+        """Raise GenerationError if the texts of a tree are not those of its tokens: of another model."""
+        for node in tree.nodes.values():
+            for token in node.ids:
+                self._check_id(token)
+        root = tree.nodes[ROOT]
+        if "".join(self.pieces(tree, ROOT)) != root.text:
+            raise self._is_other(root.ids[0], root.token)
+
+    def _check_id(self, token: int) -> None:
+        if not 0 <= token < self.tokenizer.vocab_size:
+            raise GenerationError(f"The model has no token {token}: the text is of another one.")
+
+    def _is_other(self, token: int, text: str) -> GenerationError:
+        own = piece(token, self.tokenizer)
+        return GenerationError(
+            f"Token {token} is {text!r} in the file and {own!r} in the model: the text is of another one."
+        )
+
+    def pieces(self, tree: Tree, node: int) -> list[str]:
+        """Return the text that each token adds to a node's text."""
+        return pieces(self.prompt, tree.ids(node), self.tokenizer)
+
+    def requests(self, tree: Tree, cut: Cut, count: int, seed: int | None = None) -> list[Request]:
+        """Return requests named 1, 2, ... for children at the cut, each with a seed of its own.
+
+        `seed` takes the place of the run's. Raises UsageError for a cut behind the text.
+        """
+        ids, head = tree.ids(cut.node), tree.head
+        if cut.at >= len(ids):
+            raise UsageError(f"Position {cut.at} is behind the text, whose {len(ids)} tokens count from 0.")
+        prefix = ids[: cut.at] + (() if cut.token is None else (cut.token,))
+        base = derive(head["seed"] if seed is None else seed, f"fork {head['run']} {head['sample']}")
+        made = (self._request(str(n + 1), derive(base, tree.next_id + n)) for n in range(count))
+        return [replace(one, prefix=prefix) for one in made]
+
+    def ranking(self, tree: Tree, cut: Cut, rank: int) -> Request:
+        """Return a request whose last token at the cut has the `rank` most likely ids beside it."""
+        given = tree.ids(cut.node)[: cut.at + 1]
+        return replace(self._request("rank", 0), given=given, logprobs=rank)
+
+    def node(self, tree: Tree, cut: Cut, request: Request, row: Row) -> Node | None:
+        """Return the node of a request's result; None if it failed, or has no token of its own."""
+        end, entries = row.outcomes[0], row.scores.of(0)
+        if not isinstance(end, Finish) or len(entries) <= cut.at:
+            return None
+        ids = tuple(entry.chosen.id for entry in entries)
+        before = "".join(pieces(request.prompt_ids, ids[: cut.at], self.tokenizer, is_whole=False))
+        # A stop string that began before the cut is in neither text.
+        kept = min(len(before), len(end.text), len(tree.text(cut.node)))
+        return Node(
+            id=tree.next_id + int(request.id) - 1,
+            parent=cut.node,
+            at=cut.at,
+            token=piece(ids[cut.at], self.tokenizer),
+            text=end.text[kept:],
+            ids=ids[cut.at :],
+            kept=kept,
+            p=float(f"{math.exp(entries[cut.at].chosen.logprob):.6g}"),
+            given=cut.token is not None,
+            reason=end.reason,
+            seed=request.seed,
+        )
+
+    def _request(self, name: str, seed: int) -> Request:
+        made = make_request(self.job, name, self.prompt, seed, self.tokenizer)
+        return replace(made, n=1, best_of=None, logprobs=0, prompt_logprobs=None, trace=None)
+
+
+def pieces(
+    prompt: tuple[int, ...], ids: tuple[int, ...], tokenizer: Tokenizer, *, is_whole: bool = True
+) -> list[str]:
+    """Return the text that each token adds behind a prompt; the last one with the rest, if it `is_whole`.
+
+    A character comes with the token that completes it.
+    """
+    stream = tokenizer.stream(prompt)
+    found = [stream.push(token) for token in ids]
+    if found and is_whole:
+        found[-1] += stream.flush()
+    return found
+
+
+def token_of(text: str, tokenizer: Tokenizer) -> int:
+    """Return the id of the token with exactly this text. Raises UsageError with the nearest ones."""
+    data = text.encode()
+    found = next((token for token, known in enumerate(tokenizer.token_bytes) if known == data), None)
+    if found is None:
+        found = next(
+            (token for token in sorted(tokenizer.special_ids) if piece(token, tokenizer) == text), None
+        )
+    if found is not None and text:
+        return found
+    near = list(dict.fromkeys(_near(data, tokenizer)))[:_NEAREST]
+    shown = ", ".join(repr(one.decode(errors="replace")) for one in near)
+    parts = " ".join(repr(piece(token, tokenizer)) for token in tokenizer.encode(text, special=False)[:8])
+    raise UsageError(
+        f"{text!r} is no single token of the model; it is made of {parts or 'nothing'}.",
+        hint=f"Nearest tokens: {shown}." if shown else "gencli tokenize shows the tokens of a text.",
+    )
+
+
+def _near(data: bytes, tokenizer: Tokenizer) -> Iterator[bytes]:
+    """Yield tokens that are like a text, the likest first: other spaces or letters, then its beginnings."""
+    known = set(tokenizer.token_bytes) - {b""}
+    bare = data.strip()
+    for one in (b" " + bare, bare, b" " + bare.lower(), bare.lower(), b" " + bare.capitalize()):
+        if one in known and one != data:
+            yield one
+    yield from (data[:size] for size in range(len(data) - 1, 0, -1) if data[:size] in known)

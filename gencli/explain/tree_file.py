@@ -1,0 +1,217 @@
+"""The file of a tree: JSON lines that are only appended (docs/tree.schema.json).
+
+The first line has the kind `tree` and says of the run what makes it again, each other one is a `node`, or
+the `prune` of one with all below it. Lines are appended with one write, so only the last one can be
+incomplete; it is then no part of the tree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gencli.config.recipe import CODE, Recipe
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.check import typed
+from gencli.explain.trace_file import objects
+from gencli.explain.tree import ROOT, Node, Tree
+from gencli.files import NO_LINK, read_file
+
+__all__ = ["VERSION", "TreeFile", "checked_head", "node_line", "read_tree", "recipe_of"]
+
+VERSION = 1  # of the lines of a tree
+_HEAD = ("run", "sample", "model", "prompt", "chain", "draw", "seed", "preset", "code", "files")
+_MOST = 64 << 20  # bytes of a file
+_MOST_ID, _MOST_SEED = 2**31, 2**64
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+class TreeFile:
+    """The tree of a file; what is added to it is appended to the file. Its writer holds the file's lock.
+
+    Raises UsageError for a file that cannot be read or written, GenerationError for one that is no tree.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tree, self._size = _read(path)
+
+    @classmethod
+    def create(cls, path: Path, tree: Tree) -> TreeFile:
+        """Write a new file with the head and the nodes of a tree."""
+        lines = [_line("tree", tree.head), *(node_line(node) for node in tree.nodes.values())]
+        _append(path, "".join(lines), os.O_EXCL)
+        return cls(path)
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Append nodes, whose parents the tree has."""
+        new = list(nodes)
+        self._append("".join(map(node_line, new)))
+        self.tree = self.tree.grown(new)
+
+    def prune(self, node: int) -> None:
+        """Append that a node is no part of the tree any more, with all below it."""
+        self._append(_line("prune", {"id": node}))
+        self.tree = self.tree.pruned(node)
+
+    def _append(self, text: str) -> None:
+        with suppress(OSError):
+            os.truncate(self.path, self._size)  # what a killed process left of its last line
+        self._size += _append(self.path, text)
+
+
+def read_tree(path: Path) -> Tree:
+    """Return the tree of a file. Raises UsageError if it cannot be read, GenerationError if it is none."""
+    return _read(path)[0]
+
+
+def node_line(node: Node) -> str:
+    """Return the line of a node."""
+    return _line("node", asdict(node))
+
+
+def _line(kind: str, values: Mapping[str, Any]) -> str:
+    return json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n"
+
+
+def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a trace's line of kind `text`, or a tree's first line, says of its run.
+
+    Raises GenerationError if it lacks anything, or has something of another type.
+    """
+    try:
+        types: dict[str, Any] = dict.fromkeys(("run", "model", "prompt", "draw", "preset"), str)
+        typed(line, **types, sample=int, seed=int, chain=list, code=dict, files=dict)
+        for key, value in line["code"].items():
+            is_named = value is True or isinstance(value, str)
+            if key not in CODE or not (is_named or _are(value, str)):
+                raise TypeError(f"code has {key[:40]!r}")
+        for key, file in line["files"].items():
+            if not (isinstance(file, dict) and isinstance(file.get("path"), str)):
+                raise TypeError(f"files has {key[:40]!r}")
+            if file.get("sha256") is not None:
+                typed(file, sha256=str)
+    except (KeyError, TypeError) as error:
+        raise GenerationError(f"What the file says of its run is incomplete: {error}.") from None
+    return {key: line[key] for key in _HEAD}
+
+
+def recipe_of(head: Mapping[str, Any]) -> Recipe:
+    """Return what makes the job of a checked head's run again."""
+    return Recipe(head["preset"], head["code"], head["files"])
+
+
+def _are(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(one, kind) for one in values)
+
+
+def _append(path: Path, text: str, flags: int = 0) -> int:
+    """Write text behind the end of a file and return the number of its bytes."""
+    data = text.encode()
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINK | _BINARY | flags, 0o666)
+        try:
+            if os.write(handle, data) != len(data):
+                raise GenerationError(f"{path} is written only in part: the disk may be full.")
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise UsageError(f"The tree {path} cannot be written: {error.strerror or error}.") from None
+    return len(data)
+
+
+def _read(path: Path) -> tuple[Tree, int]:
+    """Return the tree, and the bytes of its complete lines."""
+    try:
+        data = read_file(path, _MOST)
+        whole = data[: data.rfind(b"\n") + 1]
+        text = whole.decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"The tree {str(path)!r} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"The tree {str(path)!r} is not UTF-8.") from None
+    return _tree(text.split("\n")), len(whole)
+
+
+def _tree(lines: Iterable[str]) -> Tree:
+    reader: _Reader | None = None
+    for number, line in objects(lines):
+        if line.get("v") != VERSION or line.get("kind") not in ("tree", "node", "prune"):
+            raise GenerationError(f"Line {number} is no line of a tree of version {VERSION}.")
+        if (reader is None) != (line["kind"] == "tree"):
+            raise GenerationError(f"Line {number}: a tree has one head, which is its first line.")
+        try:
+            if reader is None:
+                reader = _Reader(checked_head(line))
+            elif line["kind"] == "node":
+                reader.add(line)
+            else:
+                reader.prune(line)
+        except (KeyError, TypeError, ValueError) as error:
+            raise GenerationError(f"Line {number} is no {line['kind']} of a tree: {error}.") from None
+    if reader is None or ROOT not in reader.nodes:
+        raise GenerationError("The tree has no text to begin with.")
+    return reader.tree()
+
+
+class _Reader:
+    """The nodes so far, each with the numbers of tokens and characters of its whole text."""
+
+    def __init__(self, head: Mapping[str, Any]) -> None:
+        self._head, self._next = head, ROOT
+        self.nodes: dict[int, Node] = {}
+        self._sizes: dict[int, tuple[int, int]] = {}
+        self._gone = set[int]()
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Add a node. Raises KeyError, TypeError or ValueError for a wrong one."""
+        typed(line, token=str, text=str, ids=list, reason=str, given=bool)
+        node, at, kept = (_whole(line, key, _MOST_ID) for key in ("id", "at", "kept"))
+        seed, parent, p = _whole(line, "seed", _MOST_SEED), line["parent"], line["p"]
+        if node in self.nodes:
+            raise ValueError(f"id {node} is taken")
+        if (parent is None) != (node == ROOT):
+            raise ValueError(f"parent is {str(parent)[:40]}")
+        if parent is not None:
+            parent = _whole(line, "parent", _MOST_ID)
+            if parent not in self.nodes:
+                raise ValueError(f"there is no node {parent} before it")
+        tokens, chars = (0, 0) if parent is None else self._sizes[parent]
+        if at > tokens or kept > chars:
+            raise ValueError(f"at is {at} and kept is {kept}, beyond the end of the parent")
+        if not line["ids"] or any(type(one) is not int or not 0 <= one < _MOST_ID for one in line["ids"]):
+            raise ValueError("ids are no token ids")
+        if p is not None and (type(p) not in (int, float) or not 0 <= p <= 1):
+            raise ValueError("p is no probability")
+        ids, texts = tuple(line["ids"]), (line["token"], line["text"])
+        self.nodes[node] = Node(node, parent, at, *texts, ids, kept, p, line["given"], line["reason"], seed)
+        self._sizes[node] = at + len(ids), kept + len(line["text"])
+        self._next = max(self._next, node + 1)
+
+    def prune(self, line: Mapping[str, Any]) -> None:
+        """Note that a node is pruned."""
+        node = _whole(line, "id", _MOST_ID)
+        if node == ROOT or node not in self.nodes:
+            raise ValueError(f"node {node} cannot be pruned")
+        self._gone.add(node)
+
+    def tree(self) -> Tree:
+        """Return the tree without pruned nodes; parents come before children."""
+        for node, one in self.nodes.items():
+            if one.parent in self._gone:
+                self._gone.add(node)
+        kept = {node: one for node, one in self.nodes.items() if node not in self._gone}
+        return Tree(self._head, kept, self._next)
+
+
+def _whole(line: Mapping[str, Any], key: str, below: int) -> int:
+    value = line[key]
+    if type(value) is not int or not 0 <= value < below:
+        raise ValueError(f"{key} is {str(value)[:40]}")
+    return value

@@ -1,0 +1,129 @@
+"""A walk by keys, without a terminal: where a key leads, and what is drawn there."""
+
+import unicodedata
+
+import pytest
+from rich.cells import cell_len
+
+from gencli.cli.explain.walk import KEYS, Walk, press
+from gencli.cli.explain.walk_view import bar, draw
+from tests.cli.explain.records import record, text
+
+TEXT = text(
+    record(0),
+    record(1, decided=["top_k"]),
+    record(2, surprise=None, stages=1),
+    record(3, "c\nd\n", p=0.05, decided=["top_k"], surprise=5.0),
+)
+
+
+def pressed(walk, *keys):
+    for key in keys:
+        walk = press(walk, key)
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("keys", "token", "stage"),
+    [
+        (("left",), 0, 0),
+        (("right",), 1, 0),
+        (("right",) * 9, 3, 0),
+        (("end", "home", "right"), 1, 0),
+        (("pagedown", "left"), 2, 0),
+        (("down",), 0, 1),
+        (("down",) * 9, 0, 3),
+        (("up",), 0, 0),
+        (("down",) * 3 + ("right", "right"), 2, 2),  # that token has one stage less
+        (("n",), 1, 0),
+        (("n", "n"), 3, 0),
+        (("u",), 2, 0),
+        (("u", "u"), 3, 0),
+        (("x",), 0, 0),
+    ],
+)
+def test_a_key_leads_to_a_token_or_a_stage(keys, token, stage):
+    walk = pressed(Walk((TEXT,)), *keys)
+    assert (walk.token, walk.stage) == (token, stage)
+
+
+def test_where_no_token_follows_a_note_says_so_until_the_next_key():
+    walk = pressed(Walk((TEXT,)), "end", "n")
+    assert walk.note == "No stage decided a later token."
+    assert "4 bits" in pressed(walk, "u").note
+    assert pressed(walk, "left").note == ""
+
+
+def test_panels_open_and_close_and_q_leaves():
+    walk = Walk((TEXT,))
+    assert pressed(walk, "a").panel == "alternatives"
+    assert pressed(walk, "a", "a").panel == "distribution"
+    assert pressed(walk, "a", "?").panel == "help"
+    assert pressed(walk, "q").is_over
+
+
+def test_texts_follow_one_another():
+    walk = Walk((TEXT, text(record(0), sample=1)), token=3)
+    assert (pressed(walk, "t").text, pressed(walk, "t").token) == (1, 0)
+    assert pressed(walk, "t", "t").text == 0
+
+
+def plain(walk, width=100, height=30):
+    return ["".join(part for _, part in line) for line in draw(walk, width, height)]
+
+
+def test_a_screen_has_text_stages_and_the_distribution_behind_the_chosen_one():
+    lines = plain(pressed(Walk((TEXT,)), "down"))
+    assert lines[0].startswith('token 0 of 4   "ab"   id 1')
+    assert lines[1] == "ababab" + "c⏎"
+    assert [line[:8] for line in lines if line.startswith((">", "  raw"))] == ["  raw   ", "> top_k "]
+    assert "behind top_k, entropy 1.00 nats" in lines
+    assert f'  "ab"   {bar(0.5)} .500' in lines
+    assert lines[-1].endswith("q leave")
+
+
+def test_alternatives_say_what_became_of_them():
+    lines = plain(pressed(Walk((TEXT,)), "a"))
+    rows = [line.split() for line in lines if line.startswith('  "')]
+    assert rows == [
+        ['"ab"', ".500", ".500", "drawn"],
+        ['"xy"', ".250", ".250"],
+        ['"no"', ".100", "-", "removed", "by", "top_k"],
+    ]
+
+
+def test_help_lists_every_key():
+    lines = plain(pressed(Walk((TEXT,)), "?"), height=40)
+    assert [key for key in KEYS if not any(line.split()[:1] == [key] for line in lines)] == []
+
+
+@pytest.mark.parametrize("width", [1, 7, 40, 200])
+@pytest.mark.parametrize("height", [1, 2, 5, 12, 60])
+@pytest.mark.parametrize("panel", ["distribution", "alternatives", "help"])
+def test_lines_fit_any_screen(width, height, panel):
+    wide = text(*(record(at, "\u4e2d\u6587" * 3) for at in range(300)))
+    lines = plain(Walk((wide,), token=150, panel=panel), width, height)
+    assert len(lines) <= height
+    assert all(cell_len(line) <= width for line in lines)
+
+
+def test_the_token_is_on_the_screen_wherever_it_is():
+    long = text(*(record(at, f"<{at}>") for at in range(5000)))
+    for token in (0, 1, 77, 2500, 4999):
+        found = [part for line in draw(Walk((long,), token=token), 60, 24) for part in line]
+        assert ("current", f"<{token}>") in found
+
+
+def test_hostile_texts_are_shown_as_escapes():
+    evil = "\x1b[2J\u202e\x9b1m\r"
+    walk = Walk((text(record(0, evil, name=evil, decided=[evil])),))
+    for keys in ((), ("down",), ("a",)):
+        shown = "".join(plain(pressed(walk, *keys), 400, 60))
+        assert {unicodedata.category(char) for char in shown}.isdisjoint({"Cc", "Cf"})
+
+
+@pytest.mark.parametrize(
+    ("p", "cells"), [(0, ""), (1, "█" * 20), (0.5, "█" * 10), (0.00625, "▏"), (2.0, "█" * 20), (None, "")]
+)
+def test_a_bar_has_twenty_cells(p, cells):
+    assert bar(p) == cells.ljust(20)

@@ -1,0 +1,197 @@
+"""Contrastive search on the fake model: ends, streams, neighbours, and what is refused."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
+from gencli.errors import UsageError
+from gencli.models.base import ModelSpec
+from gencli.models.fake import FakeRunner
+from tests.engine.contrastive.harness import Plain, request, tokens
+from tests.engine.harness import TOKENIZER, Error, Finish, Token, engine, generate
+from tests.engine.harness import request as plain_request
+
+LETTERS = "allowed=[97,98,99,100,101,32,257]"
+
+
+def end_of(one, **options):
+    return generate([one], **options)[one.id, 0]
+
+
+def by_table(runner, ids):
+    rows = runner.table[torch.tensor(ids)]
+    return rows, rows
+
+
+def texts_of(ends):
+    return {key: (end.text, end.reason) for key, end in ends.items()}
+
+
+@pytest.mark.parametrize("text", ["Hello", "a", "the cat"])
+@pytest.mark.parametrize("chain", ["", LETTERS, "frequency=0.5 | top_p=0.6"])
+def test_alpha_0_is_a_greedy_draw(text, chain):
+    greedy = plain_request(text, draw="greedy", chain=chain.partition(" | top_p")[0])
+    assert end_of(request(text, alpha=0.0, chain=chain)).text == end_of(greedy).text
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("k", [2, 5])
+def test_tokens_are_those_of_the_search_written_plainly(alpha, k):
+    runner = FakeRunner(258, eos_ids=TOKENIZER.eos_ids)
+    plain = Plain(lambda ids: by_table(runner, ids))
+    asked = [request(t, key=t, alpha=alpha, k=k, chain=LETTERS, max_tokens=8) for t in ("ab", "Hello", "e")]
+    assert tokens(asked, runner=runner) == {one.id: plain.ids(one, LETTERS) for one in asked}
+
+
+def test_a_text_does_not_repeat_what_it_has():
+    """States of the fake model are equal for equal tokens and nearly orthogonal for others."""
+    found = tokens([request("abc", alpha=1.0, k=8, chain="ignore_eos=true", max_tokens=20)])["abc"]
+    assert len({*b"abc", *found}) == 3 + len(found)
+
+
+@pytest.mark.parametrize("max_batch", [4, 6, 9])
+def test_searches_and_others_of_one_batch_are_as_alone(max_batch):
+    rows = [
+        request("a", chain=LETTERS),
+        request("a long prompt, read in chunks", alpha=0.3, k=3, chain=LETTERS),
+        plain_request("drawn", chain=LETTERS),
+        plain_request("beams", chain=LETTERS, beams=Beams(3)),
+        replace(plain_request("guided", chain=LETTERS), guidance=Guidance(2.0)),
+        request("scored", chain=LETTERS, prompt_logprobs=1),
+        plain_request("also scored", chain=LETTERS, prompt_logprobs=2),
+    ]
+    alone = {key: text for row in rows for key, text in texts_of(generate([row])).items()}
+    assert texts_of(generate(rows, max_batch=max_batch, step_tokens=6)) == alone
+
+
+@pytest.mark.parametrize("stop", ["b", "ab", "de"])
+def test_a_stop_string_ends_the_text_where_a_candidate_with_it_is_chosen(stop):
+    whole = end_of(request(chain="allowed=[97,98,99,100,101]", max_tokens=40)).text
+    end = end_of(request(chain="allowed=[97,98,99,100,101]", max_tokens=40, stops=Stops(strings=(stop,))))
+    assert end.text == whole.partition(stop)[0]
+    assert (end.reason, end.matched) == (("stop", stop) if stop in whole else ("length", "max_tokens"))
+
+
+def test_each_token_is_told_once_and_when_it_is_chosen():
+    on, one = engine(), request(chain="ignore_eos=true", max_tokens=6)
+    on.submit(one)
+    told = [[event for event in on.step() if isinstance(event, Token | Finish)] for _ in range(7)]
+    assert [len(events) for events in told] == [0, 1, 1, 1, 1, 1, 2]
+    ids = [token for events in told for event in events if isinstance(event, Token) for token in event.ids]
+    assert [ids] == [*tokens([one]).values()]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+def test_a_search_that_is_cancelled_ends_with_what_was_chosen(steps):
+    rows = [request("gone", chain="ignore_eos=true"), plain_request("stays", chain=LETTERS)]
+    whole, on = tokens(rows[:1])["gone"], engine()
+    for row in rows:
+        on.submit(row)
+    events = [event for _ in range(steps) for event in on.step()]
+    on.cancel("gone")
+    events += on.run()
+    ids = [token for one in events if isinstance(one, Token) and one.request == "gone" for token in one.ids]
+    ends = {one.request: one for one in events if isinstance(one, Finish)}
+    assert ids == whole[: max(0, steps - 1)]
+    assert (ends["gone"].reason, ends["gone"].completion_tokens) == ("interrupted", len(ids))
+    assert ends["stays"].text == end_of(rows[1]).text
+
+
+def test_memory_that_is_full_starts_searches_again():
+    rows = [request("a", chain=LETTERS, k=3), request("b", chain=LETTERS, k=3), plain_request("c")]
+    small = FakeRunner(258, eos_ids=(257,), memory_lanes=5)
+    on = engine(runner=small, max_batch=8)
+    assert tokens(rows, on=on) == tokens(rows, runner=FakeRunner(258, eos_ids=(257,)))
+    assert "7 sequences at once" in on.notices[0]
+
+
+def test_a_grammar_decides_the_candidates():
+    one = request("a", chain="", max_tokens=40)
+    chain = one.chain.with_stage("grammar", kind="regex", text="[abc]{3} (done|over)")
+    end = end_of(replace(one, chain=chain))
+    assert (end.text[:3].strip("abc"), end.text[3:] in (" done", " over"), end.reason) == (
+        "",
+        True,
+        "grammar",
+    )
+
+
+def test_a_document_that_is_open_at_the_limit_is_completed():
+    one = request("a", max_tokens=5, finish_open=True)
+    chain = one.chain.with_stage("grammar", kind="regex", text="[abc]{3} (done|over)")
+    end = end_of(replace(one, chain=chain))
+    assert (end.text[3:] in (" done", " over"), end.reason) == (True, "closed")
+
+
+def test_logprobs_are_those_of_the_tokens_that_are_chosen():
+    one, runner = request(chain=LETTERS, logprobs=2, max_tokens=8), FakeRunner()
+    on = engine(runner=runner)
+    on.submit(one)
+    events = [event for event in on.run() if isinstance(event, Token)]
+    ids = [token for event in events for token in event.ids]
+    entries = [entry for event in events for entry in event.logprobs]
+    raw = runner.table.log_softmax(-1)
+    before = [one.prompt_ids[-1], *ids]
+    assert [entry.chosen.id for entry in entries] == ids
+    assert [entry.chosen.logprob for entry in entries] == pytest.approx(
+        [raw[old, new].item() for old, new in pairwise(before)]
+    )
+    assert all(len(entry.top) == 2 for entry in entries)
+
+
+def test_a_text_may_fill_the_context():
+    end = end_of(request("abc", chain="ignore_eos=true", max_tokens=100), runner=FakeRunner(context=16))
+    assert (end.completion_tokens, end.reason, end.matched) == (13, "length", "context")
+
+
+def test_a_time_limit_ends_a_search():
+    assert end_of(request(limits=Limits(24, 0.0))).matched == "max_time"
+
+
+def test_a_faulty_model_is_an_error():
+    runner = FakeRunner()
+    runner.table[:, 5] = torch.nan
+    end = end_of(request(), runner=runner)
+    assert isinstance(end, Error)
+    assert "NaN" in end.message or "finite" in end.message
+
+
+def test_a_row_without_a_possible_token_is_an_error():
+    end = end_of(request(chain="allowed=[97]|suppress=[97]"))
+    assert isinstance(end, Error)
+    assert "No token is left" in end.message
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"contrastive": Contrastive(1.5, 4)}, "alpha 1.5"),
+        ({"contrastive": Contrastive(0.5, 0)}, "k 0"),
+        ({"contrastive": Contrastive(0.5, 9)}, "`max_batch` lets only 8"),
+        ({"n": 2}, "`n` above 1"),
+        ({"beams": Beams(2)}, "`beams`"),
+        ({"best_of": 3}, "`best_of`"),
+        ({"guidance": Guidance(2.0)}, "guidance"),
+        ({"dola": LayerContrast("low")}, "`dola`"),
+        ({"drafting": Drafting("ngram")}, "`draft`"),
+        ({"trace": 3}, "`trace`"),
+        ({"given": (97,)}, "not chosen"),
+        ({"limits": Limits(0), "prompt_logprobs": 1}, "nothing is generated"),
+    ],
+)
+def test_options_that_a_search_lacks_are_refused(option, message):
+    with pytest.raises(UsageError, match=message):
+        engine().submit(replace(request(), **option))
+
+
+def test_a_model_without_states_is_refused_by_name():
+    class Stateless(FakeRunner):
+        @property
+        def spec(self) -> ModelSpec:
+            return replace(super().spec, name="m", has_states=False)
+
+    with pytest.raises(UsageError, match="m gives no hidden states"):
+        engine(runner=Stateless()).submit(request())

@@ -1,0 +1,69 @@
+"""How close a draw was: against the definitions, in float64."""
+
+import math
+
+import pytest
+import torch
+
+from processors.explain.measures import Snapshot
+from processors.explain.races import race
+from processors.rng import Stream, gumbel, row_keys, uniform
+from processors.sampler import PLAIN_LIMIT, greedy, gumbel_max, inverse_cdf
+
+
+def rows(count):
+    """Rows of many widths, full, sparse and with two ids, each with a seed."""
+    generator = torch.Generator().manual_seed(1)
+    for number in range(count):
+        width = (3, 300, 513, 1500, 5000)[number % 5]
+        row = torch.randn(width, generator=generator) * 3
+        if number % 2:
+            row[torch.rand(width, generator=generator) < 0.9] = -math.inf
+        if number % 7 == 0:
+            row[2:] = -math.inf
+        if (row > -math.inf).any():
+            yield row, torch.tensor([number]), torch.tensor([3])
+
+
+def test_the_margin_of_a_uniform_number_is_to_the_nearer_neighbour():
+    for row, seed, position in rows(500):
+        token = int(inverse_cdf(row[None], seed, position))
+        found = race("multinomial", Snapshot(row), token, seed, position)
+        u = float(uniform(row_keys(seed, position, Stream.TOKEN), torch.zeros(1, dtype=torch.int64)))
+        p = row.double().softmax(0)
+        sums, ids = p.cumsum(0), p.nonzero().flatten().tolist()
+        place = ids.index(token)
+        ends = {}
+        if place:
+            ends[ids[place - 1]] = u - float(sums[token] - p[token])
+        if place + 1 < len(ids):
+            ends[ids[place + 1]] = float(sums[token]) - u
+        if not ends:
+            assert (found.margin, found.runner_up) == (None, None)
+        else:
+            assert found.margin == pytest.approx(min(ends.values()), abs=1e-6)
+            assert ends[found.runner_up] == pytest.approx(min(ends.values()), abs=1e-6)
+
+
+def test_the_margin_of_noise_is_to_the_next_id():
+    for row, seed, position in rows(200):
+        alive = (row > -math.inf).nonzero().flatten()
+        if 2 <= len(alive) <= PLAIN_LIMIT:
+            token = int(gumbel_max(row[None], seed, position))
+            found = race("gumbel", Snapshot(row), token, seed, position)
+            scores = row[alive] + gumbel(row_keys(seed, position, Stream.TOKEN), alive)
+            best = scores.sort(descending=True)
+            assert token == alive[best.indices[0]]
+            assert found.runner_up == alive[best.indices[1]]
+            assert found.margin == float(best.values[0] - best.values[1])
+
+
+@pytest.mark.parametrize("kind", ["gumbel", "multinomial", "greedy"])
+def test_only_the_token_of_the_draw_has_a_margin_of_zero_or_more(kind):
+    draw = {"gumbel": gumbel_max, "multinomial": inverse_cdf, "greedy": lambda row, *_: greedy(row)}[kind]
+    for row, seed, position in rows(60):
+        token = int(draw(row[None], seed, position))
+        others = [other for other in (row > -math.inf).nonzero().flatten().tolist() if other != token]
+        for one in (token, *others[:3]):
+            margin = race(kind, Snapshot(row), one, seed, position).margin
+            assert margin is None or (margin >= 0) == (one == token)

@@ -1,0 +1,182 @@
+"""The explanations of tokens through HTTP: those of `gencli run` in any company, bounded, refused by name."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gencli.cli.app import main
+from gencli.explain.trace_file import read_trace
+from gencli.server.conditions import Conditions
+from gencli.server.limits import CallLimits, check_traced
+from gencli.server.plan import make_plan
+from gencli.server.wire.errors import ApiError
+from tests.engine.harness import request
+from tests.server.conftest import events, serve
+
+BODY = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 9, "temperature": 1.5, "top_k": 12, "trace": 3}
+CHAT = {**BODY, "messages": [{"role": "user", "content": "Hi"}]}
+del CHAT["prompt"]
+
+
+def post(client, path="completions", **body):
+    reply = client.post(f"/v1/{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def facts(records):
+    """Records without the names of their text, and without fractions: their last digits depend on company."""
+    bare = json.loads(json.dumps(list(records)), parse_float=lambda number: None)
+    return [{k: v for k, v in one.items() if k not in ("run", "sample", "v", "kind")} for one in bare]
+
+
+def streamed(client, path="completions", **body):
+    """The records and the ids of each choice of a stream; those of a chunk belong together."""
+    traces, ids = {}, {}
+    asked = {**body, "stream": True, "return_token_ids": True}
+    for chunk in events(client.post(f"/v1/{path}", json=asked)):
+        for choice in chunk["choices"]:
+            own = choice.get("trace", [])
+            assert [record["id"] for record in own] == choice.get("token_ids", [])
+            traces.setdefault(choice["index"], []).extend(own)
+            ids.setdefault(choice["index"], []).extend(choice.get("token_ids", []))
+    return traces, ids
+
+
+def test_the_records_are_those_of_a_run(tiny, tmp_path, capfd):
+    file = tmp_path / "t.jsonl"
+    flags = ("--model", "tiny", "--dtype", "float32", "--seed", "7", "--max-tokens", "9", "--trace-top", "3")
+    own = ("--temperature", "1.5", "--top-k", "12", "--trace", str(file), BODY["prompt"])
+    assert main(["run", *flags, *own]) == 0, capfd.readouterr()
+    (wanted,) = read_trace(file.read_text().splitlines())
+    reply = post(tiny, **BODY)
+    (choice,) = reply["choices"]
+    assert facts(choice["trace"]) == facts(wanted.records)
+    assert {(one["run"], one["sample"]) for one in choice["trace"]} == {(reply["id"], 0)}
+    assert streamed(tiny, **BODY)[0].keys() == {0}
+    assert facts(streamed(tiny, **BODY)[0][0]) == facts(wanted.records)
+
+
+@pytest.mark.parametrize(("path", "body"), [("completions", BODY), ("chat/completions", CHAT)])
+def test_each_answer_has_its_own_in_any_company(tiny, path, body):
+    many = {**body, "n": 3}
+    if path == "completions":
+        many["prompt"] = [body["prompt"], "Twice"]
+    choices = post(tiny, path, **many)["choices"]
+    for choice in choices:
+        assert [one["pos"] for one in choice["trace"]] == list(range(len(choice["trace"])))
+        assert {one["sample"] for one in choice["trace"]} == {choice["index"]}
+    assert facts(choices[0]["trace"]) == facts(post(tiny, path, **body)["choices"][0]["trace"])
+    traces, _ = streamed(tiny, path, **many)
+    assert {choice["index"]: facts(choice["trace"]) for choice in choices} == {
+        index: facts(trace) for index, trace in traces.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"best_of": 3}, {"draft": "ngram"}, {"regex": "[a-z ]{4,40}", "retries": 2}]
+)
+def test_the_text_is_that_without_and_every_token_of_it_is_explained(tiny, more):
+    plain = post(tiny, **{**BODY, "trace": None, "return_token_ids": True, **more})["choices"][0]
+    explained = post(tiny, **{**BODY, "return_token_ids": True, **more})["choices"][0]
+    assert "trace" not in plain
+    assert [one["id"] for one in explained.pop("trace")] == explained["token_ids"]
+    assert explained == plain
+
+
+def test_of_an_answer_that_was_tried_again_only_the_tokens_that_count_are_explained(fake):
+    body = {"prompt": "abc", "regex": "[ab]{4}|c[ab]{3}z", "allow_ids": [97, 98, 99, 257], "retries": 5,
+            "trace": 2, "max_tokens": 12, "return_token_ids": True, "temperature": 3}  # fmt: skip
+    for seed in range(6):
+        for is_stream in (False, True):
+            if is_stream:
+                ((records,), (ids,)) = (found.values() for found in streamed(fake, **body, seed=seed))
+            else:
+                (choice,) = post(fake, **body, seed=seed)["choices"]
+                records, ids = choice["trace"], choice["token_ids"]
+            assert [one["id"] for one in records] == ids
+            assert [one["pos"] for one in records] == list(range(len(ids)))
+
+
+def test_thinking_and_calls_leave_no_token_out(fake):
+    body = {"messages": [{"role": "user", "content": "a"}], "constrain_after": "b", "regex": "[ab]{3}",
+            "allow_ids": [97, 98, 257], "trace": 1, "max_tokens": 30, "seed": 1, "temperature": 2,
+            "return_token_ids": True}  # fmt: skip
+    traces, ids = streamed(fake, "chat/completions", **body)
+    assert ids[0]
+    assert [one["id"] for one in traces[0]] == ids[0]
+
+
+HOSTILE = [0, -1, -(10**90), 21, 10**90, True, False, "5", "x" * 5000, 2.5, [3], {"a": 1}, [[]]]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+@pytest.mark.parametrize("path", ["completions", "chat/completions", "responses"])
+def test_a_hostile_value_is_refused_by_name(fake, path, value):
+    body = {"completions": BODY, "chat/completions": CHAT, "responses": {"input": "a"}}[path]
+    if path == "responses" and value is False:
+        return  # nothing is asked for
+    error = fake.post(f"/v1/{path}", json={**body, "trace": value})
+    assert (error.status_code, error.json()["error"]["param"]) == (400, "trace")
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "9" * 5000])
+def test_a_number_that_is_none_is_refused(fake, value):
+    body = json.dumps(BODY).replace('"trace": 3', f'"trace": {value}')
+    reply = fake.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    assert reply.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"beams": 2, "temperature": None, "top_k": None}, "a search draws no token"),
+        ({"finish_open": True, "json": True}, "finish_open"),
+        ({"max_tokens": 0, "echo": True}, "none is generated"),
+        ({"n": 128, "max_tokens": 1000, "trace": 20}, "lower trace, max_tokens or n"),
+    ],
+)
+def test_what_has_no_trace_is_refused(fake, more, said):
+    error = fake.post("/v1/completions", json={**BODY, **more}).json()["error"]
+    assert error["param"] == "trace"
+    assert said in error["message"]
+
+
+def orders(chain="temperature=0.7 | top_k=5", retries=0, **options):
+    own = {"trace": 5, **options}
+    one = replace(request("abc", chain=chain, max_tokens=own.pop("max_tokens", 10)), **own)
+    return [SimpleNamespace(request=one, structure=SimpleNamespace(retries=retries))]
+
+
+def test_the_size_of_a_trace_is_counted():
+    limits = CallLimits(traced_ids=5 * (2 + 2) * 10)
+    check_traced(orders(), limits, 1000)
+    check_traced(orders(trace=None, n=100), limits, 1000)
+    check_traced(orders(max_tokens=10_000), limits, 13)  # the prompt has three tokens
+    for more in ({"n": 2}, {"best_of": 2}, {"trace": 6}, {"max_tokens": 11}, {"retries": 1}):
+        with pytest.raises(ApiError, match="lower trace"):
+            check_traced(orders(**more), limits, 1000)
+    with pytest.raises(ApiError, match="lower trace"):
+        check_traced(orders() * 2, limits, 1000)
+    with pytest.raises(ApiError, match="at most 1 stages, but the chain has 2"):
+        check_traced(orders(), CallLimits(traced_stages=1), 1000)
+
+
+def test_a_server_may_give_no_traces():
+    with serve(Conditions(limits=CallLimits(trace=0))) as client:
+        error = client.post("/v1/completions", json=BODY).json()["error"]
+        assert (error["param"], error["code"]) == ("trace", "unsupported_value")
+        assert client.post("/v1/completions", json={**BODY, "trace": None}).status_code == 200
+
+
+def test_beside_a_watermark_traces_have_to_be_allowed():
+    mark = {"watermark": "kgw", "watermark_key": "key.yaml"}
+    for given, most in (({}, 20), ({"max_trace": 3}, 3), (mark, 0), ({**mark, "max_trace": 4}, 4)):
+        assert make_plan(given, {}).conditions.limits.trace == most
+
+
+def test_the_variable_of_a_run_turns_no_trace_on():
+    plan = make_plan({}, {"GENCLI_TRACE": "t.jsonl", "GENCLI_TRACE_TOP": "3", "GENCLI_TOP_K": "4"})
+    assert (plan.settings["trace"], plan.settings["top_k"]) == (None, 4)
