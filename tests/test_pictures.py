@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from scripts import make_pictures
+from scripts import make_page_pictures, make_pictures
 from scripts.make_pictures import FOLDER, PICTURES, THEMES
 from tests.helpers.quick import quick_gencli
 
@@ -67,4 +67,12 @@ def test_the_readme_shows_each_picture_for_light_and_dark_pages():
 
 
 def test_the_pictures_are_those_of_the_script():
-    assert {path.name for path in FOLDER.iterdir()} == {path.name for path in FILES.values()}
+    pages = {f"{name}.png" for name in make_page_pictures.NAMES}
+    assert {path.name for path in FOLDER.iterdir()} == pages | {path.name for path in FILES.values()}
+
+
+@pytest.mark.parametrize("name", make_page_pictures.NAMES)
+def test_a_picture_of_a_page_is_small_and_shown(name):
+    assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (FOLDER / f"{name}.png").stat().st_size < 150_000
+    assert f"pictures/{name}.png" in (FOLDER.parent / "explain.md").read_text(encoding="utf-8")

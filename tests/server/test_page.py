@@ -1,84 +1,13 @@
 """The page at /, in headless Chromium: it generates, shows the chain, alternatives, errors, and stops."""
 
-import json
-import os
 import re
-import shutil
-import subprocess
-from itertools import count
 
 import pytest
 
 from gencli.server.security import Rules
 from gencli.server.serving import Conditions
+from tests.helpers.browser import CHROMIUM, Browser
 from tests.server.conftest import serve
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-WAIT = """new Promise((done, fail) => {
-  const end = Date.now() + 60000;
-  (function look() {
-    try { const found = %s; if (found) return done(found); } catch (error) {}
-    Date.now() > end ? fail(new Error(document.body.innerText)) : setTimeout(look, 20);
-  })();
-})"""
-
-
-class Browser:
-    """A tab of Chromium, driven by the debugging protocol over two pipes."""
-
-    def __init__(self, folder):
-        to_read, self._to = os.pipe()
-        self._from, to_write = os.pipe()
-        flags = "--headless --no-sandbox --disable-gpu --no-first-run --remote-debugging-pipe"
-        command = f"exec {CHROMIUM} {flags} --user-data-dir={folder} 3<&{to_read} 4>&{to_write}"
-        self._process = subprocess.Popen(
-            ["bash", "-c", command], pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL
-        )
-        os.close(to_read)
-        os.close(to_write)
-        self._numbers, self._held, self._session = count(1), b"", None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-
-    def call(self, method, **params):
-        number = next(self._numbers)
-        message = {"id": number, "method": method, "params": params}
-        message |= {"sessionId": self._session} if self._session else {}
-        os.write(self._to, json.dumps(message).encode() + b"\0")
-        while True:
-            found = self._read()
-            if found.get("id") == number:
-                assert "error" not in found, found
-                return found["result"]
-
-    def _read(self):
-        while b"\0" not in self._held:
-            part = os.read(self._from, 1 << 16)
-            assert part, "Chromium has ended"
-            self._held += part
-        first, _, self._held = self._held.partition(b"\0")
-        return json.loads(first)
-
-    def until(self, expression):
-        """Wait until a JavaScript expression is true; return it."""
-        found = self.call(
-            "Runtime.evaluate", expression=WAIT % expression, awaitPromise=True, returnByValue=True
-        )
-        assert "exceptionDetails" not in found, found["exceptionDetails"]["exception"]["description"]
-        return found["result"]["value"]
-
-    def do(self, code):
-        self.until(f"(() => {{ {code}; return true; }})()")
-
-    def press(self, key, **more):
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, **more)
-
-    def close(self):
-        self._process.kill()
-        self._process.wait()
-        os.close(self._to)
-        os.close(self._from)
 
 
 @pytest.fixture

@@ -43,13 +43,15 @@ _OWN: tuple[Option, ...] = (
     Option(("--model-b",), str, "Run B on this model, which has the same vocabulary; both models "
            "read A's text.", "Model", metavar="NAME"),
     Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
+    Option(("--html",), str, "Write a page with both texts of one prompt beside each other: one file that "
+           "needs no network.", "Output", metavar="FILE"),
     Option(("--assert-equal",), bool, "Exit with code 6 unless all texts are equal.", "Output", False),
     Option(("--max-tv",), float, "Exit with code 6 if the total variation is larger at any place.", "Output",
            bounds=Bounds(ge=0, le=1)),
 )  # fmt: skip
 _ON_TRACE = frozenset(
-    "trace b model trust_remote_code plugin sampler max_tokens stop_id format output assert_equal max_tv "
-    "quiet debug".split()
+    "trace b model trust_remote_code plugin sampler max_tokens stop_id format output html assert_equal "
+    "max_tv quiet debug".split()
 )
 
 PAGE = Page(
@@ -84,6 +86,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _on_trace(arguments, own, given, shared)
     a, b = _sides(own, shared)
     prompts = _prompts(arguments, own["prompts"], a)
+    if own["html"] is not None and len(prompts) > 1:
+        raise UsageError(f"--html shows one prompt, and there are {len(prompts)}.", hint="Give one.")
     voice = Stderr(is_quiet=a.settings["quiet"])
     fetched = [fetch_models(side.settings, side.job.registry, voice) for side in (a, b)]
     if any(fetched):

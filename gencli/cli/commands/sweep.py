@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from gencli.cli.commands.run import begin
-from gencli.cli.explain.heat import cell_table, csv_lines, heat_table, sweep_record, write_png
+from gencli.cli.explain.heat import cell_table, csv_lines, grid_page, heat_table, sweep_record, write_png
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.parser.prompts import read_prompts
@@ -32,6 +32,7 @@ from processors.registry import Registry
 __all__ = ["PAGE", "command", "run"]
 
 _MOST_TEXTS = 100_000
+_MOST_TITLE = 120  # characters
 _OWN: tuple[Option, ...] = (
     Option(("--vary",), str, "An option and its values: temperature=0.2:1.4:0.2 (from, to, step) or "
            "min_p=0,0.05,0.1.", "Draw", many=True, metavar="KEY=VALUES"),
@@ -41,6 +42,8 @@ _OWN: tuple[Option, ...] = (
            "Output", metavar="MEASURE"),
     Option(("--format",), Literal["text", "csv", "json", "yaml"], "Form of the result; csv has a line for "
            "each text.", "Output", "text"),
+    Option(("--html",), str, "Write the grid as a page: one file that needs no network.", "Output",
+           metavar="FILE"),
     Option(("--png",), str, "Draw the measure of `show` as a picture; needs matplotlib.", "Output",
            metavar="FILE"),
 )  # fmt: skip
@@ -110,6 +113,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         sink.write(_shown(axes, found, source.texts, values, settings["model"], job.seed))
     if values["png"] is not None:
         write_png(axes, found, values["show"], values["png"])
+    if values["html"] is not None:
+        with Sink(values["html"]) as page:
+            page.write(grid_page(axes, found, " ".join(source.texts)[:_MOST_TITLE]))
     stopped = any(sample.reason == "interrupted" for cell in found for sample in cell.samples)
     voice.say(f"{len(found)} of {total} cells, seed {job.seed}")
     return 130 if stopped else 7 if is_failed else 0

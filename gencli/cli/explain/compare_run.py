@@ -10,6 +10,7 @@ from typing import Any
 
 from gencli.cli.explain.compare_verdict import Verdict
 from gencli.cli.explain.compared import comparison_text, head_text, summary_text
+from gencli.cli.explain.compared_page import compared_page
 from gencli.cli.explain.trace_source import open_trace
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.records import record_text
@@ -149,6 +150,7 @@ def _write(
     found: Iterable[_Found], head: Mapping[str, Any], own: Mapping[str, Any], sink: Sink, voice: Stderr
 ) -> int:
     """Write each comparison when it is complete, and the sums over all; return the exit code."""
+    page = None if own["html"] is None else Sink(own["html"])  # opened before anything is computed
     form, records, verdict = own["format"], list[dict[str, Any]](), Verdict(own["max_tv"])
     for one, text_of in found:
         record = comparison_record(one, text_of)
@@ -159,6 +161,11 @@ def _write(
         else:
             records.append(record)
         verdict.add(one)
+        if page is not None and verdict.texts > 1:
+            raise UsageError("--html shows one text, and the trace has several.")
+        if page is not None:
+            with page:
+                page.write(compared_page(one, head, text_of))
     if not verdict.texts:
         raise UsageError("The trace has no text.")
     sums = {**head, "texts": verdict.texts, "equal": verdict.equal, **summary_record(verdict.summary)}

@@ -16,9 +16,10 @@ from gencli.explain.text_measures import MEASURES, mean_of
 if TYPE_CHECKING:
     from gencli.cli.explain.sweep_run import CellResult
 
-__all__ = ["cell_table", "csv_lines", "heat_table", "means", "sweep_record", "write_png"]
+__all__ = ["cell_table", "csv_lines", "grid_page", "heat_table", "means", "sweep_record", "write_png"]
 
 _SHADES = " ░▒▓█"
+_UNITS = {"entropy": "nats", "surprise": "bits", "logprob": "nats"}
 
 
 def means(cell: CellResult) -> dict[str, float | None]:
@@ -108,6 +109,26 @@ def sweep_record(
             for cell in cells
         ],
     }  # fmt: skip
+
+
+def grid_page(axes: Sequence[Axis], cells: Sequence[CellResult], title: str) -> str:
+    """Return the HTML page of the grid."""
+    from gencli.explain.page import Axis as Line
+    from gencli.explain.page import Cell, Measure, sweep_page
+
+    found = [means(cell) for cell in cells]
+    names = [name for name in MEASURES if any(one[name] is not None for one in found)]
+    places = [{value: at for at, value in enumerate(axis.values)} for axis in axes]
+    shown = [
+        Cell(
+            at=[place[value] for place, value in zip(places, cell.values.values(), strict=True)],
+            measures=[one[name] for name in names],
+            text="\n\n".join(sample.error or sample.text for sample in cell.samples),
+        )
+        for cell, one in zip(cells, found, strict=True)
+    ]
+    lines = [Line(axis.key, axis.values) for axis in axes]
+    return sweep_page(title, lines, [Measure(name, _UNITS.get(name, "")) for name in names], shown)
 
 
 def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, file: str) -> None:

@@ -246,3 +246,16 @@ def test_a_stage_that_works_on_texts_needs_a_tokenizer_beside_a_trace(gencli, tm
     assert "B: ban works on texts" in found.err
     assert "--model names a tokenizer" in found.err
     assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").code == 0
+
+
+def test_a_page_has_both_texts(compare, gencli, tmp_path):
+    plain = compare("top_k=60", "top_k=4")
+    assert compare("top_k=60", "top_k=4", "--html", tmp_path / "page.html") == plain
+    assert "<html" in (tmp_path / "page.html").read_text()
+    gencli("run", *ONE, "the cat", "--trace", tmp_path / "t.jsonl", "--keep-logits", "300")
+    found = gencli(
+        "compare", "--trace", tmp_path / "t.jsonl", "--b", "top_k=4", "--html", tmp_path / "t.html"
+    )
+    assert (found.code, "<html" in (tmp_path / "t.html").read_text()) == (0, True)
+    two = compare("top_k=60", "top_k=4", "--html", tmp_path / "two.html", prompts=("a", "b"))
+    assert (two.code, "--html shows one prompt" in two.err) == (2, True)

@@ -96,3 +96,9 @@ def test_a_stage_that_gives_way_in_a_cell_is_said(gencli):
     found = gencli("sweep", *SHARED, "--vary", "mirostat=1,2", "--top-k", "3", "hi")
     assert found.code == 0
     assert "--top-k is left out" in found.err
+
+
+def test_the_page_of_a_grid_has_every_cell(gencli, tmp_path):
+    file = tmp_path / "grid.html"
+    assert gencli("sweep", *SHARED, *AXES, "--html", file, "the cat").code == 0
+    assert file.read_text().startswith("<!doctype html>")
