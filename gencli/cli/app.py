@@ -30,6 +30,7 @@ COMMANDS = {
     "explain": "Show what each stage did to the tokens of a text.",
     "fork": "Continue a traced text in other ways, as a tree.",
     "sweep": "Measure the texts of a grid of settings.",
+    "compare": "Run two chains on the same texts, and show where they part.",
     "log": "List, show and rerun the runs that --log stored.",
     "man": "Show the manual pages, or write them.",
     "models": "List, show, fetch, remove and name models.",

@@ -19,11 +19,16 @@ from processors.registry import Registry
 __all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts", "profile_layers"]
 
 
-def gather(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """Return the settings of a command line; `given` holds its options by key."""
+def gather(
+    given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
+) -> Settings:
+    """Return the settings of a command line; `given` holds its options by key.
+
+    `registry` is that of the plug-ins, for a caller that has made it.
+    """
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
-    registry = make_registry(plugins)
+    registry = make_registry(plugins) if registry is None else registry
     layers = (*_user_defaults(registry), *_presets(names, registry), environment, flags)
     return _with_base(layers, registry)
 

@@ -171,6 +171,7 @@ COMMAND_NAMES: _Names = {
     "chat": "repl talk conversation interactive",
     "models": "list ls ps pull rm download get model cache",
     "detect": "watermark detector detect_watermark",
+    "compare": "diff ab versus vs side-by-side",
     "tokenize": "token tokens tokenise tokenizer encode detokenize",
     "quantize": "quantise convert llama-quantize",
     "batch": "run-batch batches map offline",

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from gencli.config.options.compat import profiles
 from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.config.presets.find import list_presets
 from gencli.models.files.locate import local_names
@@ -22,6 +23,7 @@ __all__ = [
     "paths",
     "presets",
     "presets_and_files",
+    "sides",
     "stage_names",
     "stage_order",
     "stage_values",
@@ -70,6 +72,11 @@ def presets(beginning: str) -> list[str]:
 def presets_and_files(beginning: str) -> list[str]:
     """Return presets by name, and YAML files."""
     return list(dict.fromkeys([*presets(beginning), *paths(beginning, suffixes=_PRESETS)]))
+
+
+def sides(beginning: str) -> list[str]:
+    """Return presets, files of presets, and profiles, as in compat:hf."""
+    return [*presets(beginning), *_of(beginning, (f"compat:{name}" for name in profiles()))]
 
 
 def models(beginning: str) -> list[str]:

@@ -67,7 +67,7 @@ class Sequence:
     decode_cost: int = field(init=False)
     _longest: int = field(init=False)  # tokens of prompt and output at which the text has reached a limit
     _logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `output`, if the request asks for them
-    _views: list[RowView] = field(default_factory=list)  # of `output`, if the request asks for them
+    _views: list[RowView] = field(default_factory=list)  # of tokens that are in no event yet
     _texts: list[str] = field(default_factory=list)
     _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` in events so far
 
@@ -296,7 +296,8 @@ class Sequence:
         ids, text = tuple(self.output[num_ids:]), "".join(self._texts[num_texts:])
         self._emitted = max(num_ids, len(self.output)), max(num_texts, len(self._texts))
         entries = tuple(self._logprobs[num_ids:]) if self._logprobs else ()
-        views = tuple(self._views[num_ids:]) if self._views else ()
+        views = tuple(self._views[-len(ids) :]) if ids else ()  # behind a restart there are older ones
+        self._views = []  # they may be large
         events: list[Event] = []
         if ids or text:
             events.append(Token(self.request.id, self.sample, text, ids, entries, views))

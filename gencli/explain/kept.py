@@ -17,7 +17,8 @@ from processors.explain.kept import KeptLogits
 
 __all__ = ["kept_fields", "read_kept"]
 
-_MOST = 1 << 24  # ids of a vocabulary
+_MOST = 1 << 20  # ids of a vocabulary
+_SLACK = 1e-3  # what rounding adds to a sum of logits
 _IDS, _VALUES = "<i4", "<f4"  # as they are written
 
 
@@ -49,6 +50,11 @@ def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
         raise ValueError(f"ids reach from {int(ids.min())} to {int(ids.max())} in a vocabulary of {size}")
     if rest is not None and not (isinstance(rest, int | float) and math.isfinite(rest)):
         raise ValueError(f"rest is {str(rest)[:40]}")
+    if not bool((values < math.inf).all()):  # nor is any value not a number
+        raise ValueError("a logit is no number")
+    most = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
+    if rest is not None and rest > most + _SLACK:  # none of the others is above the least kept one
+        raise ValueError(f"rest is {rest}, but at most {most} with the logits that are kept")
     return KeptLogits(ids, values, -math.inf if rest is None else float(rest), size, seed)
 
 

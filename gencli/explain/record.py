@@ -9,7 +9,7 @@ from typing import Any
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import Place, RowView, StageView, Weighed
 
-__all__ = ["VERSION", "Record", "token_record", "token_text"]
+__all__ = ["VERSION", "Record", "significant", "token_record", "token_text"]
 
 VERSION = 1  # of the lines of a trace
 Record = Mapping[str, Any]
@@ -32,13 +32,13 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "bytes": base64.b64encode(names.bytes(view.token)).decode("ascii"),
         "raw": _place(view.raw, names),
         "final": _place(view.final, names),
-        "surprise": _number(view.surprise),
+        "surprise": significant(view.surprise),
         "stages": [_stage(stage, names) for stage in view.stages],
         "draw": {
             "kind": view.race.kind,
             "greedy": view.race.kind == "greedy",
             "forced": view.final.alive == 1,
-            "margin": None if view.race.margin is None else _number(view.race.margin),
+            "margin": None if view.race.margin is None else significant(view.race.margin),
             "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
         },
         "decided_by": list(view.decided_by),
@@ -48,7 +48,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         else {
             "id": view.forgone.id,
             "text": names.text(view.forgone.id),
-            "p": _number(view.forgone.p_raw),
+            "p": significant(view.forgone.p_raw),
             "removed_by": view.forgone.removed_by,
         },
         **_kept(view),
@@ -89,10 +89,10 @@ class _Names:
 
     def weighed(self, found: Iterable[Weighed]) -> list[list[Any]]:
         """Return [id, text, p] of each."""
-        return [[token, self.text(token), _number(p)] for token, p in found]
+        return [[token, self.text(token), significant(p)] for token, p in found]
 
 
-def _number(value: float) -> float | None:
+def significant(value: float) -> float | None:
     """Return the number with six significant digits; null for one that is not finite."""
     rounded = float(f"{value:.{_DIGITS}g}")
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
@@ -100,13 +100,13 @@ def _number(value: float) -> float | None:
 
 def _place(place: Place, names: _Names) -> dict[str, Any]:
     return {
-        "p": _number(place.p),
+        "p": significant(place.p),
         "rank": place.rank,
-        "logit": _number(place.logit),
-        "entropy": _number(place.entropy),
+        "logit": significant(place.logit),
+        "entropy": significant(place.entropy),
         "alive": place.alive,
         "top": names.weighed(place.top),
-        "others": _number(place.others),
+        "others": significant(place.others),
     }
 
 
@@ -116,11 +116,11 @@ def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
         "params": stage.params,
         "acted": stage.acted,
         "alive": list(stage.alive),
-        "mass_kept": _number(stage.mass_kept),
+        "mass_kept": significant(stage.mass_kept),
         **{key: value for key, value in _place(stage.after, names).items() if key != "alive"},
         "removed": names.weighed(stage.removed),
         "changed": [
-            [token, names.text(token), _number(before), _number(after)]
+            [token, names.text(token), significant(before), significant(after)]
             for token, before, after in stage.changed
         ],
         "note": stage.note,

@@ -13,17 +13,19 @@ from gencli.errors import GenerationError
 from gencli.explain.kept import read_kept
 from gencli.explain.record import Record
 from gencli.explain.trace_file import TracedText
-from gencli.text.tokenizer import Tokenizer
-from processors.base import Admission, Env
+from processors.base import Admission, Document, Env, Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.chain_run import ChainRun
 from processors.explain.kept import KeptLogits
 from processors.explain.view import RowView
+from processors.params import MOST
 from processors.registry import Registry
 
 __all__ = ["Look", "Replay", "chain_of", "kept_of", "replay_of"]
 
+_ENDED: tuple[Document, ...] = ("broken", "over")  # no token may follow
+_MOST_STAGES = 256  # of the chain of a trace
 _SAME = 1e-6  # difference of probabilities that rounding makes
 
 
@@ -71,6 +73,10 @@ class Replay:
         rows = self._rows(kept)
         return self.run.explain(rows, torch.full((len(rows),), token), count=count)[0]
 
+    def follows(self, token: int) -> bool:
+        """Whether the chain's grammar, if there is one, goes on behind this token at the next place."""
+        return all(one.document not in _ENDED for one in self.run.pipeline.preview(0, [token]))
+
     def commit(self, token: int) -> None:
         """Go on to the place behind the text's token."""
         self.run.commit([token])
@@ -93,6 +99,10 @@ def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple
     stages, draw = head.get("chain"), head.get("draw")
     if not isinstance(stages, list) or not all(isinstance(one, dict) for one in stages):
         raise GenerationError("The trace does not say which chain its text has.")
+    if len(stages) > _MOST_STAGES:
+        raise GenerationError(
+            f"The chain of the trace has {len(stages)} stages, at most {_MOST_STAGES} are read."
+        )
     if draw not in get_args(Draw):
         raise GenerationError(
             f"The trace's draw is {str(draw)[:40]!r}, and none of {', '.join(get_args(Draw))}."
@@ -114,7 +124,7 @@ def kept_of(text: TracedText) -> Iterator[tuple[Record, KeptLogits]]:
 def replay_of(
     head: Mapping[str, Any],
     kept: KeptLogits,
-    tokenizer: Tokenizer,
+    tokenizer: Vocabulary | None,
     chain: Chain,
     draw: Draw,
     registry: Registry | None = None,
@@ -128,7 +138,7 @@ def replay_of(
     request = Admission(
         tuple(lists["prompt_ids"]),
         tuple(lists["stop_ids"]),
-        most if isinstance(most, int) and most > 0 else None,
+        most if isinstance(most, int) and 0 < most <= MOST else None,
     )
     env = Env(kept.vocab_size, tokenizer, tuple(lists["eos_ids"]))
     return Replay(chain, env, kept, draw=draw, request=request, registry=registry)

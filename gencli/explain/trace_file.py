@@ -183,6 +183,6 @@ def _checked(line: dict[str, Any], number: int) -> Record:
     """Return a token's record. Raises GenerationError if a field is absent or of another type."""
     try:
         check_record(line)
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError) as error:
         raise GenerationError(f"Line {number} is no record of a token: {error}.") from None
     return line

@@ -18,6 +18,7 @@ SHORT = ("--max-tokens", "6", "--seed", "1")
 SCHEMA = '{"type": "object", "properties": {"a": {"type": "string", "pattern": "^a+$"}}}'
 # Every command that has --format json, with arguments that show something.
 COMMANDS = {
+    "compare": ("compare", "-m", "fake", *SHORT, "--a", "top_k=9", "--b", "top_k=3", "two\nlines"),
     "run": ("run", *FAKE, "two\nlines", *SHORT),
     "run -n": ("run", *FAKE, "hi", *SHORT, "-n", "2", "--logit-bias", "98=-inf"),
     "run --show-chain": ("run", "--show-chain", "--top-k", "5", "--ban", "two\nlines"),

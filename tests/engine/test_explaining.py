@@ -1,11 +1,13 @@
 """An explained request has the same text, and the same explanations in any company and with drafts."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
 
 from gencli.core.request import Drafting, Guidance
 from gencli.models.fake import FakeRunner
+from processors.chain import Chain
 from processors.policy import Verification
 from tests.engine.harness import Scripted, Token, engine, request
 
@@ -34,6 +36,18 @@ def test_each_token_has_its_explanation_and_the_text_is_that_without():
     assert [view.token for view in explained] == ids
     assert views([replace(one, trace=None)])[one.id] == ([], ids)
     assert [stage.name for stage in explained[0].stages] == ["repetition", "temperature", "top_k", "top_p"]
+
+
+@pytest.mark.parametrize("chain", [CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"])
+def test_a_text_that_is_given_has_the_explanations_of_its_own_run(chain):
+    one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
+    explained, ids = views([one])[one.id]
+    again, same = views([replace(one, given=tuple(ids))])[one.id]
+    assert same == ids
+    assert [replace(view, kept=None) for view in again] == [replace(view, kept=None) for view in explained]
+    assert all(
+        first.kept.values.equal(other.kept.values) for first, other in zip(again, explained, strict=True)
+    )
 
 
 FULL = (
@@ -114,6 +128,16 @@ def test_a_choice_under_a_grammar_names_the_mask():
     first = views([one])[one.id][0][0]
     assert (first.stages[0].name, first.stages[0].alive[1]) == ("grammar", 2)
     assert first.decided_by == ("grammar",)
+
+
+def test_explanations_are_not_held_behind_their_events():
+    on, seen, most = engine(), [], 0
+    on.submit(replace(asked(), keep_logits=300))
+    for event in on.run():
+        seen += [weakref.ref(view.kept.values) for view in event.views] if isinstance(event, Token) else []
+        most = max(most, sum(one() is not None for one in seen))
+    assert len(seen) == 20
+    assert most <= 2
 
 
 def test_a_choice_among_texts_has_the_explanations_of_the_chosen_one():

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from gencli.cli.explain.modes import refuse_beside, show_trace, walk
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.options import EXPLAIN_OPTIONS, OWN, RUN_KEYS
+from gencli.cli.explain.trace_source import open_trace
 from gencli.cli.explain.whole_text import whole_text
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.render import Sink
 from gencli.errors import UsageError
 from gencli.explain.record import Record
-from gencli.explain.trace_file import TracedText, read_trace
-from gencli.files import open_regular
+from gencli.explain.trace_file import TracedText
 from processors.errors import nearest
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _source(
             f"The trace has its own chain, so {_flag(idle[0])} has no effect.",
             hint="Leave it out, or add --replay.",
         )
-    texts = _read(arguments[0])
+    texts = open_trace(arguments[0], hint="A prompt that looks like a path goes through --file.")
     if values["why"] is None and not values["replay"]:
         return texts, None
     from gencli.cli.explain.sources import of_trace
@@ -142,19 +142,6 @@ def _is_file(word: str) -> bool:
     return (
         word == "-" or exists(Path(word)) or (len(word.split()) == 1 and ("/" in word or "." in word[1:-1]))
     )
-
-
-def _read(name: str) -> list[TracedText]:
-    try:
-        with open_regular(Path("/dev/stdin" if name == "-" else name), pipes=True) as file:
-            return read_trace(line.decode("utf-8") for line in file)
-    except OSError as error:
-        raise UsageError(
-            f"The trace {name!r} cannot be read: {error.strerror or error}.",
-            hint="A prompt that looks like a path goes through --file.",
-        ) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"The trace {name!r} is not UTF-8.") from None
 
 
 def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) -> None:

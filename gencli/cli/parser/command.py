@@ -12,7 +12,7 @@ from gencli.cli.parser.help import command_help, describe_option
 from gencli.cli.parser.page import RUN, Page
 from gencli.cli.terminal.render import Sink
 from gencli.config.options.run import Option
-from gencli.config.tab_words import drafters, models, presets, stage_order, stage_values
+from gencli.config.tab_words import drafters, models, presets, sides, stage_order, stage_values
 
 __all__ = ["Plugins", "make_command"]
 
@@ -23,6 +23,9 @@ _OFFERS: dict[str, Callable[[str], list[str]]] = {
     "draft": drafters,
     "stage": stage_values,
     "chain": stage_order,
+    "a": sides,
+    "b": sides,
+    "model_b": models,
 }
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]

@@ -35,6 +35,8 @@ BASH = {
     "a stage to show": ("stages show repet", ["repetition"]),
     "a stage or file to check": ("stages check sta", ["stage.py"]),
     "presets to compare": ("config diff precise brai", ["brainstorm"]),
+    "a preset as a side": ("compare --a brai", ["brainstorm"]),
+    "a profile as a side": ("compare --b compat : ml", ["mlx"]),
     "presets and files to check": ("config lint mine", ["mine.yaml"]),
     "a drafter": ("run --draft s", ["suffix"]),
     "a drafter that is a folder": ("run --draft fo", ["folder/"]),

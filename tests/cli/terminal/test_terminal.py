@@ -9,10 +9,13 @@ import subprocess
 import unicodedata
 
 import pytest
+import torch
 
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.terminal.render import Terminal
+from gencli.explain.kept import kept_fields
 from gencli.models.files.locate import bundled_folder
+from processors.explain.kept import KeptLogits
 from tests.helpers.quick import quick_gencli
 from tests.helpers.terminals import begin, until_closed
 
@@ -36,11 +39,14 @@ raise RuntimeError({text!r})
 
 def hostile_trace():
     """The lines of a trace of one token, whose texts are all hostile."""
-    place = {"p": 0.5, "rank": 1, "logit": 0.0, "entropy": 1.0, "top": [[1, HOSTILE, 0.5]], "others": 0.5}
+    place = {"p": 0.5, "rank": 1, "logit": 0.0, "entropy": 1.0, "others": 0.1}
+    place["top"] = [[1, HOSTILE, 0.5], [2, HOSTILE, 0.4]]
     stage = {"name": HOSTILE, "params": HOSTILE, "acted": True, "alive": [2, 1], "mass_kept": 0.5, **place}
     stage |= {"removed": [[2, HOSTILE, 0.5]], "changed": [], "note": HOSTILE}
     own = {"v": 1, "run": HOSTILE, "sample": 0}
     head = {"model": HOSTILE, "prompt": HOSTILE, "chain": [], "draw": "gumbel", "seed": 1}
+    head |= {"prompt_ids": [1], "eos_ids": [0], "stop_ids": [], "max_tokens": 3}
+    kept = kept_fields(KeptLogits.of(torch.tensor([0.0, 60.0, 20.0]), 3, seed=1))
     draw = {"kind": "gumbel", "margin": 1.0, "runner_up": [2, HOSTILE]}
     forgone = {"id": 2, "text": HOSTILE, "p": 0.5, "removed_by": HOSTILE}
     token = {
@@ -53,7 +59,7 @@ def hostile_trace():
         "draw": draw,
     }
     token |= {"stages": [stage], "draw": draw, "raw": {**place, "alive": 2}, "final": {**place, "alive": 1}}
-    token |= {"decided_by": [HOSTILE], "forgone": forgone}
+    token |= {"decided_by": [HOSTILE], "forgone": forgone, "logits": kept}
     return [{**own, "kind": "text", **head}, {**own, "kind": "token", **token}]
 
 
@@ -196,6 +202,14 @@ WALK = {
         (HOSTILE,),
         ("-m", "fake", "--input-format", "jsonl", "schema.json"),
         ("--convention", HOSTILE),
+    ],
+    "compare": [
+        (*FAKE, "--a", "", "--b", "top_k=3", HOSTILE),
+        (*FAKE, "--a", HOSTILE, "--b", HOSTILE, "x"),
+        (*FAKE, "--a", "", "--b", "evil", "x"),
+        (*FAKE, "--a", "", "--b", f"ban={json.dumps([HOSTILE])}", "x"),
+        ("--trace", "trace.jsonl", "--b", "suppress=[1]"),
+        ("--trace", HOSTILE, "--b", ""),
     ],
     "explain": [
         ("trace.jsonl",),

@@ -1,0 +1,186 @@
+"""`gencli compare`: two chains on the same texts with the same noise, and where they part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from gencli.batch.sources import open_input
+from gencli.cli.fetching import fetch_models
+from gencli.cli.parser.command import make_command
+from gencli.cli.parser.page import Page
+from gencli.cli.parser.prompts import read_prompts
+from gencli.cli.terminal.interrupts import interrupts
+from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.stderr import Stderr
+from gencli.config.job import notices
+from gencli.config.options.option import Option
+from gencli.config.settings import DEFAULT, FLAG
+from gencli.config.sides import COMPARED, Side, gather_side, refuse_differences
+from gencli.errors import GencliError, UsageError
+from gencli.runtime.quiet import importing, quiet_libraries
+from gencli.runtime.waiting import set_wait
+from gencli.templates.prompt import wanted_template
+from processors.conversion import Bounds
+from processors.errors import ProcessorsError
+from processors.registry import Registry
+
+__all__ = ["PAGE", "command", "run"]
+
+_MOST_PROMPTS = 10_000
+
+_OWN: tuple[Option, ...] = (
+    Option(("--a",), str, "The chain that makes the text: a whole chain, as in 'temperature=0.8 | top_k=40'; "
+           "a preset's name or file; or compat:NAME for another system.", "Chain", metavar="SIDE"),
+    Option(("--b",), str, "The chain that is run beside it, in the same forms.", "Chain", metavar="SIDE"),
+    Option(("--prompts",), str, "Read the prompts from this file: a line each, or rows with a column prompt, "
+           "as of gencli batch.", "Prompt", metavar="FILE"),
+    Option(("--trace",), str, "Run B on the logits that gencli run --trace FILE --keep-logits N kept, beside "
+           "the chain that made them; no model is loaded, and --model only names a tokenizer.", "Prompt",
+           metavar="FILE"),
+    Option(("--model-b",), str, "Run B on this model, which has the same vocabulary; both models "
+           "read A's text.", "Model", metavar="NAME"),
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
+    Option(("--html",), str, "Write a page with both texts of one prompt beside each other: one file that "
+           "needs no network.", "Output", metavar="FILE"),
+    Option(("--assert-equal",), bool, "Exit with code 6 unless all texts are equal.", "Output", False),
+    Option(("--max-tv",), float, "Exit with code 6 if the total variation is larger at any place.", "Output",
+           bounds=Bounds(ge=0, le=1)),
+)  # fmt: skip
+_ON_TRACE = frozenset(
+    "trace b model trust_remote_code plugin sampler max_tokens stop_id format output html assert_equal "
+    "max_tv quiet debug".split()
+)
+
+PAGE = Page(
+    """\
+Usage: gencli compare --a SIDE --b SIDE [OPTIONS] [PROMPT]...
+
+Generate texts with chain A, and run chain B along them on the same logits with
+the same noise: where it would choose another token, which stage decides that,
+and how far the two distributions are apart. B's own texts are made as well.
+    gencli compare --a creative --b 'temperature=0.8 | top_k=40' "Once upon"
+""",
+    (*_OWN, *COMPARED),
+    "PROMPT",
+)
+
+
+def command() -> Callable[..., int]:
+    """Return the function that typer calls."""
+    return make_command(run, PAGE)
+
+
+def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Compare, print the result, and return the exit code: 6 or 7 if an assertion does not hold."""
+    own = {e.key: e.value(given[e.key], e.flag) if e.key in given else e.default for e in _OWN}
+    shared = {key: value for key, value in given.items() if key not in own}
+    missing = [f"--{key}" for key in "ab" if own[key] is None and not (key == "a" and own["trace"])]
+    if missing:
+        raise UsageError(
+            f"compare needs {' and '.join(missing)}.", hint="Give a chain, a preset or a profile."
+        )
+    if own["trace"] is not None:
+        return _on_trace(arguments, own, given, shared)
+    a, b = _sides(own, shared)
+    prompts = _prompts(arguments, own["prompts"], a)
+    if own["html"] is not None and len(prompts) > 1:
+        raise UsageError(f"--html shows one prompt, and there are {len(prompts)}.", hint="Give one.")
+    voice = Stderr(is_quiet=a.settings["quiet"])
+    fetched = [fetch_models(side.settings, side.job.registry, voice) for side in (a, b)]
+    if any(fetched):
+        a, b = _sides(own, shared)  # again, because the model's files set defaults
+    _say(voice, ("A", (*a.notices, *notices(a.job, prompts))), ("B", (*b.notices, *notices(b.job, prompts))))
+    set_wait(a.settings["wait"], os.environ)  # before torch is imported
+    with (
+        Sink(a.settings["output"]) as sink,
+        interrupts() as handler,
+        quiet_libraries(is_on=not a.settings["debug"]),
+    ):
+        with voice.starting(), importing():
+            from gencli.cli.explain.compare_run import compare_live
+
+        return compare_live(a, b, prompts, own, sink=sink, voice=voice, handler=handler)
+
+
+def _sides(own: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Side, Side]:
+    """Return both sides, with one seed. Raises the error of a side, with its flag."""
+    a = _side("a", own["a"], shared)
+    of_b = {**shared, **({} if own["model_b"] is None else {"model": own["model_b"]})}
+    b = _side("b", own["b"], of_b, a.settings.registry)
+    refuse_differences(a.settings, b.settings, models=own["model_b"] is not None)
+    seed = b.job.seed if a.settings["seed"] is None else a.job.seed
+    return replace(a, job=replace(a.job, seed=seed)), replace(b, job=replace(b.job, seed=seed))
+
+
+def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | None = None) -> Side:
+    try:
+        return gather_side(text, shared, os.environ, registry)
+    except GencliError as error:
+        raise type(error)(f"--{key}: {error.message}", hint=error.hint) from None
+    except ProcessorsError as error:
+        raise UsageError(f"--{key}: {error}") from None
+
+
+def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[str, ...]:
+    if path is None:
+        found = read_prompts(arguments, side.settings["file"], wanted_template(side.settings))
+        return found.texts
+    if arguments or side.settings["file"] or side.settings["template"]:
+        raise UsageError("--prompts has all prompts.", hint="Leave out other prompts, --file and --template.")
+    prompts = list[str]()
+    for record in open_input([path]):
+        text = record.columns.get("prompt") if record.failure is None else None
+        if not isinstance(text, str) or not text:
+            why = record.failure.message if record.failure else "It has no text in the column prompt."
+            raise UsageError(f"{record.place}: {why}")
+        prompts.append(str(text))
+        if len(prompts) > _MOST_PROMPTS:
+            raise UsageError(f"{path} has more than {_MOST_PROMPTS} prompts.", hint="Take a part of them.")
+    if not prompts:
+        raise UsageError(f"{path} has no prompt.")
+    return tuple(prompts)
+
+
+def _say(voice: Stderr, *named: tuple[str, Iterable[str]]) -> None:
+    """Write the notices of the sides; those of both once, the others with the side's name."""
+    texts = {name: list(dict.fromkeys(found)) for name, found in named}
+    for name, found in texts.items():
+        for text in found:
+            count = sum(text in other for other in texts.values())
+            if count == 1 or name == next(iter(texts)):
+                voice.notice(text if count > 1 else f"{name}: {text}")
+
+
+def _idle(side: Side) -> Iterator[str]:
+    """Yield a notice about values of a preset that need a model."""
+    settings = side.settings
+    keys = [e.key for e in COMPARED if e.section in ("Prompt", "Guidance", "Draw", "Limits and stops")]
+    idle = [
+        settings.name(k) for k in keys if k not in _ON_TRACE and settings.origin(k) not in (DEFAULT, FLAG)
+    ]
+    if idle:
+        yield f"On a trace {', '.join(idle)} has no part."
+
+
+def _on_trace(
+    arguments: Sequence[str], own: Mapping[str, Any], given: Mapping[str, Any], shared: Mapping[str, Any]
+) -> int:
+    """Compare on a trace. Raises UsageError for options that need a model."""
+    idle = [f"--{key.replace('_', '-')}" for key in given if key not in _ON_TRACE]
+    if idle or arguments:
+        raise UsageError(
+            f"{', '.join(idle) or 'A prompt'} has no part in a comparison on a trace.",
+            hint="The trace has its text, and the chain that made it.",
+        )
+    tokenizer = given.get("model")
+    b = _side("b", own["b"], {**shared, "model": tokenizer or "fake"})
+    voice = Stderr(is_quiet=b.settings["quiet"])
+    _say(voice, ("B", (*b.notices, *_idle(b))))
+    with Sink(b.settings["output"]) as sink, quiet_libraries(is_on=not b.settings["debug"]):
+        with voice.starting(), importing():
+            from gencli.cli.explain.compare_run import compare_on_trace
+
+        return compare_on_trace(own["trace"], b, own, sink=sink, voice=voice, has_model=tokenizer is not None)

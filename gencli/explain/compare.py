@@ -1,0 +1,216 @@
+"""Two chains on one text: where they part, and how far their distributions are apart.
+
+A's text is the given one. At each of its places the chain B gets the same logits, the same tokens before
+it and the same noise. Nothing of size T x V is kept: a row of logits is measured when it comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from math import fsum
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gencli.explain.replay import Look, Replay
+from processors.explain.divergence import Divergence, divergence
+from processors.explain.kept import KeptLogits
+
+__all__ = ["Comparison", "Output", "Place", "SideBySide", "Summary", "Unmeasured", "summarize"]
+
+# Why a place has no measures: the kept logits are not enough; B leaves no token; the grammar of B does not
+# allow A's text before the place.
+Unmeasured = Literal["kept", "empty", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One token of A's text, at the output position `pos`, and what B would choose there.
+
+    `a` is the text's id, `b` that of B; None without measures. `decided_a` and `decided_b` are the stages
+    without which the same draw of either chain gives another token; those of B are found where it parts.
+    """
+
+    pos: int
+    a: int
+    b: int | None
+    decided_a: tuple[str, ...]
+    decided_b: tuple[str, ...] = ()
+    divergence: Divergence | None = None
+    unmeasured: Unmeasured | None = None
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether B chooses another token."""
+        return self.b is not None and self.b != self.a
+
+
+class SideBySide:
+    """Runs two chains along A's text, from its first token on. Both are Replays that begin there."""
+
+    def __init__(self, a: Replay, b: Replay) -> None:
+        self._a, self._b = a, b
+        self._pos, self._is_lost = 0, False
+
+    def place(
+        self,
+        token: int,
+        kept: KeptLogits,
+        decided_by: Iterable[str] | None = None,
+        *,
+        other: KeptLogits | None = None,
+    ) -> Place:
+        """Return the next place, where A's text has `token`.
+
+        `decided_by` are the stages that decided it; without them they are found here. `other` are the logits
+        of B, if another model makes them. Where a draw is greedy its distribution is the token alone.
+        Measures need that A chooses the text's token: where it does not, the logits or the chain are not
+        those of the text.
+        """
+        if decided_by is None:
+            decided_by = self._a.explain(kept, token).decided_by
+        place = Place(self._pos, token, None, tuple(decided_by))
+        found = self._measured(place, kept, kept if other is None else other)
+        if not self._is_lost:
+            self._is_lost = not self._b.follows(token)
+        if not self._is_lost:
+            self._b.commit(token)
+        self._a.commit(token)
+        self._pos += 1
+        return found
+
+    def _measured(self, place: Place, kept: KeptLogits, other: KeptLogits) -> Place:
+        """Return the place with what B makes of it."""
+        if self._is_lost:
+            return replace(place, unmeasured="grammar")
+        a, b = self._a.look(kept), self._b.look(other)
+        if not (a.is_exact and b.is_exact and a.token == place.a):
+            return replace(place, unmeasured="kept")
+        if b.token < 0:
+            return replace(place, unmeasured="empty")
+        place = replace(place, b=b.token, divergence=divergence(_drawn(a, self._a), _drawn(b, self._b)))
+        if not place.is_parted:
+            return place
+        return replace(place, decided_b=self._b.explain(other, b.token).decided_by)
+
+
+def _drawn(look: Look, replay: Replay) -> Tensor:
+    """Return the logits [V] of the distribution that is drawn from."""
+    if replay.run.draw != "greedy":
+        return look.logits
+    alone = torch.full_like(look.logits, -torch.inf)
+    alone[look.token] = 0.0
+    return alone
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A text that a side has made: its token ids, the text, and why it ended; `error` if it failed."""
+
+    tokens: tuple[int, ...]
+    text: str
+    reason: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A prompt with A's text, its places, and the text of B's own run; None if B has not been run."""
+
+    id: str
+    prompt: str
+    a: Output
+    b: Output | None
+    places: tuple[Place, ...]
+
+    @property
+    def parted_at(self) -> int | None:
+        """The first position at which the tokens of the two texts differ, or only one of them has a token.
+
+        Without B's own text, that of the first place where B chooses another token. None if there is none.
+        """
+        if self.b is None:
+            return next((place.pos for place in self.places if place.is_parted), None)
+        a, b = self.a.tokens, self.b.tokens
+        length = min(len(a), len(b))
+        first = next((pos for pos in range(length) if a[pos] != b[pos]), length)
+        return None if first == len(a) == len(b) else first
+
+    @property
+    def is_equal(self) -> bool | None:
+        """Whether both texts are the same; None if the kept logits are not enough to tell."""
+        if self.b is not None:
+            return self.parted_at is None and self.a.text == self.b.text
+        if any(place.a != place.b and place.unmeasured != "kept" for place in self.places):
+            return False
+        return None if any(place.unmeasured for place in self.places) else True
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums over places, of which `measured` have measures; those of several texts can be added.
+
+    The sums and means of KL are over the finite values; `infinite_ab` and `infinite_ba` count the others.
+    `decided_a` and `decided_b` count the parted places that each stage of a side decided.
+    """
+
+    places: int = 0
+    measured: int = 0
+    parted: int = 0
+    tv_sum: float = 0.0
+    tv_max: float = 0.0
+    kl_ab_sum: float = 0.0
+    kl_ba_sum: float = 0.0
+    infinite_ab: int = 0
+    infinite_ba: int = 0
+    decided_a: Counter[str] = field(default_factory=Counter)
+    decided_b: Counter[str] = field(default_factory=Counter)
+    unmeasured: Counter[Unmeasured] = field(default_factory=Counter)
+
+    def __add__(self, other: Summary) -> Summary:
+        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return Summary(**added | {"tv_max": max(self.tv_max, other.tv_max)})
+
+    @property
+    def tv_mean(self) -> float | None:
+        """The mean total variation; None without measures."""
+        return _mean(self.tv_sum, self.measured)
+
+    @property
+    def kl_ab_mean(self) -> float | None:
+        """The mean of the finite KL(A || B), in bits; None without any."""
+        return _mean(self.kl_ab_sum, self.measured - self.infinite_ab)
+
+    @property
+    def kl_ba_mean(self) -> float | None:
+        """The mean of the finite KL(B || A), in bits; None without any."""
+        return _mean(self.kl_ba_sum, self.measured - self.infinite_ba)
+
+
+def summarize(places: Sequence[Place]) -> Summary:
+    """Return the sums over the places of a text."""
+    apart = [place.divergence for place in places if place.divergence is not None]
+    parted = [place for place in places if place.is_parted]
+    tv, ab, ba = ([getattr(one, key) for one in apart] for key in ("tv", "kl_ab", "kl_ba"))
+    return Summary(
+        places=len(places),
+        measured=len(apart),
+        parted=len(parted),
+        tv_sum=fsum(tv),
+        tv_max=max(tv, default=0.0),
+        kl_ab_sum=fsum(filter(math.isfinite, ab)),
+        kl_ba_sum=fsum(filter(math.isfinite, ba)),
+        infinite_ab=ab.count(math.inf),
+        infinite_ba=ba.count(math.inf),
+        decided_a=Counter(name for place in parted for name in place.decided_a),
+        decided_b=Counter(name for place in parted for name in place.decided_b),
+        unmeasured=Counter(place.unmeasured for place in places if place.unmeasured),
+    )
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None

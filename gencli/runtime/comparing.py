@@ -1,0 +1,155 @@
+"""The two sides of a comparison, run: A's text with its places, and the text of B's own run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gencli.config.job import Job, make_requests
+from gencli.core.events import Error, Event, Finish, Token
+from gencli.core.request import Limits, Request
+from gencli.engine.admission import admission
+from gencli.engine.engine import Engine
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.compare import Comparison, Output, Place, SideBySide
+from gencli.explain.replay import Replay
+from gencli.runtime.models import Loaded
+from processors.base import Compiler, Env
+from processors.chain import Chain
+from processors.explain.kept import KeptLogits
+
+__all__ = ["SideRun", "compare", "compare_models"]
+
+_Pair = tuple[Request, Request]  # of one prompt: A's and B's
+
+
+@dataclass(frozen=True, slots=True)
+class SideRun:
+    """A side with its model: what its texts are generated and its chain is run with."""
+
+    engine: Engine
+    loaded: Loaded
+    grammars: Compiler
+    job: Job
+
+    def replay(self, request: Request, kept: KeptLogits) -> Replay:
+        """Return the chain at the first token of a text, whose logits are `kept`."""
+        env = Env(kept.vocab_size, self.loaded.tokenizer, self.engine.eos_ids, grammars=self.grammars)
+        told = admission(request, self.loaded.runner.spec.context)
+        return Replay(request.chain, env, kept, draw=request.draw, request=told, registry=self.job.registry)
+
+
+def _pairs(a: SideRun, b: SideRun, prompts: Sequence[str]) -> list[_Pair]:
+    """Return the requests of both sides. Raises UsageError for prompts with different tokens."""
+    each = (make_requests(side.job, prompts, side.loaded.tokenizer) for side in (a, b))
+    pairs = [*zip(*each, strict=True)]
+    if any(one.prompt_ids != other.prompt_ids for one, other in pairs):
+        raise UsageError("The prompts of A and B have different tokens, so they cannot be compared.")
+    return pairs
+
+
+@dataclass(slots=True)
+class _Running:
+    """A text while it is generated."""
+
+    tokens: list[int] = field(default_factory=list)
+    end: Finish | Error | None = None
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Token):
+            self.tokens.extend(event.ids)
+        elif isinstance(event, Finish | Error):
+            self.end = event
+
+    @property
+    def output(self) -> Output:
+        assert self.end is not None
+        if isinstance(self.end, Finish):
+            return Output(tuple(self.tokens), self.end.text, self.end.reason)
+        return Output(tuple(self.tokens), self.end.text, "error", f"{self.end.type}: {self.end.message}")
+
+
+@dataclass(slots=True)
+class _Both:
+    """A prompt while its two texts are generated."""
+
+    prompt: str
+    requests: _Pair
+    texts: tuple[_Running, _Running] = field(default_factory=lambda: (_Running(), _Running()))
+    places: list[Place] = field(default_factory=list)
+    along: SideBySide | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return all(text.end is not None for text in self.texts)
+
+
+def compare(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:
+    """Yield the comparisons of two sides on one engine, in the order of the prompts.
+
+    A's requests are explained and keep all their logits, which are measured as they come. Raises UsageError,
+    ConfigError or ProcessorsError for a request that cannot run.
+    """
+    open_ = dict[str, _Both]()
+    for prompt, requests in zip(prompts, _pairs(a, b, prompts), strict=True):
+        open_[requests[0].id] = _Both(prompt, requests)
+        explained = replace(requests[0], trace=1, keep_logits=a.loaded.runner.spec.vocab_size)
+        for name, request in zip("ab", (explained, requests[1]), strict=True):
+            a.engine.submit(replace(request, id=f"{request.id}{name}"))
+    for event in a.engine.run():
+        both = open_[event.request[:-1]]
+        both.texts["ab".index(event.request[-1])].add(event)
+        for view in event.views if isinstance(event, Token) else ():
+            assert view.kept is not None
+            if both.along is None:
+                both.along = SideBySide(*map(SideRun.replay, (a, b), both.requests, [view.kept] * 2))
+            both.places.append(both.along.place(view.token, view.kept, view.decided_by))
+        while open_ and (first := open_[name := next(iter(open_))]).is_complete:
+            del open_[name]
+            own, other = (text.output for text in first.texts)
+            yield Comparison(name, first.prompt, own, other, tuple(first.places))
+
+
+def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:
+    """Yield the comparisons of two sides with a model each, in the order of the prompts.
+
+    Both texts are generated, then both models read A's text: so B's logits are those behind A's tokens.
+    The models have one vocabulary; see `compare` for errors.
+    """
+    pairs = _pairs(a, b, prompts)
+    texts = [_generated(side.engine, [pair[n] for pair in pairs]) for n, side in enumerate((a, b))]
+    for prompt, pair, own, other in zip(prompts, pairs, *texts, strict=True):
+        places = _read(a, b, pair, own.tokens) if own.tokens else ()
+        yield Comparison(pair[0].id, prompt, own, other, tuple(places))
+
+
+def _generated(engine: Engine, requests: Sequence[Request]) -> list[Output]:
+    running = {request.id: _Running() for request in requests}
+    for request in requests:
+        engine.submit(request)
+    for event in engine.run():
+        running[event.request].add(event)
+    return [text.output for text in running.values()]
+
+
+def _read(a: SideRun, b: SideRun, pair: _Pair, tokens: tuple[int, ...]) -> Iterator[Place]:
+    """Yield the places of A's text, which both models read step by step."""
+    size = min(side.loaded.runner.spec.vocab_size for side in (a, b))
+    rows = (_rows(side.engine, request, tokens, size) for side, request in zip((a, b), pair, strict=True))
+    along = None
+    for token, *kept in zip(tokens, *rows, strict=False):  # an interrupted one is shorter
+        along = along or SideBySide(*map(SideRun.replay, (a, b), pair, kept))
+        yield along.place(token, kept[0], other=kept[1])
+
+
+def _rows(engine: Engine, request: Request, tokens: tuple[int, ...], size: int) -> Iterator[KeptLogits]:
+    """Yield the logits of the first `size` ids at each token of a text. Raises GenerationError."""
+    limits = Limits(max(request.limits.max_tokens, len(tokens)))
+    plain = replace(request, chain=Chain(), draw="gumbel", limits=limits, given=tokens)
+    engine.submit(replace(plain, trace=1, keep_logits=engine.pipeline.env.vocab_size))
+    for event in engine.run():
+        if isinstance(event, Error):
+            raise GenerationError(f"A's text cannot be read: {event.message}")
+        for view in event.views if isinstance(event, Token) else ():
+            assert view.kept is not None
+            yield KeptLogits.of(view.kept.values[:size], size, view.kept.seed)

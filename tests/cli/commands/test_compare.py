@@ -1,0 +1,261 @@
+"""gencli compare: sides as chains, presets and profiles, its forms, its exit codes, what it refuses."""
+
+import json
+import re
+
+import pytest
+
+from tests.config.conftest import here  # noqa: F401 - a fixture
+
+ONE = ("--model", "fake", "--seed", "5", "--max-tokens", "12")
+
+
+@pytest.fixture
+def compare(gencli, here):  # noqa: F811
+    """Call `compare(a, b, *words)` on the fake model, in an empty folder."""
+
+    def call(a, b, *words, prompts=("the cat",), **kwargs):
+        return gencli("compare", *ONE, "--a", a, "--b", b, *words, *prompts, **kwargs)
+
+    return call
+
+
+def test_a_chain_equals_the_preset_that_is_written_so(compare, here):  # noqa: F811
+    here("mine.yaml", "top_k: 40\ntop_p: 0.9\n")
+    found = compare(
+        "top_k=40 | top_p=0.9", "mine.yaml", "--assert-equal", "--max-tv", "0", "--format", "json"
+    )
+    assert (found.code, found.err) == (0, "")
+    sums = found.json["summary"]
+    assert (sums["equal"], sums["places"], sums["parted"], sums["tv_max"]) == (1, 12, 0, 0)
+
+
+def test_a_profile_equals_the_same_values_as_a_preset(compare, here):  # noqa: F811
+    here("same.yaml", "top_k: 50\n")
+    assert compare("compat:hf", "same.yaml", "--assert-equal").code == 0
+    assert compare("compat:llama-cpp", "same.yaml", "--assert-equal").code == 6
+
+
+def test_both_texts_are_those_of_runs(compare, gencli):
+    found = compare("top_k=60", "top_k=4", "--format", "json", prompts=("the cat", "a dog")).json
+    for side, k in (("a", 60), ("b", 4)):
+        run = gencli("run", *ONE, "--top-k", k, "the cat", "a dog", "--format", "jsonl").lines
+        assert [text[side]["text"] for text in found["texts"]] == [record["text"] for record in run]
+
+
+def test_each_side_keeps_what_its_preset_sets(gencli, here):  # noqa: F811
+    here("short.yaml", "top_k: 60\nmax_tokens: 5\nn: 3\nformat: yaml\n")
+    words = ("compare", "-m", "fake", "--seed", "5", "--a", "short.yaml", "--b", "top_k=60", "x")
+    found = gencli(*words, "--format", "json")
+    (text,) = found.json["texts"]
+    assert (len(text["a"]["tokens"]), text["parted_at"]) == (5, 5)
+    assert len(text["b"]["tokens"]) > 5
+    assert "A: A comparison does not use n (short.yaml:3), format (short.yaml:4)." in found.err
+    (text,) = gencli(*words, "--format", "json", "--max-tokens", "3").json["texts"]
+    assert (len(text["a"]["tokens"]), text["equal"]) == (3, True)
+
+
+def test_text_shows_both_texts_and_where_they_part(compare):
+    page = compare("top_k=60", "temperature=0.8 | top_k=4").out
+    assert page.startswith("A     top_k=60 (gumbel)\nB     temperature=0.8 | top_k=4 (gumbel)\nseed  5\n")
+    assert "They part at token " in page
+    assert "decided B" in page
+    assert "\nplaces 12, " in re.sub(" +", " ", page)
+
+
+def test_lines_have_a_text_each_and_the_sums_last(compare):
+    found = compare("top_k=60", "top_k=4", "--format", "jsonl", prompts=("the cat", "a dog")).lines
+    assert [line["kind"] for line in found] == ["text", "text", "summary"]
+    assert {line["id"] for line in found[:2]} == {"1", "2"}
+    assert found[2]["places"] == sum(line["summary"]["places"] for line in found[:2])
+
+
+def test_prompts_come_from_a_file_of_lines_or_rows(compare, here):  # noqa: F811
+    here("a.txt", "the cat\na dog\n")
+    here("a.jsonl", '{"prompt": "the cat"}\n{"prompt": "a dog"}\n')
+    made = [
+        compare("top_k=60", "top_k=4", "--format", "json", *words, prompts=prompts).json
+        for words, prompts in (
+            ((), ("the cat", "a dog")),
+            (("--prompts", "a.txt"), ()),
+            (("--prompts", "a.jsonl"), ()),
+        )
+    ]
+    assert made[0] == made[1] == made[2]
+
+
+@pytest.mark.parametrize(
+    ("b", "words", "code", "said"),
+    [
+        ("top_k=60", ("--assert-equal", "--max-tv", "0"), 0, ""),
+        ("top_k=4", (), 0, ""),
+        ("top_k=4", ("--assert-equal",), 6, "1 of 1 texts are not equal."),
+        ("top_k=4", ("--max-tv", "0.1"), 6, "The total variation is above 0.1 at "),
+        ("top_k=4", ("--max-tv", "1"), 0, ""),
+        ("allowed=[5] | suppress=[5]", (), 6, "1 of 1 texts failed."),
+        ("allowed=[5] | suppress=[5]", ("--max-tv", "1"), 6, "is above 1 at 12 of 12 places"),
+    ],
+)
+def test_exit_codes_say_what_holds(compare, b, words, code, said):
+    found = compare("top_k=60", b, *words)
+    assert (found.code, said in found.err) == (code, True)
+
+
+def test_a_trace_that_kept_too_little_tells_neither(gencli, compare, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "9")
+    found = gencli("compare", "--trace", trace, "--b", "top_k=3", "--assert-equal")
+    assert (found.code, "are not enough to tell" in found.err) == (7, True)
+    assert gencli("compare", "--trace", trace, "--b", "top_k=3").code == 0
+    assert "12, whose logits do not decide it" in found.out
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"),
+    [
+        ("topk=3", "", "--a: There is no stage 'topk'."),
+        ("", "top_k=x", "--b: top_k: k is "),
+        ("", "nothing", "--b: There is no preset 'nothing'."),
+        ("", "top_k", "The stage is written with a value, as in top_k=..."),
+        ("compat:lama-cpp", "", "--a: There is no profile 'lama-cpp'."),
+        ("", "none.yaml", "--b: There is no preset file none.yaml."),
+        ("", "best.yaml", "--b: best_of (best.yaml:1) chooses among several texts"),
+        ("", "beams.yaml", "--b: beams (beams.yaml:1) searches texts"),
+        ("", 'ban:texts=["a"],rewind=true', "takes tokens back"),
+        ("seed.yaml", "other.yaml", "both sides draw with one noise"),
+        ("", "guided.yaml", "both sides have one prompt, model and guidance"),
+        ("", "chat.yaml", "both sides have one prompt, model and guidance"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_by_name(gencli, here, a, b, said):  # noqa: F811
+    for name, text in {
+        "best": "best_of: 3", "beams": "beams: 3", "seed": "seed: 1", "other": "seed: 2",
+        "guided": "guidance: 2", "chat": "chat: true",
+    }.items():  # fmt: skip
+        here(f"{name}.yaml", text)
+    found = gencli("compare", "-m", "fake", "--a", a, "--b", b, "x")
+    assert found.code in (2, 3)
+    assert found.out == ""
+    assert said in found.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--a", "", "x"), "compare needs --b."),
+        (("x",), "compare needs --a and --b."),
+        (("--trace", "none.jsonl", "--b", "top_k=3"), "cannot be read"),
+        (("--trace", "none.jsonl", "--b", "top_k=3", "--a", "top_p=1"), "--a has no part"),
+        (("--trace", "none.jsonl", "--b", "top_k=3", "--seed", "1"), "--seed has no part"),
+        (("--trace", "none.jsonl", "--b", "top_k=3", "x"), "A prompt has no part"),
+        (("--a", "", "--b", "", "--prompts", "none.txt"), "There is no file none.txt."),
+        (("--a", "", "--b", "", "--prompts", "p.txt", "x"), "--prompts has all prompts."),
+        (("--a", "", "--b", "", "--prompts", "bytes.txt"), "bytes.txt:1: This is not UTF-8"),
+        (("--a", "", "--b", "", "--prompts", "p.jsonl"), "p.jsonl:1: It has no text in the column prompt."),
+        (("--a", "", "--b", "", "--prompts", "empty.txt"), "empty.txt has no prompt."),
+        (("--a", "", "--b", "", "--max-tv", "2", "x"), "--max-tv is 2"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(gencli, here, words, said):  # noqa: F811
+    here("p.txt", "x\n")
+    here("empty.txt", "\n")
+    here("p.jsonl", '{"prompt": 3}\n')
+    here("bytes.txt", "").write_bytes(b"\xff\xfe\x00a"[:1] + b"\x80\n")
+    found = gencli("compare", *words)
+    assert (found.code, said in found.err) == (2, True), found.err
+
+
+def test_the_whole_chain_leaves_other_layers_out_and_says_so(compare, monkeypatch):
+    plain = compare("top_k=60", "top_k=4", "--format", "json")
+    monkeypatch.setenv("GENCLI_TEMPERATURE", "0.2")
+    found = compare("top_k=60", "top_k=4", "--format", "json")
+    assert found.json == plain.json
+    assert "'top_k=60' is the whole chain, without GENCLI_TEMPERATURE." in found.err
+
+
+def test_a_grammar_and_guidance_hold_for_both_sides(compare):
+    words = ("--regex", "[a-z ]{8}", "--guidance", "1.5", "--negative", "dog", "--format", "json")
+    found = compare("temperature=1.5", "top_k=4", *words)
+    (text,) = found.json["texts"]
+    for side in "ab":
+        assert len(text[side]["text"]) == 8
+        assert all(char.islower() or char == " " for char in text[side]["text"])
+    assert [place["unmeasured"] for place in text["places"]] == [None] * len(text["places"])
+
+
+def test_the_result_can_go_to_a_file(compare, tmp_path):
+    plain, done = compare("top_k=60", "top_k=4"), compare("top_k=60", "top_k=4", "-o", tmp_path / "out")
+    assert (done.code, done.out) == (0, "")
+    assert (tmp_path / "out").read_text() == plain.out
+
+
+def test_records_have_the_texts_of_ids(compare):
+    (text,) = compare("top_k=60", "top_k=4", "--format", "json").json["texts"]
+    for place, token in zip(text["places"], text["a"]["tokens"], strict=True):
+        assert place["a"] == token
+        assert json.dumps(place["b"])
+
+
+def test_two_models_of_one_vocabulary_are_compared(gencli):
+    words = (
+        "--a",
+        "top_k=40",
+        "--b",
+        "top_k=40",
+        "--seed",
+        "3",
+        "--max-tokens",
+        "9",
+        "Once upon a time",
+        "x",
+    )
+    one = gencli("compare", "-m", "tiny", *words, "--format", "json").json
+    same = gencli("compare", "-m", "tiny", "--model-b", "tiny", *words, "--format", "json").json
+    assert same["summary"].pop("model_b") == "tiny"
+    assert same == one
+    other = gencli("compare", "-m", "tiny", "--model-b", "tiny-draft", *words, "--format", "json").json
+    assert other["summary"]["tv_max"] > 0.1
+    draft = (
+        "run",
+        "-m",
+        "tiny-draft",
+        "--seed",
+        "3",
+        "--top-k",
+        "40",
+        "--max-tokens",
+        "9",
+        "--format",
+        "jsonl",
+    )
+    draft = gencli(*draft, *words[-2:]).lines
+    assert [text["b"]["text"] for text in other["texts"]] == [record["text"] for record in draft]
+
+
+def test_models_with_other_tokens_are_refused(gencli):
+    found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
+    assert (found.code, found.out) == (5, "")
+    assert "tiny and fake have other vocabularies: token 0 is " in found.err
+
+
+def test_a_stage_that_works_on_texts_needs_a_tokenizer_beside_a_trace(gencli, tmp_path):
+    trace = tmp_path / "t.jsonl"
+    gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "300")
+    found = gencli("compare", "--trace", trace, "--b", 'ban=["e"]')
+    assert (found.code, found.out) == (2, "")
+    assert "B: ban works on texts" in found.err
+    assert "--model names a tokenizer" in found.err
+    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").code == 0
+
+
+def test_a_page_has_both_texts(compare, gencli, tmp_path):
+    plain = compare("top_k=60", "top_k=4")
+    assert compare("top_k=60", "top_k=4", "--html", tmp_path / "page.html") == plain
+    assert "<html" in (tmp_path / "page.html").read_text()
+    gencli("run", *ONE, "the cat", "--trace", tmp_path / "t.jsonl", "--keep-logits", "300")
+    found = gencli(
+        "compare", "--trace", tmp_path / "t.jsonl", "--b", "top_k=4", "--html", tmp_path / "t.html"
+    )
+    assert (found.code, "<html" in (tmp_path / "t.html").read_text()) == (0, True)
+    two = compare("top_k=60", "top_k=4", "--html", tmp_path / "two.html", prompts=("a", "b"))
+    assert (two.code, "--html shows one prompt" in two.err) == (2, True)

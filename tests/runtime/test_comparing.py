@@ -1,0 +1,96 @@
+"""Two sides on one engine: in the order of the prompts, each text as in a run of its own."""
+
+import pytest
+
+from gencli.config.job import make_requests
+from gencli.config.sides import gather_side
+from gencli.core.events import Finish
+from gencli.errors import UsageError
+from gencli.models.fake import FakeRunner
+from gencli.runtime.comparing import SideRun, compare, compare_models
+from gencli.runtime.grammars import grammar_env, make_compiler
+from gencli.runtime.models import Loaded
+from gencli.text.tokenizer import ByteTokenizer
+from processors.explain.divergence import divergence
+from tests.engine.harness import engine
+
+PROMPTS = ("the cat", "a", "a long dog " * 40)
+
+
+def jobs(a, b, **options):
+    given = {"model": "fake", "seed": "3", "max_tokens": "15", **options}
+    return [gather_side(text, given, {}).job for text in (a, b)]
+
+
+def compared(a, b, prompts=PROMPTS, *, on=None, **options):
+    loaded = Loaded(FakeRunner(), ByteTokenizer())
+    compiler = make_compiler(grammar_env(loaded), 30)
+    sides = (SideRun(on := on or engine(), loaded, compiler, job) for job in jobs(a, b, **options))
+    return [*compare(*sides, prompts)]
+
+
+def compared_models(a, b, runners, prompts=PROMPTS, **options):
+    sides = []
+    for runner, job in zip(runners, jobs(a, b, **options), strict=True):
+        loaded = Loaded(runner, ByteTokenizer())
+        compiler = make_compiler(grammar_env(loaded), 30)
+        sides.append(SideRun(engine(runner=runner), loaded, compiler, job))
+    return [*compare_models(*sides, prompts)]
+
+
+@pytest.mark.parametrize("b", ["top_k=3", "mirostat:version=2,tau=3", "temperature=0"])
+def test_each_text_is_that_of_a_run(b):
+    found = compared("temperature=1.3 | top_k=50", b)
+    assert [(one.id, one.prompt) for one in found] == [(str(n), p) for n, p in enumerate(PROMPTS, 1)]
+    for side, job in zip("ab", jobs("temperature=1.3 | top_k=50", b), strict=True):
+        on = engine()
+        for request in make_requests(job, PROMPTS, ByteTokenizer()):
+            on.submit(request)
+        ends = {event.request: event for event in on.run() if isinstance(event, Finish)}
+        for one in found:
+            assert getattr(one, side).text == ends[one.id].text
+            assert len(getattr(one, side).tokens) == ends[one.id].completion_tokens
+
+
+def test_the_texts_part_where_the_places_do_first():
+    for one in compared("temperature=1.3 | top_k=50", "top_k=3"):
+        first = next(place for place in one.places if place.is_parted)
+        assert one.parted_at == first.pos
+        assert one.b.tokens[first.pos] == first.b
+        assert len(one.places) == len(one.a.tokens)
+
+
+def test_places_are_the_same_in_any_company():
+    a, b = "repetition=1.3 | top_k=50", "dry=0.8 | top_k=9"
+    assert compared(a, b)[0] == compared(a, b, PROMPTS[:1], on=engine(max_batch=1))[0]
+
+
+def test_a_side_that_cannot_run_is_an_error():
+    with pytest.raises(UsageError):
+        compared("", "", stop_id=["100000"])
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("temperature=1.3 | top_k=50", "top_k=3"),
+        ("mirostat:version=2,tau=3", "repetition=1.5 | top_k=20"),
+        ("top_k=9", 'grammar:kind=regex,text="[a-z ]+"'),
+        ("temperature=0", "top_p=0.9"),
+    ],
+)
+@pytest.mark.parametrize("guided", [{}, {"guidance": "1.5", "negative": "dog"}], ids=["", "guided"])
+def test_the_same_model_twice_is_one_model(a, b, guided):
+    twice = compared_models(a, b, (FakeRunner(), FakeRunner()), **guided)
+    assert twice == compared(a, b, **guided)
+
+
+def test_places_of_two_models_are_those_of_both_on_the_text_of_the_first():
+    runners = FakeRunner(), FakeRunner(seed=9)
+    for one in compared_models("", "", runners, PROMPTS[:2]):
+        assert one.parted_at is not None
+        before = [*ByteTokenizer().encode(one.prompt)[-1:], *one.a.tokens]
+        for place, last in zip(one.places, before, strict=False):
+            expected = divergence(*(runner.table[last] for runner in runners))  # it knows one token back
+            assert place.divergence.tv == pytest.approx(expected.tv, abs=1e-5)
+            assert place.divergence.kl_ab == pytest.approx(expected.kl_ab, abs=1e-4)
