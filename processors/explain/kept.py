@@ -33,7 +33,7 @@ class KeptLogits:
             return cls(torch.arange(size), row.to("cpu", torch.float32, copy=True), -math.inf, size, seed)
         values, ids = row.float().sort(descending=True, stable=True)
         rest = float(values[count:].double().logsumexp(0))
-        return cls(ids[:count].cpu(), values[:count].cpu(), rest, size, seed)
+        return cls(ids[:count].to("cpu", copy=True), values[:count].to("cpu", copy=True), rest, size, seed)
 
     def rows(self) -> Tensor:
         """Return two rows of logits [2, V] with the kept values and the probability of the bin.
