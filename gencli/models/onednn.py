@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["PACKED_ROWS", "PackedLinear", "can_pack", "pack"]
+__all__ = ["PACKED_ROWS", "PackedLinear", "can_pack", "has_tiles", "pack"]
 
 # Projections of Llama-like models whose weights are only read by the matrix product.
 _NAMES = frozenset("q_proj k_proj v_proj o_proj qkv_proj gate_proj up_proj down_proj gate_up_proj".split())
@@ -36,14 +36,23 @@ def can_pack(dtype: torch.dtype = torch.float32) -> bool:
     return platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn and has_calls
 
 
+def has_tiles() -> bool:
+    """Return whether bfloat16 products use the tiles of AMX, whose sums depend on the number of rows."""
+    return "amx_bf16" in _cpu_features() and all("AMX" in limit for limit in _limits())
+
+
 def _cpu_features() -> set[str]:
     """Return the features that the CPU has; none if oneDNN is limited to instructions without bfloat16."""
-    for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
-        limit = os.environ.get(name, "DEFAULT").upper()
-        if limit not in ("DEFAULT", "ALL") and not any(part in limit for part in _BF16_LIMITS):
-            return set()
+    if not all(any(part in limit for part in _BF16_LIMITS) for limit in _limits()):
+        return set()
     found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return {name for name, has in found.items() if has is True}
+
+
+def _limits() -> list[str]:
+    """Return the limits of oneDNN's instructions that the environment sets."""
+    found = (os.environ.get(name, "").upper() for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"))
+    return [limit for limit in found if limit not in ("", "DEFAULT", "ALL")]
 
 
 class PackedLinear(nn.Module):

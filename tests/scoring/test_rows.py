@@ -53,10 +53,10 @@ def test_an_interrupted_run_goes_on_and_has_the_bytes_of_a_whole_one(score, tmp_
     assert score("-o", whole, "--seed", "1")[0] == 0
     append = Journal.append
 
-    def dying(self, outcome):
+    def dying(self, outcome, **more):
         if len(self._rows) == 3:
             raise KeyboardInterrupt
-        append(self, outcome)
+        append(self, outcome, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "append", dying)

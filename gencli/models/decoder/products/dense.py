@@ -9,7 +9,7 @@ from torch.nn.functional import linear, pad
 from gencli.models.decoder.products.base import Product
 from gencli.models.onednn import PACKED_ROWS
 
-__all__ = ["PackedProduct", "PlainProduct", "RowPackedProduct"]
+__all__ = ["PackedProduct", "PlainProduct", "RowPackedProduct", "TilePackedProduct"]
 
 # From this number of inputs on, the packed product of a single row adds up in another order.
 _MIN_SPLIT_INPUTS = 2048
@@ -69,6 +69,16 @@ class PackedProduct(Product):
         if self._is_split and len(given) == 1:
             return _packed_linear(pad(given, (0, 0, 0, 1)), self._weight, self._bias)[:1]
         return _packed_linear(given, self._weight, self._bias)
+
+
+class TilePackedProduct(PackedProduct):
+    """PackedProduct in bfloat16 on a CPU with AMX, where the bits of a row depend on the number of rows.
+
+    oneDNN adds up in other blocks there, by the number of rows and the size of the weights. They are equal
+    with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.
+    """
+
+    is_invariant = False
 
 
 def _packed_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -13,9 +13,14 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_in_file
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
+from gencli.models.decoder.products.dense import (
+    PackedProduct,
+    PlainProduct,
+    RowPackedProduct,
+    TilePackedProduct,
+)
 from gencli.models.decoder.products.times import KernelTimes, Sizes
-from gencli.models.onednn import can_pack
+from gencli.models.onednn import can_pack, has_tiles
 
 if TYPE_CHECKING:
     from gencli.models.decoder.reader import WeightReader
@@ -124,9 +129,10 @@ def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
     """Return the kernels that this machine has for weights of the format; invariant ones come first."""
     if device.type != "cpu" or not can_pack(dtype):
         return [PlainProduct]
+    if dtype == torch.float32:
+        return [PackedProduct, RowPackedProduct, PlainProduct]
     # In bfloat16 the two packed layouts take the same time.
-    rows = [RowPackedProduct] if dtype == torch.float32 else []
-    return [PackedProduct, *rows, PlainProduct]
+    return [TilePackedProduct if has_tiles() else PackedProduct, PlainProduct]
 
 
 def choose_kernels(
@@ -217,6 +223,7 @@ def _possible(dtype: torch.dtype, device: torch.device, options: KernelOptions) 
         raise ModelError(
             f"`invariant` is on, but here the bits of a row depend on its batch in {name}"
             f"{'' if options.kernel == 'auto' else f' with `kernel` = {options.kernel}'}.",
-            hint="They do not with packed weights: float32 on an x86 CPU, bfloat16 on one that computes it.",
+            hint="They do not with packed weights: float32 on an x86 CPU, bfloat16 on one that computes it; "
+            "with AMX set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.",
         )
     return steady if options.invariant == "on" else named

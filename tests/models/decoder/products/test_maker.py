@@ -16,7 +16,7 @@ from gencli.models.decoder.products.maker import (
     kernels_of,
 )
 from gencli.models.decoder.products.times import KernelTimes, Sizes
-from gencli.models.onednn import can_pack
+from gencli.models.onednn import can_pack, has_tiles
 
 CPU = torch.device("cpu")
 LARGE, WIDE, SMALL = (1024, 1024), (4096, 1024), (8, 8)
@@ -92,3 +92,10 @@ def test_of_kernels_with_the_same_bits_the_first_is_taken_unless_another_is_clea
     made = fastest_kernels([LARGE, WIDE, SMALL], torch.int8, kernels, 6, KernelTimes(entries=entries))
     assert made == {LARGE: FbgemmProduct, WIDE: QlinearProduct}
     assert not fastest_kernels([LARGE], torch.int8, kernels, 6, None)
+
+
+@pytest.mark.skipif(not can_pack(torch.bfloat16), reason="this machine does not pack bfloat16")
+def test_packed_bfloat16_is_invariant_unless_the_cpu_has_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kernels_of(torch.bfloat16, CPU)[0].is_invariant is not has_tiles()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    assert kernels_of(torch.bfloat16, CPU)[0].is_invariant
