@@ -13,7 +13,7 @@ __all__ = ["TRUNCATE", "MinPParams", "TemperatureParams", "TopKParams", "TopPPar
 
 @dataclass(frozen=True, slots=True)
 class TemperatureParams(Params):
-    """Divide the logits; 0 is greedy."""
+    """Divide the logits: above 1 flattens the distribution, below 1 sharpens it; 0 is greedy."""
 
     temperature: float = param(1.0, "Above 1 flattens the distribution, below 1 sharpens; 0 is greedy.", ge=0)
 
