@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.cli.explain.modes import refuse_beside, show_trace, walk
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.options import EXPLAIN_OPTIONS, OWN, RUN_KEYS
-from gencli.cli.explain.trace_source import open_trace
+from gencli.cli.explain.trace_source import matching, open_trace
 from gencli.cli.explain.whole_text import whole_text
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
@@ -184,11 +184,7 @@ def _name(text: TracedText) -> str:
 
 def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
     """Yield the texts that the options choose. Raises UsageError if there is none."""
-    found = [
-        text
-        for text in texts
-        if values["request"] in (None, text.key[0]) and values["sample"] in (None, text.key[1])
-    ]
+    found = matching(texts, values)
     if not found:
         known = ", ".join(_name(text).removeprefix("== ") for text in texts[:5]) or "no text"
         raise UsageError("The trace has no such text.", hint=f"It has {known}.")

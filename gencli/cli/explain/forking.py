@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gencli.cli.explain.trace_source import matching, trace_lines
 from gencli.cli.explain.tree_view import block
 from gencli.cli.fetching import fetch_models
 from gencli.cli.terminal.display import running_bar
@@ -22,7 +23,6 @@ from gencli.errors import UsageError
 from gencli.explain.trace_file import TracedText, objects, read_trace
 from gencli.explain.tree import ROOT, Tree
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
-from gencli.files import open_regular
 from gencli.lock import locked
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from gencli.cli.explain.growing import Grower, Growth
 
 __all__ = ["fork", "grower_of"]
-
-_LINE = 1 << 22  # bytes of a first line
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,25 +135,15 @@ def _source(path: Path, values: Mapping[str, Any], given: Mapping[str, Any], sta
 
 def _traced(path: Path) -> list[TracedText] | None:
     """Return the texts of a trace; None for a tree."""
-    try:
-        with open_regular(path, pipes=True) as file:
-            first = file.readline(_LINE)
-            lines = (line.decode("utf-8") for line in chain([first], file))
-            kind = next(objects([first.decode("utf-8")]), (0, {}))[1].get("kind")
-            return None if kind == "tree" else read_trace(lines)
-    except OSError as error:
-        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{str(path)!r} is not UTF-8.") from None
+    with trace_lines(str(path)) as lines:
+        first = next(lines, "")
+        kind = next(objects([first]), (0, {}))[1].get("kind")
+        return None if kind == "tree" else read_trace(chain([first], lines))
 
 
 def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
     """Return the text that the options choose. Raises UsageError if there is none, or several."""
-    found = [
-        text
-        for text in texts
-        if values["request"] in (None, text.key[0]) and values["sample"] in (None, text.key[1])
-    ]
+    found = matching(texts, values)
     if len(found) == 1:
         return found[0]
     known = ", ".join(f"--run {run} --sample {sample}" for run, sample in (text.key for text in texts[:5]))

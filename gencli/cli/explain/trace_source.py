@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from gencli.errors import UsageError
-from gencli.explain.trace_file import TracedText, read_trace
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.trace_file import MAX_LINE, TracedText, read_trace
 from gencli.files import open_regular
 
-__all__ = ["open_trace"]
+__all__ = ["matching", "open_trace", "trace_lines"]
+
+_MOST = 4 * MAX_LINE  # bytes of a line
 
 
 def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
@@ -16,12 +21,32 @@ def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
 
     `hint` is that of a file that cannot be opened.
     """
+    with trace_lines("/dev/stdin" if name == "-" else name, hint=hint) as lines:
+        return read_trace(lines)
+
+
+@contextmanager
+def trace_lines(name: str, *, hint: str = "") -> Iterator[Iterator[str]]:
+    """Open a file of lines. Raises UsageError if it cannot be read, also while its lines are."""
     try:
-        with open_regular(Path("/dev/stdin" if name == "-" else name), pipes=True) as file:
-            return read_trace(line.decode("utf-8") for line in file)
+        with open_regular(Path(name), pipes=True) as file:
+            yield _lines(file)
     except OSError as error:
         raise UsageError(
             f"The trace {name!r} cannot be read: {error.strerror or error}.", hint=hint
         ) from None
     except UnicodeDecodeError:
         raise UsageError(f"The trace {name!r} is not UTF-8.") from None
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    while line := file.readline(_MOST):
+        if len(line) == _MOST:
+            raise GenerationError(f"A line of the trace has more than {_MOST:,} bytes.")
+        yield line.decode("utf-8")
+
+
+def matching(texts: Iterable[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
+    """Return the texts that the options --run and --sample choose."""
+    request, sample = values["request"], values["sample"]
+    return [one for one in texts if request in (None, one.key[0]) and sample in (None, one.key[1])]

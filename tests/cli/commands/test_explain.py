@@ -106,3 +106,12 @@ def test_control_characters_of_a_token_do_nothing_on_a_terminal(gencli, trace):
         shown = gencli("explain", trace, *words).out
         assert "\x1b" not in shown
         assert "\u202e" not in shown
+
+
+def test_a_line_without_end_is_refused_before_it_is_read(gencli, tmp_path):
+    file = tmp_path / "long"
+    with file.open("wb") as made:
+        made.truncate(40_000_000)  # one line of zeros
+    found = gencli("explain", file)
+    assert found.code == 6
+    assert "more than 16,777,216 bytes" in found.err
