@@ -1,5 +1,5 @@
 #!/bin/sh
-# Why this token: trace a run of the bundled model, show the text, then the tokens that a stage decided.
+# Why this token: the stages of a traced text, a stage that breaks a loop, and a token that was cut off.
 set -eu
 trace=$(mktemp)
 trap 'rm -f "$trace"' EXIT
@@ -8,3 +8,12 @@ gencli run --model tiny --seed 5 --max-tokens 40 --temperature 1.4 --top-k 40 --
     --trace "$trace" "Once upon a time"
 gencli explain "$trace"
 gencli explain "$trace" --at 3
+
+# Without --dry-multiplier this text repeats a sentence; these are the tokens that DRY decided.
+gencli run --model tiny --temperature 0 --ignore-eos --max-tokens 170 --dry-multiplier 0.8 --quiet \
+    --trace "$trace" "The duck said no no no no"
+gencli explain "$trace" --stage dry
+
+# A cutoff removes names: where would "Nora" have stood, and what removed it?
+gencli explain --model tiny --seed 5 --temperature 1.3 --min-p 0.1 --max-tokens 20 --quiet --why " fox" \
+    "Once upon a time there was a"

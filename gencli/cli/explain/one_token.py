@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gencli.cli.explain.shown import probability, quoted, rank
+from gencli.cli.explain.shown import escaped, probability, quoted, rank, text_before
 from gencli.cli.terminal.tables import table
 from gencli.explain.record import Record
-from gencli.text.escapes import escape_controls
 
 __all__ = ["decision", "headline", "one_token", "stage_rows"]
 
@@ -18,10 +17,7 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
 
     `before` is the text so far, `of` the number of tokens.
     """
-    lines = [headline(record, of)]
-    if before:
-        lines.append("..." + quoted(before[-60:]).strip('"'))
-    return "\n".join(lines) + "\n" + table(stage_rows(record)) + decision(record)
+    return f"{headline(record, of)}\n{text_before(before)}{table(stage_rows(record))}{decision(record)}"
 
 
 def headline(record: Record, of: int | None = None) -> str:
@@ -89,13 +85,9 @@ def _done(stage: dict[str, Any]) -> str:
     """Return what a stage did, in a few words."""
     if not stage["acted"]:
         said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
-        return _line(said) or "changed nothing"
-    changes, note = _changes(stage), _line(stage["note"])
+        return escaped(said) or "changed nothing"
+    changes, note = _changes(stage), escaped(stage["note"])
     return f"{changes} ({note})" if changes and note else changes or note
-
-
-def _line(text: str) -> str:
-    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _changes(stage: dict[str, Any]) -> str:

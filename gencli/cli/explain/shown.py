@@ -6,9 +6,10 @@ from typing import Any
 
 from gencli.text.escapes import escape_controls
 
-__all__ = ["probability", "quoted", "rank"]
+__all__ = ["escaped", "probability", "quoted", "rank", "text_before"]
 
 _MOST = 24  # characters of a token
+_BEFORE = 60  # characters of the text before it
 
 
 def probability(p: float | None) -> str:
@@ -23,10 +24,21 @@ def probability(p: float | None) -> str:
 
 def quoted(text: str) -> str:
     """Return a token in quotes, with control characters and newlines as escapes, shortened if long."""
-    shown = escape_controls(text).replace("\n", "\\n").replace("\t", "\\t").replace('"', '\\"')
+    shown = escaped(text).replace('"', '\\"')
     return f'"{shown}"' if len(shown) <= _MOST else f'"{shown[: _MOST - 3]}..."'
+
+
+def text_before(text: str) -> str:
+    """Return the end of the text before a token, on a line of its own; "" for none."""
+    shown = escaped(text[-_BEFORE:])
+    return f"{'...' if len(text) > _BEFORE else ''}{shown}\n" if text else ""
 
 
 def rank(value: Any) -> str:
     """Return #4, or - for a masked token."""
     return "-" if value is None else f"#{value}"
+
+
+def escaped(text: str) -> str:
+    """Return the text on one line, with control characters, newlines and tabs as escapes."""
+    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gencli.cli.explain.one_token import stage_rows
-from gencli.cli.explain.shown import probability, quoted, rank
+from gencli.cli.explain.shown import probability, quoted, rank, text_before
 from gencli.cli.terminal.tables import table
 
 __all__ = ["why_page", "why_table"]
@@ -61,10 +61,7 @@ def _reason(one: _WhyRecord) -> str:
 def why_page(one: _WhyRecord, before: str, count: int) -> str:
     """Return the named token's way through the chain at one place."""
     named, chosen = f"{quoted(one['text'])} (id {one['id']})", quoted(one["chosen"][1])
-    lines = [
-        f"token {one['pos']} of {count}   {chosen} was chosen; why not {named}?",
-        *(["..." + quoted(before[-60:]).strip('"')] if before else []),
-    ]
+    head = f"token {one['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
     wins = " or ".join(one["wins_without"])
     last = f"{_reason(one)}" + (f"; without {wins} it would have come" if wins else "")
-    return "\n".join(lines) + "\n" + table(list(stage_rows(one))[:-1]) + last + "\n"
+    return f"{head}{text_before(before)}{table(list(stage_rows(one))[:-1])}{last}\n"
