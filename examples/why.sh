@@ -14,6 +14,6 @@ gencli run --model tiny --temperature 0 --ignore-eos --max-tokens 170 --dry-mult
     --trace "$trace" "The duck said no no no no"
 gencli explain "$trace" --stage dry
 
-# A cutoff removes names: where would "Nora" have stood, and what removed it?
-gencli explain --model tiny --seed 5 --temperature 1.3 --min-p 0.1 --max-tokens 20 --quiet --why " fox" \
-    "Once upon a time there was a"
+# A cutoff removes a name: the same draw without top-k gives Lotte.
+gencli explain --model tiny --seed 11 --temperature 1.2 --top-k 20 --max-tokens 3 --quiet --why Lotte --at 1 \
+    "Once upon a time there was a girl named"
