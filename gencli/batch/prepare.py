@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,17 @@ from gencli.models.files.locate import find_local
 from gencli.models.gguf.plan import weight_format
 from gencli.models.watch import OnBytes
 from gencli.templates.prompt import wanted_template
+from gencli.watermark.key_file import NamedKey
 
 __all__ = ["Batch", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Everything known before the rows are read. `places` is None if results go to a stream."""
+    """Everything known before the rows are read. `places` is None if results go to a stream.
+
+    `keys` are those of watermarks that rows choose by name.
+    """
 
     plan: Plan
     settings: Settings
@@ -49,6 +53,7 @@ class Batch:
     row_options: RowOptions
     selected: Selected
     work: Work
+    keys: Mapping[str, NamedKey]
 
     def rows(self) -> Iterator[Row]:
         """Return the rows; each call reads the input again."""
@@ -64,6 +69,8 @@ class Batch:
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
         if self.settings["trace"] is not None:  # finished rows are in it
             columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
+        if self.keys:
+            columns["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
@@ -121,9 +128,10 @@ def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
         check_settings(settings)
-    jobs = row_jobs(settings)
+    keys = NamedKey.read_all(plan["named_key"])
+    jobs = row_jobs(settings, keys)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
-    return Batch(plan, settings, jobs, source, output, places, options, selected, work)
+    return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys)
 
 
 def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:
