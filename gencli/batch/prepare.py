@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from gencli.models.files.locate import find_local
 from gencli.models.gguf.plan import weight_format
 from gencli.models.watch import OnBytes
 from gencli.templates.prompt import wanted_template
-from gencli.watermark.key_file import NamedKey
+from gencli.watermark.key_file import NamedKey, file_fingerprint
 
 __all__ = ["Batch", "prepare"]
 
@@ -69,11 +70,20 @@ class Batch:
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
         if self.settings["trace"] is not None:  # finished rows are in it
             columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
-        if self.keys:
-            columns["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
+        columns |= self._keys_of_rows()
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
+
+    def _keys_of_rows(self) -> dict[str, Any]:
+        """Return fingerprints of the keys that only rows use, as the shared chain has none of them."""
+        found: dict[str, Any] = {}
+        shared = self.settings["watermark_key"]
+        if shared is not None and self.settings["watermark"] == "none":
+            found["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
+        if self.keys:
+            found["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
+        return found
 
     def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
         """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""

@@ -92,7 +92,7 @@ def file_fingerprint(path: Path) -> str | None:
     """Return what stands for the content of a key file in records; None if it cannot be read."""
     try:
         return fingerprint_of(read_file(path, _BOUNDS.max_bytes))
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 

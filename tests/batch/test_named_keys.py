@@ -100,6 +100,17 @@ def test_a_batch_with_other_keys_does_not_go_on(bench, keys, base, tmp_path, cha
     assert (again.code, "--named-key was {'acme': '#" in again.err) == (2, True), again.err
 
 
+def test_a_key_that_only_rows_use_is_compared_too(bench, base, tmp_path):
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("watermark: kgw\nwatermark_key: acme=base.key\n")
+    flags = ("--preset", preset, "--watermark", "none", "--keep-journal")
+    bench.write([{"prompt": "a", "watermark": "kgw"}])
+    assert bench.run(*flags).code == 0
+    base[-1].write_text("43")
+    again = bench.run(*flags, "--resume")
+    assert (again.code, "--watermark-key was '#" in again.err) == (2, True), again.err
+
+
 def test_no_result_has_a_key_or_its_file(bench, keys, base):
     wrong = [
         {"prompt": "a", "watermark_key": "oak"},
