@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Literal
 
-from gencli.config.options.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS
+from gencli.config.options.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, read_pairs
 from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
 from processors.conversion import Bounds, whole
@@ -12,6 +14,7 @@ from processors.conversion import Bounds, whole
 __all__ = ["BATCH_OPTIONS", "OWN", "read_batch", "read_bytes"]
 
 _MAX_WORKERS = 65_536
+_KEY_NAME = re.compile(r"[\w.-]{1,64}")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -38,6 +41,11 @@ def read_batch(given: str | int) -> int | str:
     return number
 
 
+def _read_keys(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return names and files from "name=file". Raises UsageError."""
+    return read_pairs(given, "NAME=FILE", _KEY_NAME.fullmatch)
+
+
 _INPUT: tuple[Option, ...] = (
     Option(("--input-format",), Literal["jsonl", "json", "csv", "tsv", "parquet", "lines", "paragraphs",
            "document"], "Format of the input; by default the suffix of the file decides.", "Prompt"),
@@ -54,6 +62,11 @@ _INPUT: tuple[Option, ...] = (
     Option(("--shard",), str, "Take the share of one machine, as in 0/4.", "Prompt", metavar="I/N"),
     Option(("--dry-run",), bool, "Show the first prompts as the model would get them, count tokens, list all "
            "faults of the input; load no weights.", "Prompt", False),
+)  # fmt: skip
+
+_CHAIN: tuple[Option, ...] = (
+    Option(("--named-key",), tuple[str, str], "A key of a watermark that rows choose, by its name in "
+           "their field watermark_key.", "Chain", (), many=True, read=_read_keys, metavar="NAME=FILE"),
 )  # fmt: skip
 
 _MODEL: tuple[Option, ...] = (
@@ -102,7 +115,7 @@ _OUTPUT: tuple[Option, ...] = (
            False),
 )  # fmt: skip
 
-OWN: tuple[Option, ...] = (*_INPUT, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
+OWN: tuple[Option, ...] = (*_INPUT, *_CHAIN, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
 _FOREIGN = {
     *("file", "stream", "stats", "show_chain", "show_prompt", "download", "log", "color"),
     *(entry.key for entry in OWN),

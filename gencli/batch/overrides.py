@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from gencli.batch.formats.base import Cell, RecordFault
@@ -16,11 +19,14 @@ from gencli.config.presets.keys import KEYS, hint_of
 from gencli.config.settings import Layer, Settings
 from gencli.errors import UsageError
 from gencli.structured.files import named_file
+from gencli.watermark.key_file import NamedKey
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ROW", "refuse_key", "row_jobs", "row_layer", "typed"]
 
 ROW = "row"  # the origin of a row's values
+_NAMED = "watermark_key"  # the option whose value is the name of a key
+_NO_KEYS: Mapping[str, NamedKey] = MappingProxyType({})
 _PER_RUN = {
     "Presets": "presets are read once, before the first row; write the values into the row",
     "Model": "one model serves all rows",
@@ -70,14 +76,36 @@ def _inline(key: str, value: Any) -> Any:
     return value
 
 
-def row_layer(options: Mapping[str, Any], registry: Registry) -> Layer:
-    """Return the options of a row as a layer of settings. Raises UsageError for the first wrong one."""
+def _named_key(value: Any, keys: Mapping[str, NamedKey]) -> NamedKey:
+    """Return the key of this name. Raises UsageError without the value, which may be a key by mistake."""
+    if isinstance(value, str) and value in keys:
+        return keys[value]
+    if keys:
+        raise UsageError(f"{_NAMED} names no key of this batch, whose keys are {', '.join(keys)}.")
+    raise UsageError(
+        f"{_NAMED} names a file, which a row cannot read.",
+        hint="Add `named_key` = NAME=FILE, and let the row have the name.",
+    )
+
+
+def row_layer(
+    options: Mapping[str, Any], registry: Registry, keys: Mapping[str, NamedKey] = _NO_KEYS
+) -> Layer:
+    """Return the options of a row as a layer of settings. Raises UsageError for the first wrong one.
+
+    `keys` are those of watermarks that a row may choose by name.
+    """
     for key in options:
         if key not in REQUEST_KEYS:
             raise refuse_key(key)
-    return request_layer({key: _inline(key, value) for key, value in options.items()}, registry, ROW)
+    values = {key: _inline(key, value) for key, value in options.items() if key != _NAMED}
+    layer = request_layer(values, registry, ROW)
+    if _NAMED not in options:
+        return layer
+    found = {**layer.values, _NAMED: _named_key(options[_NAMED], keys)}
+    return replace(layer, values=found, places={**layer.places, _NAMED: _NAMED})
 
 
-def row_jobs(settings: Settings) -> Jobs:
-    """Return the jobs of a batch's rows."""
-    return Jobs(settings, row_layer)
+def row_jobs(settings: Settings, keys: Mapping[str, NamedKey] = _NO_KEYS) -> Jobs:
+    """Return the jobs of a batch's rows, which may choose among these keys of watermarks."""
+    return Jobs(settings, partial(row_layer, keys=keys))

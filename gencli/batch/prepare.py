@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,17 @@ from gencli.models.files.locate import find_local
 from gencli.models.gguf.plan import weight_format
 from gencli.models.watch import OnBytes
 from gencli.templates.prompt import wanted_template
+from gencli.watermark.key_file import NamedKey, file_fingerprint
 
 __all__ = ["Batch", "prepare"]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Everything known before the rows are read. `places` is None if results go to a stream."""
+    """Everything known before the rows are read. `places` is None if results go to a stream.
+
+    `keys` are those of watermarks that rows choose by name.
+    """
 
     plan: Plan
     settings: Settings
@@ -49,6 +54,7 @@ class Batch:
     row_options: RowOptions
     selected: Selected
     work: Work
+    keys: Mapping[str, NamedKey]
 
     def rows(self) -> Iterator[Row]:
         """Return the rows; each call reads the input again."""
@@ -64,9 +70,20 @@ class Batch:
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
         if self.settings["trace"] is not None:  # finished rows are in it
             columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
+        columns |= self._keys_of_rows()
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
+
+    def _keys_of_rows(self) -> dict[str, Any]:
+        """Return fingerprints of the keys that only rows use, as the shared chain has none of them."""
+        found: dict[str, Any] = {}
+        shared = self.settings["watermark_key"]
+        if shared is not None and self.settings["watermark"] == "none":
+            found["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
+        if self.keys:
+            found["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
+        return found
 
     def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
         """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""
@@ -121,9 +138,10 @@ def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
         check_settings(settings)
-    jobs = row_jobs(settings)
+    keys = NamedKey.read_all(plan["named_key"])
+    jobs = row_jobs(settings, keys)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
-    return Batch(plan, settings, jobs, source, output, places, options, selected, work)
+    return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys)
 
 
 def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:

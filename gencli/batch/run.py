@@ -86,6 +86,8 @@ def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
     jobs = batch.jobs
     if not survey.num_chats and survey.num_faults < survey.num_rows:
         _refuse_untold_tools(batch)
+    if batch.keys and "watermark_key" not in survey.options:
+        reporter.notice("No row that can run has watermark_key, so the keys of `named_key` are not used.")
     for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
         reporter.notice(text)
     return survey

@@ -51,9 +51,7 @@ def wanted_mark(settings: Settings) -> Mark | None:
             )
         return None
     if file is None:
-        raise UsageError(
-            f"{settings.with_value('watermark')} needs a key.", hint="Add `watermark_key` = FILE."
-        )
+        raise UsageError(f"{settings.with_value('watermark')} needs a key.", hint="Add `watermark_key`.")
     params = read_key_file(kind, file)
     stage, origin = STAGES[kind][0], settings.origin("watermark")
     said, rank = settings.said("watermark"), settings.rank("watermark")

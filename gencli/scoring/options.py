@@ -16,7 +16,7 @@ from processors.params import MOST
 __all__ = ["CHAIN_KEYS", "DECIDING", "SCORE_OPTIONS", "SCORE_OWN"]
 
 _CHANGED = ("format", "no_timings", "dry_run", "max_batch", "kv_memory")
-_ENGINES = ("engine", "workers", "worker_cpus", "worker_gpus")
+_UNUSED = ("engine", "workers", "worker_cpus", "worker_gpus", "named_key")
 _NEW: tuple[Option, ...] = (
     Option(("--convention",), CONVENTIONS, "How a text is cut into windows: lm-eval as "
            "lm-evaluation-harness, strided as the documentation of transformers, llama as llama-perplexity.",
@@ -40,7 +40,7 @@ _NEW: tuple[Option, ...] = (
 SCORE_OWN: tuple[Option, ...] = (
     *_NEW, *(entry for entry in OF_BATCH if entry.key != "format")
 )  # fmt: skip
-_HIDDEN = frozenset((*_CHANGED, *_ENGINES))
+_HIDDEN = frozenset((*_CHANGED, *_UNUSED))
 _OF_MODEL = frozenset(
     "quiet debug model dtype backend quantize kernel invariant kv_dtype device device_map threads wait "
     "max_batch memory_check trust_remote_code download offline preset template vars seed".split()

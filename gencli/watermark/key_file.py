@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gencli.errors import ConfigError
 from gencli.files import read_file
@@ -17,7 +18,7 @@ from processors.errors import ParamError
 from processors.params import Params
 from processors.secret import Secret, fingerprint_of
 
-__all__ = ["KINDS", "STAGES", "file_fingerprint", "read_key_file"]
+__all__ = ["KINDS", "STAGES", "NamedKey", "file_fingerprint", "read_key_file"]
 
 STAGES: dict[str, tuple[str, type[Params]]] = {
     "kgw": ("kgw", KgwParams),
@@ -27,6 +28,7 @@ STAGES: dict[str, tuple[str, type[Params]]] = {
 KINDS = tuple(STAGES)
 
 _BOUNDS = Bounds("key file", max_bytes=64 * 1024, max_nodes=1000, max_depth=4)
+_SAID = "The key file"
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}")
 _DEPTH = 30  # tournaments of synthid for a single number
 # The names that transformers and vLLM have for the fields of a stage.
@@ -54,22 +56,43 @@ _NAMES: dict[str, dict[str, str]] = {
 }
 
 
-def read_key_file(kind: str, name: str, *, said: str = "The key file") -> Params:
+@dataclass(frozen=True, slots=True)
+class NamedKey:
+    """A key file that data choose by name. Its texts have the name, neither the path nor the content."""
+
+    name: str
+    content: str = field(repr=False)
+
+    @classmethod
+    def read_all(cls, files: Iterable[tuple[str, str]]) -> dict[str, Self]:
+        """Return the keys of pairs of name and file, by name. Raises ConfigError, which has the path."""
+        return {name: cls(name, _content(file, f"The key {name}: the file")) for name, file in files}
+
+    @property
+    def fingerprint(self) -> str:
+        """What stands for the content in records."""
+        return fingerprint_of(self.content.encode())
+
+
+def read_key_file(kind: str, file: str | NamedKey) -> Params:
     """Return the values of a watermark of this kind, its key included. Raises ConfigError.
 
-    `said` begins the message, which names the file and never what is in it, names of keys excepted.
+    The message names the file or the key and never what is in it, names of keys excepted.
     """
-    text = _content(name, said)
+    if isinstance(file, NamedKey):
+        said, text = f"The file of the key {file.name}", file.content
+    else:
+        said, text = f"{_SAID} {file}", _content(file, _SAID)
     numbers = _numbers(text)
-    fields: Mapping[str, Any] = {"key": numbers} if numbers else _mapping(kind, text, f"{said} {name}")
-    return _params(kind, fields, f"{said} {name}")
+    fields: Mapping[str, Any] = {"key": numbers} if numbers else _mapping(kind, text, said)
+    return _params(kind, fields, said)
 
 
 def file_fingerprint(path: Path) -> str | None:
     """Return what stands for the content of a key file in records; None if it cannot be read."""
     try:
         return fingerprint_of(read_file(path, _BOUNDS.max_bytes))
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.watermark.key_file import KINDS, file_fingerprint, read_key_file
+from gencli.watermark.key_file import KINDS, NamedKey, file_fingerprint, read_key_file
 from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
 
 KEY = 918273645546372819
@@ -78,3 +78,14 @@ def test_a_fingerprint_stands_for_the_content(tmp_path):
     path.write_text("2")
     assert first != file_fingerprint(path)
     assert file_fingerprint(tmp_path / "absent") is None
+
+
+def test_a_named_key_is_that_of_its_file_and_says_its_name_alone(params, tmp_path):
+    expected = params("kgw", f"{KEY}")
+    found = NamedKey.read_all([("acme", str(tmp_path / "mark.key"))])
+    (tmp_path / "mark.key").write_text("not read again")
+    assert read_key_file("kgw", found["acme"]) == expected
+    assert repr(found) == "{'acme': NamedKey(name='acme')}"
+    with pytest.raises(ConfigError, match=r"^The file of the key acme has neither whole numbers") as error:
+        read_key_file("kgw", NamedKey("acme", "x 918273645546372819"))
+    assert "918273645546372819" not in f"{error.value}{error.value.hint}"

@@ -19,6 +19,7 @@ from gencli.errors import UsageError
 from gencli.plugins.registry import make_registry
 from gencli.runtime.quiet import quiet_libraries
 from gencli.runtime.reporter import Recorder, Reporter
+from gencli.watermark.key_file import NamedKey
 
 __all__ = ["open_pool"]
 
@@ -35,6 +36,7 @@ class _Orders:
     is_chat: bool
     keep_input: bool
     are_guided: bool
+    named_keys: tuple[tuple[str, str], ...]  # names and files of keys, which each worker reads
 
 
 @contextmanager
@@ -47,7 +49,15 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
     workers = plan["workers"] or _WORKERS
     # A seed that was chosen at random is chosen once.
     layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
-    orders = _Orders(__version__, os.getcwd(), layers, is_chat, plan["keep_input"], batch.jobs.are_guided)
+    orders = _Orders(
+        __version__,
+        os.getcwd(),
+        layers,
+        is_chat,
+        plan["keep_input"],
+        batch.jobs.are_guided,
+        plan["named_key"],
+    )
     with connected() as (place, there):
         share = fair_share(
             there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
@@ -76,7 +86,7 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
         settings = resolve(*orders.layers, registry=make_registry(plugins))
         reporter = Recorder()
         with open_loop(
-            row_jobs(settings),
+            row_jobs(settings, NamedKey.read_all(orders.named_keys)),
             settings,
             is_chat=orders.is_chat,
             are_guided=orders.are_guided,

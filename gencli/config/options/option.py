@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
@@ -11,7 +11,17 @@ from gencli.errors import UsageError
 from processors.conditions.when import When
 from processors.conversion import Bounds, shown_number
 
-__all__ = ["ANY", "MAX_BATCH", "MAX_ROWS", "MAX_SAMPLES", "MAX_SECONDS", "SECTIONS", "Option", "Section"]
+__all__ = [
+    "ANY",
+    "MAX_BATCH",
+    "MAX_ROWS",
+    "MAX_SAMPLES",
+    "MAX_SECONDS",
+    "SECTIONS",
+    "Option",
+    "Section",
+    "read_pairs",
+]
 
 Section = Literal[
     "Server",
@@ -116,3 +126,18 @@ class Option:
             raise UsageError(
                 f"{said} is {shown_number(value)}, but has to be a number {self.bounds}.", hint=self.hint
             )
+
+
+def read_pairs(
+    given: Iterable[str], form: str = "NAME=TEXT", is_name: Callable[[str], object] = str.isidentifier
+) -> tuple[tuple[str, str], ...]:
+    """Return pairs from texts of this form, cut at the first equals sign. Raises UsageError."""
+    pairs: dict[str, str] = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        if not equals or not is_name(name):
+            raise UsageError(f"{item[:60]!r} is not of the form {form}.")
+        if name in pairs:
+            raise UsageError(f"{name[:60]!r} is given two values.", hint="Leave one of them out.")
+        pairs[name] = text
+    return tuple(pairs.items())

@@ -12,7 +12,15 @@ from typing import Literal
 from gencli.config.options.compat import COMPAT
 from gencli.config.options.drafts import DRAFTS
 from gencli.config.options.guidance import GUIDANCE
-from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, SECTIONS, Option, Section
+from gencli.config.options.option import (
+    MAX_BATCH,
+    MAX_SAMPLES,
+    MAX_SECONDS,
+    SECTIONS,
+    Option,
+    Section,
+    read_pairs,
+)
 from gencli.config.options.search import SEARCH
 from gencli.config.options.stages import STAGES, read_texts
 from gencli.config.options.structure import STRUCTURE
@@ -43,19 +51,6 @@ def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _read_variables(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return pairs from "name=text". Raises UsageError."""
-    pairs: dict[str, str] = {}
-    for item in given:
-        name, equals, text = item.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"{item[:60]!r} is not of the form NAME=TEXT.")
-        if name in pairs:
-            raise UsageError(f"{name[:60]!r} is given two values.", hint="Leave one of them out.")
-        pairs[name] = text
-    return tuple(pairs.items())
-
-
 _PROMPT: tuple[Option, ...] = (
     Option(("--file", "-f"), str, "Read the prompt from this file; one newline at its end is dropped.",
            "Prompt", (), many=True, metavar="FILE", flag_only="a prompt belongs to one run"),
@@ -66,7 +61,7 @@ _PROMPT: tuple[Option, ...] = (
            "a file, or the text. Its variables are prompt, stdin and those of `vars`; in a batch, the "
            "columns.", "Prompt", metavar="NAME|FILE|TEXT"),
     Option(("--var",), tuple[str, str], "Set a variable of the template.", "Prompt", (),
-           many=True, read=_read_variables, metavar="NAME=TEXT", key_name="vars"),
+           many=True, read=read_pairs, metavar="NAME=TEXT", key_name="vars"),
 )  # fmt: skip
 
 _PRESETS: tuple[Option, ...] = (

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -91,6 +92,21 @@ def test_a_run_that_is_cut_goes_on(bench, start, cluster):
     found = bench.output.read_bytes()
     assert bench.call(*flags[:-1], "--overwrite").code == 0
     assert bench.output.read_bytes() == found
+
+
+def test_workers_read_the_keys_that_rows_name(bench, start, cluster):
+    flags = [bench.input, *FAKE, "--no-timings"]
+    for number, name in enumerate(("acme", "birch")):
+        (bench.folder / name).write_text(f"{number}")
+        flags += ["--named-key", f"{name}={bench.folder / name}"]
+    bench.write(
+        [{"prompt": "a", "watermark": "kgw", "watermark_key": name} for name in ("acme", "birch") * 3]
+    )
+    process = start(*flags, *RAY, env=cluster)
+    out, said = process.communicate()
+    assert process.returncode == 0, said
+    assert out == bench.call(*flags).out
+    assert len(set(re.findall(r'"key": "#\w+"', out))) == 2
 
 
 def finished(journal):

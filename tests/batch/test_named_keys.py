@@ -1,0 +1,180 @@
+"""Rows choose keys of watermarks by name; no row names a file, and no result has a path or a key."""
+
+import json
+from itertools import product
+
+import pytest
+
+from gencli.runtime.models import load_tokenizer
+from gencli.watermark.detect import detect
+from gencli.watermark.evidence import scorer_of
+from gencli.watermark.key_file import read_key_file
+from tests.batch.conftest import FAKE
+
+KEYS = {"acme": 6090218471334455667, "birch-2": 7182818284590452353}
+MARKED = [
+    {"prompt": "Once upon a time", "watermark_key": "acme"},
+    {"prompt": "Once upon a time", "watermark_key": "birch-2"},
+    {"prompt": "One winter, a fox"},
+    {"prompt": "One winter, a fox", "watermark": "none"},
+    {"prompt": "The", "watermark_key": "acme", "n": 2},
+    {"prompt": "The", "watermark": "synthid", "watermark_key": "birch-2"},
+]
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """The arguments of named keys; one of the files has an equals sign in its name."""
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    for name, number in KEYS.items():
+        (folder / f"{name}=1.key").write_text(f"{number}\n")
+    return [text for name in KEYS for text in ("--named-key", f"{name}={folder / name}=1.key")]
+
+
+@pytest.fixture
+def base(tmp_path):
+    """The arguments of the key of all rows, whose file has an equals sign in its name."""
+    path = tmp_path / "acme=base.key"
+    path.write_text("42")
+    return ("--watermark", "kgw", "--watermark-key", path)
+
+
+def texts(bench):
+    return [result.get("texts") or result["text"] for result in bench.results]
+
+
+@pytest.mark.parametrize("kind", ["kgw", "synthid", "gumbel"])
+def test_each_row_is_found_with_its_own_key_and_with_no_other(bench, keys, tmp_path, kind):
+    files = {name: tmp_path / "keys" / f"{name}=1.key" for name in KEYS}
+    for name, file in files.items() if kind == "kgw" else ():  # a small model has few choices to prefer from
+        file.write_text(f"{{key: {KEYS[name]}, bias: 4}}")
+    rows = [{"prompt": text, "watermark": kind, "watermark_key": name}
+            for text, name in product(["Once upon a time", "One winter, a fox", "The"], KEYS)]  # fmt: skip
+    bench.write(rows)
+    done = bench.call(bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "150", "--dtype",
+                      "float32", "--ignore-eos", "--temperature", "1.5", *keys)  # fmt: skip
+    assert done.code == 0, done.err
+    tokenizer = load_tokenizer("tiny")
+    scorers = {name: scorer_of(read_key_file(kind, str(file)), vocab=2048) for name, file in files.items()}
+    for row, text in zip(rows, texts(bench), strict=True):
+        ids = tokenizer.encode(text, special=False)
+        verdicts = {name: detect(scorer, ids).verdict for name, scorer in scorers.items()}
+        assert verdicts == {name: "marked" if name == row["watermark_key"] else "not marked" for name in KEYS}
+
+
+def test_a_row_has_the_text_of_a_batch_with_its_key_alone(bench, keys, base, tmp_path):
+    bench.write(MARKED)
+    assert bench.run(*base, *keys, "--max-batch", "3").code == 0
+    mixed, files = texts(bench), {name: tmp_path / "keys" / f"{name}=1.key" for name in KEYS}
+    assert mixed[0] != mixed[1]
+    bench.write([{key: row[key] for key in row if key != "watermark_key"} for row in MARKED])
+    for index, file in enumerate((files["acme"], files["birch-2"], base[-1], base[-1], files["acme"])):
+        alone = ("--watermark", "kgw", "--watermark-key", file, "--shard", f"{index}/6", "--overwrite")
+        assert bench.run(*alone).code == 0
+        assert texts(bench) == [mixed[index]]
+
+
+def test_drafts_and_interruptions_change_no_text(bench, keys, base):
+    bench.write(MARKED)
+    assert bench.run(*base, *keys, "--keep-journal", "--no-timings").code == 0
+    wanted, lines = bench.output.read_bytes(), bench.journal.read_bytes().splitlines(keepends=True)
+    bench.journal.write_bytes(b"".join(lines[:3]))
+    bench.output.unlink()
+    assert bench.run(*base, *keys, "--resume", "--no-timings").code == 0
+    assert bench.output.read_bytes() == wanted
+    before = texts(bench)
+    assert bench.run(*base, *keys, "--draft", "ngram", "--overwrite").code == 0
+    assert texts(bench) == before
+
+
+@pytest.mark.parametrize("change", ["content", "name", "fewer"])
+def test_a_batch_with_other_keys_does_not_go_on(bench, keys, base, tmp_path, change):
+    bench.write(MARKED[2:4])
+    assert bench.run(*base, *keys, "--keep-journal").code == 0
+    if change == "content":
+        (tmp_path / "keys" / "acme=1.key").write_text("43")
+    elif change == "name":
+        keys[1] = keys[1].replace("acme=", "maple=", 1)
+    again = bench.run(*base, *(keys[:2] if change == "fewer" else keys), "--resume")
+    assert (again.code, "--named-key was {'acme': '#" in again.err) == (2, True), again.err
+
+
+def test_a_key_that_only_rows_use_is_compared_too(bench, base, tmp_path):
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("watermark: kgw\nwatermark_key: acme=base.key\n")
+    flags = ("--preset", preset, "--watermark", "none", "--keep-journal")
+    bench.write([{"prompt": "a", "watermark": "kgw"}])
+    assert bench.run(*flags).code == 0
+    base[-1].write_text("43")
+    again = bench.run(*flags, "--resume")
+    assert (again.code, "--watermark-key was '#" in again.err) == (2, True), again.err
+
+
+def test_no_result_has_a_key_or_its_file(bench, keys, base):
+    wrong = [
+        {"prompt": "a", "watermark_key": "oak"},
+        {"prompt": "a", "watermark_key": KEYS["acme"]},
+        {"prompt": "a", "watermark_key": ["acme"]},
+        {"prompt": "a", "watermark_key": "acme=base.key"},
+        {"prompt": "a", "watermark": "none", "watermark_key": "acme"},
+        {"prompt": "a", "watermark": "gumbel", "watermark_key": "acme", "n": 2},
+    ]
+    bench.write([*MARKED, *wrong])
+    done = bench.run(
+        *base, *keys, "--summary", bench.folder / "sum.json", "--trace", bench.folder / "t.jsonl"
+    )
+    assert done.code == 7
+    said = [str(result["error"]) for result in bench.results[len(MARKED) :]]
+    unknown = "watermark_key names no key of this batch, whose keys are acme, birch-2."
+    assert all(unknown in text for text in said[:4])
+    assert "there is no watermark" in said[4]
+    assert "the texts would begin alike" in said[5]
+    files = ("out.jsonl", "out.jsonl.journal", "sum.json", "t.jsonl")
+    told = done.err + "".join((bench.folder / name).read_text() for name in files)
+    assert not [text for text in (*map(str, KEYS.values()), "1.key", "base.key") if text in told]
+    assert told.count('"key": "#') > len(MARKED), "fingerprints stand for the keys"
+
+
+def test_cells_of_a_table_and_columns_of_data_name_keys_too(bench, keys):
+    table = bench.folder / "in.csv"
+    table.write_text("prompt,watermark,watermark_key\na,kgw,acme\na,kgw,birch-2\na,,\n")
+    bench.write([{"prompt": "a", "watermark": "kgw", "watermark_key": "acme"}])
+    assert bench.call(table, "-o", bench.output, *FAKE, *keys).code == 0
+    found = texts(bench)
+    assert len(set(found)) == 3
+    options = json.dumps({"watermark": "kgw", "watermark_key": "acme"})
+    bench.write([{"text": "a", "options": options}])
+    assert bench.run("--prompt-column", "text", *keys, "--overwrite").code == 0
+    assert texts(bench) == found[:1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--named-key", "acme"], 2, "--named-key: 'acme' is not of the form NAME=FILE"),
+        (["--named-key", "a b=c.key"], 2, "is not of the form NAME=FILE"),
+        (["--named-key", "=c.key"], 2, "is not of the form NAME=FILE"),
+        (["--named-key", "acme=c.key", "--named-key", "acme=d.key"], 2, "'acme' is given two values"),
+        (["--named-key", "acme=missing.key"], 3, "The key acme: the file missing.key cannot be read"),
+        (["--named-key", "acme="], 3, "The key acme: the file  cannot be read"),
+    ],
+)
+def test_wrong_names_and_files_end_the_run_before_it_begins(bench, arguments, code, message):
+    bench.write([{"prompt": "a"}])
+    done = bench.run(*arguments)
+    assert (done.code, message in done.err, bench.output.exists()) == (code, True, False), done.err
+
+
+def test_what_is_wrong_with_a_file_is_said_in_the_row_by_name(bench, keys, tmp_path):
+    (tmp_path / "keys" / "acme=1.key").write_text("key: 1\nalpha: 0.5")
+    bench.write([{"prompt": "a", "watermark": kind, "watermark_key": "acme"} for kind in ("gumbel", "kgw")])
+    assert bench.run(*keys).code == 7
+    marked, wrong = bench.results
+    assert marked["error"] is None
+    assert wrong["error"]["message"].startswith("The file of the key acme has a key 'alpha'; those of kgw")
+
+
+def test_keys_that_no_row_chooses_are_said(bench, keys):
+    bench.write([{"prompt": "a"}])
+    assert "so the keys of --named-key are not used" in bench.run(*keys).err
