@@ -39,7 +39,7 @@ def traced(bench):
 
 def facts(text):
     """What a trace says of a text but the name of its row."""
-    own = ("run", "sample", "texts")
+    own = ("run", "sample", "texts", "preset", "code", "files")  # those of a run, which can be forked
     records = [{key: value for key, value in record.items() if key not in own} for record in text.records]
     return {key: value for key, value in text.head.items() if key not in own}, records, text.reason
 
