@@ -28,6 +28,8 @@ def check_record(line: Mapping[str, Any]) -> None:
         _check_stage(stage)
     names = {stage["name"] for stage in line["stages"]}
     _check_names(line["decided_by"], names, "decided_by")
+    if "instead" in line:
+        _check_instead(line["instead"], len(line["decided_by"]))
     _check_draw(line["draw"])
     if line["forgone"] is not None:
         typed(line["forgone"], text=str)
@@ -85,6 +87,16 @@ def _check_draw(draw: Mapping[str, Any]) -> None:
         token, text = _listed(draw["runner_up"])
         _counts({"id": token}, "id")
         typed({"text": text}, text=str)
+
+
+def _check_instead(found: Any, count: int) -> None:
+    if len(_listed(found)) != count:
+        raise ValueError(f"instead has {len(found)} tokens for {count} stages")
+    for entry in found:
+        if entry is not None:
+            token, text = _listed(entry)
+            _counts({"id": token}, "id")
+            typed({"text": text}, text=str)
 
 
 def _check_names(found: Any, known: Iterable[str], what: str) -> None:

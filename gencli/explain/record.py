@@ -42,6 +42,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
             "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
         },
         "decided_by": list(view.decided_by),
+        "instead": [None if token is None else names.pair(token) for token in view.instead],
         "mask": {"constrained_by": list(view.mask.constrained_by), "n_masked": view.mask.n_masked},
         "forgone": None
         if view.forgone is None

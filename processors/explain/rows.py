@@ -68,7 +68,8 @@ def explain_rows(
                 final=walk.place,
                 surprise=-math.log2(walk.raw.p) if walk.raw.p > 0 else math.inf,
                 race=races[at],
-                decided_by=tuple(deciding[at]) if drawn[at] else (),
+                decided_by=tuple(name for name, _ in deciding[at]) if drawn[at] else (),
+                instead=tuple(other for _, other in deciding[at]) if drawn[at] else (),
                 wins_without=tuple(winning[at]),
                 mask=_mask(walk.stages, pipeline),
                 forgone=_forgone(done, at, walk, others[at]) if drawn[at] else None,
@@ -165,14 +166,18 @@ def _mask(stages: Sequence[StageView], pipeline: Pipeline) -> Mask:
     return Mask(tuple(name for name, count in counts.items() if count), sum(counts.values()))
 
 
-def _without_each(done: Rerun, rows: Rows, walks: Sequence[_Walk]) -> tuple[list[list[str]], list[list[str]]]:
-    """Return for each row the stages without which its draw gives another token, and this token."""
-    deciding, winning = ([list[str]() for _ in range(len(rows))] for _ in range(2))
+def _without_each(
+    done: Rerun, rows: Rows, walks: Sequence[_Walk]
+) -> tuple[list[list[tuple[str, int | None]]], list[list[str]]]:
+    """Return for each row the stages without which its draw gives another token, with it, and this token."""
+    deciding = [list[tuple[str, int | None]]() for _ in range(len(rows))]
+    winning = [list[str]() for _ in range(len(rows))]
     for number, call in enumerate(done.calls):
         others = done.without(number)
         for place in _places_of(call, len(rows)):
             if others[place] != done.tokens[place]:
-                deciding[place].append(call.stage)
+                other = others[place]
+                deciding[place].append((call.stage, other if other >= 0 else None))
             if others[place] == walks[place].token != done.tokens[place]:
                 winning[place].append(call.stage)
     return deciding, winning

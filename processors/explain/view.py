@@ -90,10 +90,11 @@ class Forgone:
 class RowView:
     """One token: its place under the model and at the draw, the stages between, and who decided it.
 
-    `decided_by`: stages without which the same draw would have chosen another token. If the draw gives
-    another token than this one, as where a lossy check accepted a draft, `wins_without` are the stages
-    without each of which it would have given this one. `surprise` is -log2 of the probability under the
-    model, in bits. `kept`: the row's largest logits, of a request that keeps them.
+    `decided_by`: stages without which the same draw would have chosen another token, `instead` these tokens
+    (None where no choice would be possible). If the draw gives another token than this one, as where a lossy
+    check accepted a draft, `wins_without` are the stages without each of which it would have given this one.
+    `surprise` is -log2 of the probability under the model, in bits. `kept`: the row's largest logits, of a
+    request that keeps them.
     """
 
     token: int
@@ -105,5 +106,6 @@ class RowView:
     decided_by: tuple[str, ...]
     mask: Mask
     forgone: Forgone | None
+    instead: tuple[int | None, ...] = ()
     wins_without: tuple[str, ...] = ()
     kept: KeptLogits | None = None

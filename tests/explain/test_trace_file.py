@@ -137,6 +137,7 @@ _TWO = [1, "x", 0.5]
         *[(("draw", "runner_up"), value) for value in ([], [1], ["1", "x"], [1, 2], "ab", {})],
         *[(("draw", key), "yes") for key in ("greedy", "forced")],
         *[(("decided_by",), value) for value in (None, "top_k", [3], [["top_k"]], ["top_p"])],
+        *[(("instead",), value) for value in (None, 3, [], [[1, "x"]] * 9, [[1]], [["1", "x"]], [[1, 2]])],
         *[(("forgone",), value) for value in ({}, [], "x", 3)],
         *[(("forgone", "removed_by"), value) for value in (None, "top_p", ["top_k"])],
         *[(("forgone", key), value) for key in ("id", "p") for value in (None, "1", -1)],

@@ -104,7 +104,10 @@ def _changes(stage: dict[str, Any]) -> str:
 
 def decision(record: Record) -> str:
     """Return the last line: which stages decided, and what came next without truncation."""
-    decided = ", ".join(record["decided_by"]) or "the noise of the draw, or the model: no stage alone"
+    others = record.get("instead", [None] * len(record["decided_by"]))  # which older traces do not have
+    pairs = zip(record["decided_by"], others, strict=True)
+    stages = (name if other is None else f"{name} (without it {quoted(other[1])})" for name, other in pairs)
+    decided = ", ".join(stages) or "the noise of the draw, or the model: no stage alone"
     forgone = record["forgone"]
     lost = "" if forgone is None else (
         f"   forgone {quoted(forgone['text'])} (raw p {probability(forgone['p'])}), removed by "

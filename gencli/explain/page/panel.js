@@ -32,6 +32,7 @@ function head(text, token) {
 function verdict(text, token) {
   const names = token[5].map((i) => stageName(text, token, i)), [kind, margin, runner] = token[4], forgone = token[6];
   const parts = names.length ? ["Decided by ", make("strong", null, names.join(", ")), names.length > 1 ? ": without any one of them the same draw gives another token. " : ": without it the same draw gives another token. "] : ["No stage alone decided it. "];
+  token[8].forEach((other, i) => { if (other !== null) parts.push(`Without ${names[i]}: `, label(nameOf(other)), ". "); });
   if (forgone) parts.push("Without truncation ", label(nameOf(forgone[0])), ` comes (model p ${p(forgone[1])}), which ${forgone[2]} removed. `);
   if (runner === null || runner === undefined) parts.push(`Nothing else could be drawn (${kind}).`);
   else parts.push(`Runner-up of the draw (${kind}): `, label(nameOf(runner)), margin === null ? "." : `, ${decimal(margin)} behind.`);
@@ -155,6 +156,7 @@ function asRecord(text, at) {
     }),
     draw: { kind: token[4][0], greedy: token[4][0] === "greedy", forced: last(token)[3] === 1, margin: token[4][1], runner_up: token[4][2] === null ? null : [token[4][2], data.names[token[4][2]] ?? ""] },
     decided_by: token[5].map((i) => stageName(text, token, i)),
+    instead: token[8].map((id) => (id === null ? null : [id, data.names[id] ?? ""])),
     mask: token[7] ? { constrained_by: token[7].slice(1), n_masked: token[7][0] } : { constrained_by: [], n_masked: 0 },
     forgone: token[6] ? { id: token[6][0], text: data.names[token[6][0]] ?? "", p: token[6][1], removed_by: token[6][2] } : null,
   };

@@ -1,7 +1,8 @@
 """Traced texts in the short form that the page's scripts read.
 
     text     {title, run, sample, facts, command, prompt, reason, stages: [[name, params] ...], tokens}
-    token    [id, surprise, place, stages, [draw, margin, runner-up], deciding stages, forgone, mask]
+    token    [id, surprise, place, stages, [draw, margin, runner-up], deciding stages, forgone, mask,
+              tokens that come without each of the deciding stages, null for none]
     place    [p, rank, entropy, alive, others, [id, p, id, p ...], logit]
     stage    [index in the stages, acted, mass kept, place or 0 for the place before, removed [id, p ...],
               changed [id, before, after ...], note, why not], without what is empty at the end
@@ -90,7 +91,17 @@ def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
         [known.index(name) for name in record["decided_by"] if name in known],
         0 if forgone is None else [forgone["id"], short(forgone["p"]), forgone["removed_by"]],
         [mask["n_masked"], *mask["constrained_by"]] if mask["n_masked"] else 0,
+        _instead(record, names),
     ]
+
+
+def _instead(record: Record, names: dict[int, str]) -> list[int | None]:
+    found: list[int | None] = []
+    for other in record.get("instead", ()):
+        if other is not None:
+            names[other[0]] = other[1]
+        found.append(None if other is None else other[0])
+    return found
 
 
 def _stage(stage: Record, stages: _Stages, place: list[Any] | int, names: dict[int, str]) -> list[Any]:

@@ -80,6 +80,8 @@ def test_who_decided_and_who_was_forgone_are_those_of_a_fresh_run(seed):
         others = fresh.tokens(logits).tolist()
         for view, chain, other in zip(views, run.chains, others, strict=True):
             assert (name in view.decided_by) == (chain.get(name) is not None and other != view.token)
+            instead = dict(zip(view.decided_by, view.instead, strict=True))
+            assert instead.get(name, other) == (other if other >= 0 or name not in instead else None)
     cuts = [spec.name for spec in BUILTIN if spec.phase >= Phase.TRUNCATE]
     fresh = Run([without(chain, *cuts) for chain in run.chains], *chosen[1:])
     for view, other in zip(views, fresh.tokens(logits).tolist(), strict=True):
