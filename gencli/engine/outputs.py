@@ -52,7 +52,8 @@ class Outputs:
                 continue
             if sequence.request.given is not None:
                 taken, error = take_given(result, index, self._pipeline, now)
-                self._explain(result, index, taken)
+                if sequence.request.trace is not None and taken.ids:
+                    sequence.explain(explained(result, index, taken.ids, self._state))
             else:
                 tokens = result.tokens[index]
                 is_known = len(sequence.output) < len(sequence.request.prefix)
@@ -70,7 +71,8 @@ class Outputs:
                     error = prefix_error(sequence, error)
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
-                self._explain(result, index, taken)
+                if sequence.request.trace is not None and taken.ids:
+                    sequence.explain(explained(result, index, taken.ids, self._state))
                 if sequence.cut:
                     sequence.end_cut(self._endings.completion(sequence, taken.ids))
                 if error is None and sequence.finish is None and valid is not tokens and is_whole:
@@ -95,12 +97,6 @@ class Outputs:
         self._commit(kept)
         self._speculation.conclude()
         return events
-
-    def _explain(self, result: StepResult, index: int, taken: Taken) -> None:
-        """Explain the tokens of a sequence whose request asks for that."""
-        sequence, _ = result.sampled[index]
-        if sequence.request.trace is not None and taken.ids:
-            sequence.explain(explained(result, index, taken.ids, self._state))
 
     def scores(self) -> Iterator[Event]:
         """Report prompts whose scores are complete, and end requests that only ask for these."""

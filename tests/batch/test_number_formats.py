@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gencli.models.base import ModelSpec
-from gencli.models.onednn import can_pack
+from gencli.models.onednn import can_pack, has_tiles
 from tests.batch.test_command import cut
 
 ROWS = [{"prompt": f"Row {n}", "max_tokens": 3} for n in range(6)]
@@ -65,7 +65,9 @@ def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):
     assert resumed(bench, "bfloat16", "--max-batch", "2").code == 0
 
 
-@pytest.mark.skipif(not can_pack(torch.bfloat16), reason="needs a CPU that computes bfloat16")
+@pytest.mark.skipif(
+    not can_pack(torch.bfloat16) or has_tiles(), reason="needs a CPU that computes bfloat16, without AMX"
+)
 def test_with_invariant_kernels_a_run_in_bfloat16_goes_on_in_other_company(bench):
     kept = ("--invariant", "on")
     done = resumed(bench, "bfloat16", "--max-batch", "4", *kept, begun=("--max-batch", "2", *kept))
