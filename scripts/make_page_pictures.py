@@ -44,6 +44,8 @@ _BESIDE = "Object.assign(document.getElementById('beside'), {value: 1}).dispatch
 
 def main() -> None:
     """Write the named pictures, or all."""
+    if unknown := set(sys.argv[1:]) - set(NAMES):
+        sys.exit(f"There is no picture {', '.join(unknown)}; there are {', '.join(NAMES)}.")
     with tempfile.TemporaryDirectory() as folder:
         browser = Browser(Path(folder) / "profile")
         try:

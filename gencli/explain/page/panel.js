@@ -31,8 +31,11 @@ function head(text, token) {
 }
 function verdict(text, token) {
   const names = token[5].map((i) => stageName(text, token, i)), [kind, margin, runner] = token[4], forgone = token[6];
-  const parts = names.length ? ["Decided by ", make("strong", null, names.join(", ")), names.length > 1 ? ": without any one of them the same draw gives another token. " : ": without it the same draw gives another token. "] : ["No stage alone decided it. "];
-  token[8].forEach((other, i) => { if (other !== null) parts.push(`Without ${names[i]}: `, label(nameOf(other)), ". "); });
+  const parts = names.length ? ["Decided by ", make("strong", null, names.join(", ")), ". "] : ["No stage alone decided it. "];
+  names.forEach((name, i) => {
+    const other = token[8][i] ?? null;
+    parts.push(names.length > 1 ? `Without ${name}` : "Without it", " the same draw gives ", other === null ? "another token" : label(nameOf(other)), ". ");
+  });
   if (forgone) parts.push("Without truncation ", label(nameOf(forgone[0])), ` comes (model p ${p(forgone[1])}), which ${forgone[2]} removed. `);
   if (runner === null || runner === undefined) parts.push(`Nothing else could be drawn (${kind}).`);
   else parts.push(`Runner-up of the draw (${kind}): `, label(nameOf(runner)), margin === null ? "." : `, ${decimal(margin)} behind.`);
