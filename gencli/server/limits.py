@@ -35,8 +35,9 @@ class CallLimits:
 
     `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a
     text that is only counted. `texts`: of one call, all prompts and samples. `trace`: ids in a list, 0 is
-    none; `traced_stages`: of a chain whose tokens are explained, which runs again without each of them;
-    `traced_ids`: ids in all records of a call. `grammar_seconds`: for compiling a grammar.
+    none; `processed`: whether log-probabilities behind the stages are told; `traced_stages`: of a chain
+    whose tokens are explained, which runs again without each of them; `traced_ids`: ids in all records of a
+    call. `grammar_seconds`: for compiling a grammar.
     """
 
     body: int = 8 << 20
@@ -55,6 +56,7 @@ class CallLimits:
     text: int = 64 << 10
     logprobs: int = 20
     trace: int = 20
+    processed: bool = True
     traced_stages: int = 32
     traced_ids: int = 100_000
     presets: int = 8
@@ -124,6 +126,9 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         _number(call.options.fields.get(key, key), number, most, "")
     _number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
     _trace(values.get("trace"), limits.trace)
+    if call.is_processed and not limits.processed:
+        what = "processed_logprobs is refused beside a watermark: it shows what the mark prefers."
+        raise bad_field("logprobs_mode", what, code="unsupported_value")
 
 
 def check_traced(orders: Sequence[Order], limits: CallLimits, context: int) -> None:

@@ -65,10 +65,15 @@ def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
 
 
 def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
+    traced = _most_traced(own, settings)
     rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
     return Conditions(
         rules=rules,
-        limits=CallLimits(grammar_seconds=settings["grammar_timeout"], trace=_most_traced(own, settings)),
+        limits=CallLimits(
+            grammar_seconds=settings["grammar_timeout"],
+            trace=traced,
+            processed=bool(traced) or settings["watermark"] == "none",
+        ),
         max_queue=own["max_queue"],
         queue_timeout=own["queue_timeout"],
         shutdown_timeout=own["shutdown_timeout"],

@@ -171,10 +171,17 @@ def test_a_server_may_give_no_traces():
         assert client.post("/v1/completions", json={**BODY, "trace": None}).status_code == 200
 
 
-def test_beside_a_watermark_traces_have_to_be_allowed():
+def test_beside_a_watermark_what_shows_it_has_to_be_allowed():
     mark = {"watermark": "kgw", "watermark_key": "key.yaml"}
-    for given, most in (({}, 20), ({"max_trace": 3}, 3), (mark, 0), ({**mark, "max_trace": 4}, 4)):
-        assert make_plan(given, {}).conditions.limits.trace == most
+    for given, most, is_told in (
+        ({}, 20, True), ({"max_trace": 0}, 0, True), (mark, 0, False), ({**mark, "max_trace": 4}, 4, True),
+    ):  # fmt: skip
+        limits = make_plan(given, {}).conditions.limits
+        assert (limits.trace, limits.processed) == (most, is_told)
+    with serve(Conditions(limits=CallLimits(processed=False))) as client:
+        asked = {**BODY, "logprobs": 1, "logprobs_mode": "processed_logprobs"}
+        error = client.post("/v1/completions", json=asked).json()["error"]
+        assert (error["param"], error["code"]) == ("logprobs_mode", "unsupported_value")
 
 
 def test_the_variable_of_a_run_turns_no_trace_on():
