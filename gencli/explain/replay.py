@@ -132,7 +132,9 @@ def replay_of(
     """Return the replay of a traced text, whose first logits are `kept`, with a chain and a draw."""
     lists = {key: head.get(key, []) for key in ("prompt_ids", "eos_ids", "stop_ids")}
     for key, ids in lists.items():
-        if not isinstance(ids, list) or not all(isinstance(i, int) and 0 <= i < kept.vocab_size for i in ids):
+        if not isinstance(ids, list | tuple) or not all(
+            isinstance(i, int) and 0 <= i < kept.vocab_size for i in ids
+        ):
             raise GenerationError(f"{key} of the trace is no list of token ids below {kept.vocab_size}.")
     most = head.get("max_tokens")
     request = Admission(

@@ -10,7 +10,8 @@ from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.record import Record, token_record
+from gencli.explain.record import Record
+from gencli.explain.views import records
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import RowView
 
@@ -46,10 +47,7 @@ class LastAnswer:
         if position is not None and position >= len(self._ids):
             raise UsageError(f"The answer has {len(self._ids)} tokens, from 0 on, but no token {position}.")
         if not self._records:
-            self._records = [
-                token_record(view, self._tokenizer, run="chat", sample=0, position=number)
-                for number, view in enumerate(self._explained(engine))
-            ]
+            self._records = records(self._explained(engine), self._tokenizer, run="chat", sample=0)
         if position is None:
             return whole_text(self._records)
         before = "".join(record["text"] for record in self._records[:position])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.commands.run import begin, carry_out
@@ -48,26 +49,19 @@ class _Watcher:
     """Writes the trace of a run without its logits, on which it looks for a named token."""
 
     def __init__(self, writer: TraceWriter, seeker: Seeker | None, results: Results, info: RunInfo) -> None:
-        self._writer, self._seeker, self._head = writer, seeker, head_of(results, info)
-        self._heads: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._writer, self._seeker, self._head = writer, seeker, cache(head_of(results, info))
 
     def add(self, event: Event) -> None:
         if isinstance(event, Token) and self._seeker is not None:
             key = event.request, event.sample
-            if key not in self._heads:
-                self._heads[key] = {name: _plain(value) for name, value in self._head(*key).items()}
             for view in event.views:
                 assert view.kept is not None
-                self._seeker.add(key, self._heads[key], view.token, view.kept)
+                self._seeker.add(key, self._head(*key), view.token, view.kept)
             event = replace(event, views=tuple(replace(view, kept=None) for view in event.views))
         self._writer.add(event)
 
     def close(self) -> None:
         self._writer.close()
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | None) -> Found:

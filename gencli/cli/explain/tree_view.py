@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gencli.cli.explain.shown import probability, quoted
+from gencli.cli.explain.shown import escaped, probability, quoted
 from gencli.cli.terminal.tables import table
 from gencli.explain.tree import Node, Tree
 from gencli.text.escapes import escape_controls
@@ -49,5 +49,5 @@ def _end(node: Node) -> str:
 
 
 def _start(text: str) -> str:
-    shown = escape_controls(text[: _MOST + 1]).replace("\n", "\\n").replace("\t", "\\t")
+    shown = escaped(text[: _MOST + 1])
     return f'"{shown}"' if len(shown) <= _MOST else f'"{shown[: _MOST - 3]}..."'
