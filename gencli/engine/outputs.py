@@ -52,8 +52,6 @@ class Outputs:
                 continue
             if sequence.request.given is not None:
                 taken, error = take_given(result, index, self._pipeline, now)
-                if sequence.request.trace is not None and taken.ids:
-                    sequence.explain(explained(result, index, taken.ids, self._state))
             else:
                 tokens = result.tokens[index]
                 is_known = len(sequence.output) < len(sequence.request.prefix)
@@ -71,13 +69,13 @@ class Outputs:
                     error = prefix_error(sequence, error)
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
-                if sequence.request.trace is not None and taken.ids:
-                    sequence.explain(explained(result, index, taken.ids, self._state))
                 if sequence.cut:
                     sequence.end_cut(self._endings.completion(sequence, taken.ids))
                 if error is None and sequence.finish is None and valid is not tokens and is_whole:
                     row = result.first_rows[index] + len(valid)
                     error = self._pipeline.explain_failure(result.logits, result.rows, row)
+            if sequence.request.trace is not None and taken.ids:
+                sequence.explain(explained(result, index, taken.ids, self._state))
             events += sequence.drain(now, error)
             if sequence.finish is not None or error is not None:
                 self._endings.remove(sequence)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gencli.cli.commands.run import begin
 from gencli.cli.explain.heat import cell_table, csv_lines, grid_page, heat_table, sweep_record, write_png
+from gencli.cli.explain.options import options_of_run
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, values_of
 from gencli.cli.parser.prompts import read_prompts
@@ -19,7 +20,6 @@ from gencli.config.job import make_job
 from gencli.config.jobs import Jobs
 from gencli.config.layers import gather
 from gencli.config.options.option import Option
-from gencli.config.options.run import OPTIONS
 from gencli.config.settings import Layer
 from gencli.errors import UsageError
 from gencli.explain.grid import VARIED, Axis, cells, read_axis
@@ -47,12 +47,7 @@ _OWN: tuple[Option, ...] = (
     Option(("--png",), str, "Draw the measure of `show` as a picture; needs matplotlib.", "Output",
            metavar="FILE"),
 )  # fmt: skip
-_FOREIGN = {
-    *("stream", "stats", "log", "show_chain", "show_prompt", "trace", "trace_top", "keep_logits", "parsed"),
-    *(entry.key for entry in _OWN),
-    *(entry.key for entry in OPTIONS if entry.section == "Search"),
-}
-_OF_RUN = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
+_OF_RUN = options_of_run(_OWN, "trace_top")
 _RUN_KEYS = frozenset(entry.key for entry in _OF_RUN)
 PAGE = Page(
     """\

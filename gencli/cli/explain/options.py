@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from gencli.cli.explain.modes import MODES
@@ -10,8 +11,9 @@ from gencli.config.options.run import OPTIONS
 from processors.conversion import Bounds
 from processors.params import MOST
 
-__all__ = ["EXPLAIN_OPTIONS", "OWN", "RUN_KEYS"]
+__all__ = ["EXPLAIN_OPTIONS", "OWN", "RUN_KEYS", "options_of_run"]
 
+_FOREIGN = frozenset("stream stats log show_chain show_prompt trace keep_logits parsed color".split())
 OWN: tuple[Option, ...] = (
     Option(("--at",), int, "Show the way of this token through the chain; the first one is 0.", "Output",
            bounds=Bounds(ge=0, le=MOST)),
@@ -38,22 +40,17 @@ OWN: tuple[Option, ...] = (
     Option(("--tokens",), str, "With `logits_file`: the ids that were chosen, separated by commas; by "
            "default the chain chooses.", "Prompt", metavar="IDS"),
 )  # fmt: skip
-_FOREIGN = {
-    *(
-        "output",
-        "stream",
-        "stats",
-        "log",
-        "show_chain",
-        "show_prompt",
-        "trace",
-        "keep_logits",
-        "parsed",
-        "color",
-    ),
-    *(entry.key for entry in OWN),
-    *(entry.key for entry in OPTIONS if entry.section == "Search"),
-}
-_OF_RUN = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
+
+
+def options_of_run(own: Iterable[Option], *left_out: str) -> tuple[Option, ...]:
+    """Return the options of a run for a command with options of its own, which explains tokens itself.
+
+    Without searches, whose tokens have no explanations, and what only a run writes.
+    """
+    foreign = {*_FOREIGN, *left_out, *(entry.key for entry in own)}
+    return tuple(entry for entry in OPTIONS if entry.key not in foreign and entry.section != "Search")
+
+
+_OF_RUN = options_of_run(OWN, "output")
 RUN_KEYS = frozenset(entry.key for entry in _OF_RUN)
 EXPLAIN_OPTIONS: tuple[Option, ...] = (*OWN, *_OF_RUN)

@@ -83,6 +83,7 @@ def test_a_grid_shows_one_measure(gencli):
         (("--vary", "top_k=1", "--png", "x.png"), "--png draws one measure"),
         (("--vary", "top_k=1", "--finish-open", "--json"), "--finish-open"),
         (("--vary", "top_k=1", "--show", "beauty"), "not one of"),
+        (("--vary", "top_k=1", "--color", "rank"), "There is no option --color"),
         (("--vary", "seed=1:1000:1", "-n", "1000"), "at most 100000"),
     ],
 )
