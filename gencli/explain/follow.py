@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ from gencli.errors import GenerationError, UsageError
 from gencli.explain.trace_file import MAX_LINE
 from gencli.files import open_regular
 
-__all__ = ["follow"]
+__all__ = ["follow", "opened_trace"]
 
 _PAUSE = 0.1  # seconds between two looks at the end of the file
 _CHUNK = 1 << 16  # bytes
@@ -24,12 +25,20 @@ def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
     A pipe ends with its writer. Holds one line at a time. Raises UsageError for a file that cannot be read,
     GenerationError if it is replaced or cut, or for a line without end.
     """
-    path = Path(name)
+    with opened_trace(name) as file:
+        yield from _lines(Path(name), file, pause)
+
+
+@contextmanager
+def opened_trace(name: str, *, hint: str = "") -> Iterator[BinaryIO]:
+    """Open a trace. Raises UsageError if it cannot be read or is not UTF-8, also while its lines are read."""
     try:
-        with open_regular(path, pipes=True) as file:
-            yield from _lines(path, file, pause)
+        with open_regular(Path(name), pipes=True) as file:
+            yield file
     except OSError as error:
-        raise UsageError(f"The trace {name!r} cannot be read: {error.strerror or error}.") from None
+        raise UsageError(
+            f"The trace {name!r} cannot be read: {error.strerror or error}.", hint=hint
+        ) from None
     except UnicodeDecodeError:
         raise UsageError(f"The trace {name!r} is not UTF-8.") from None
 

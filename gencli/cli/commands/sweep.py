@@ -101,7 +101,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             handler.on_first = engine.interrupt
 
         for cell in run_cells(
-            grid, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
+            grid, made, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
         ):
             found.append(cell)
             is_failed |= any(sample.error for sample in cell.samples)

@@ -36,6 +36,7 @@ class CellResult:
 
 def run_cells(
     cells: Sequence[Mapping[str, str]],
+    made: Sequence[Job],
     prompts: Sequence[str],
     jobs: Jobs,
     settings: Settings,
@@ -44,12 +45,11 @@ def run_cells(
     first: bool,
     on_engine: Callable[[Engine], None],
 ) -> Iterator[CellResult]:
-    """Yield the cells in their order. Each prompt has the same seed in all of them.
+    """Yield the cells in their order, whose jobs are `made`. Each prompt has the same seed in all of them.
 
     With `first` the model reads each prompt once, and every cell's chain draws the first token from its
-    logits. Raises the error of a cell's job before the model is loaded. `on_engine` gets the engine.
+    logits. `on_engine` gets the engine.
     """
-    made = [jobs.job(values) for values in cells]
     loaded, _ = load_model(
         settings, voice, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
     )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, BinaryIO
 
-from gencli.errors import GenerationError, UsageError
+from gencli.errors import GenerationError
+from gencli.explain.follow import opened_trace
 from gencli.explain.trace_file import MAX_LINE, TracedText, read_trace
-from gencli.files import open_regular
 
 __all__ = ["matching", "open_trace", "trace_lines"]
 
@@ -28,15 +27,8 @@ def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
 @contextmanager
 def trace_lines(name: str, *, hint: str = "") -> Iterator[Iterator[str]]:
     """Open a file of lines. Raises UsageError if it cannot be read, also while its lines are."""
-    try:
-        with open_regular(Path(name), pipes=True) as file:
-            yield _lines(file)
-    except OSError as error:
-        raise UsageError(
-            f"The trace {name!r} cannot be read: {error.strerror or error}.", hint=hint
-        ) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"The trace {name!r} is not UTF-8.") from None
+    with opened_trace(name, hint=hint) as file:
+        yield _lines(file)
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
