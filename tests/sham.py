@@ -1,7 +1,8 @@
 """A stand-in for a GPU: tensors that say they are on cuda:0 and compute on the CPU.
 
 Code takes its branches for CUDA, a mix of devices raises as it would there, and whatever makes the host wait
-for the device is counted, with the place in our code. Speed and Triton's kernels cannot be seen here.
+for the device is counted, with the place in our code. An operation of ours with a Triton kernel counts as one
+launch and computes by its reference. Speed and the kernels themselves cannot be seen here.
 """
 
 import ctypes
@@ -37,10 +38,15 @@ _VIEWS = {
 
 @dataclass
 class Record:
-    """What was seen: waits by (kind, place in our code), launched operations by name."""
+    """What was seen: waits by (kind, place in our code), launched operations by name.
+
+    `calls` has each launch in order: its name, the shapes and the addresses of its tensors on the device. Two
+    steps that could share a CUDA graph have equal ones.
+    """
 
     waits: Counter[tuple[str, str]] = field(default_factory=Counter)
     launches: Counter[str] = field(default_factory=Counter)
+    calls: list[tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]]] = field(default_factory=list)
 
     def wait(self, kind: str) -> None:
         """The host waits for the device here."""
@@ -50,6 +56,7 @@ class Record:
         """Forget all."""
         self.waits.clear()
         self.launches.clear()
+        self.calls.clear()
 
 
 _seen = Record()  # of the one device there is, as a dispatched operation knows no other way to it
@@ -148,6 +155,9 @@ def _mapped(change, value):
 def _note(name, args, tensors, leaves):
     if name not in _VIEWS:
         _seen.launches[name] += 1
+        given = [tensor.host for tensor in tensors if isinstance(tensor, ShamTensor)]
+        shapes, places = ([tuple(one.shape) for one in given], [one.data_ptr() for one in given])
+        _seen.calls.append((name, tuple(shapes), tuple(places)))
     if name in _READS:
         _seen.wait(name)
     if leaves:
@@ -216,8 +226,6 @@ def sham_device() -> Iterator[Record]:
         # What is drawn there is drawn on the CPU, so its generator is the device's too.
         patch.setattr(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())
         patch.setattr(torch.cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state))
-        for module in ("bitmask", "softmax"):  # Triton's kernels read pointers, of which there are none
-            patch.setattr(f"processors.kernels.{module}.has_triton", lambda: False)
         _seen.clear()
         yield _seen
 

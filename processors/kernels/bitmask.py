@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import functools
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-__all__ = ["apply_bitmask", "apply_bitmask_torch", "blocked_bits", "has_triton"]
+from processors.kernels.operation import operation
+
+__all__ = ["apply_bitmask", "apply_bitmask_torch", "blocked_bits"]
 
 
 def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
     """Set logits [R, V] to -inf in place where the bit in masks [R, ceil(V / 32)] int32 is 0."""
-    if logits.is_cuda and has_triton():
-        from processors.kernels.bitmask_triton import apply_bitmask_triton
-
-        return apply_bitmask_triton(logits, masks)
-    return apply_bitmask_torch(logits, masks)
+    (_on_gpu if logits.is_cuda else apply_bitmask_torch)(logits, masks)
+    return logits
 
 
-def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> Tensor:
+def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> None:
     """As apply_bitmask. A table turns eight bits at a time into eight bools."""
     octets = masks.view(torch.uint8).flatten().to(torch.int32)
     blocked = blocked_bits(logits.device).index_select(0, octets).view(torch.bool)
     blocked = blocked.view(len(masks), 32 * masks.shape[1])
-    return logits.masked_fill_(blocked[:, : logits.shape[1]], -torch.inf)
+    logits.masked_fill_(blocked[:, : logits.shape[1]], -torch.inf)
 
 
 @functools.cache
@@ -35,7 +33,8 @@ def blocked_bits(device: torch.device) -> Tensor:
     return (bits == 0).view(torch.int64).flatten().to(device)
 
 
-@functools.cache
-def has_triton() -> bool:
-    """Whether Triton is installed."""
-    return find_spec("triton") is not None
+_on_gpu = operation(
+    "apply_bitmask(Tensor(a!) logits, Tensor masks) -> ()",
+    apply_bitmask_torch,
+    "processors.kernels.bitmask_triton:apply_bitmask_triton",
+)

@@ -22,9 +22,8 @@ def _kernel(logits, masks, width, logits_stride, masks_stride, BLOCK: tl.constex
     tl.store(logits + row * logits_stride + ids, -float("inf"), mask=is_inside & is_blocked)
 
 
-def apply_bitmask_triton(logits: Tensor, masks: Tensor) -> Tensor:
+def apply_bitmask_triton(logits: Tensor, masks: Tensor) -> None:
     """As apply_bitmask_torch. Both inputs need contiguous rows and the same device."""
     rows, width = logits.shape
     grid = (rows, triton.cdiv(width, BLOCK))
     _kernel[grid](logits, masks, width, logits.stride(0), masks.stride(0), BLOCK=BLOCK, **OPTIONS)
-    return logits

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from processors.kernels.bitmask import has_triton
 from processors.kernels.blocks import row_parts
+from processors.kernels.operation import operation
 
 __all__ = ["softmax_parts", "token_probability", "token_probability_torch"]
 
@@ -41,11 +41,8 @@ def token_probability(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> 
 
     logits [R, V] float32, ids and at [N] int64; without `at` row n is used for ids[n].
     """
-    if logits.is_cuda and has_triton():
-        from processors.kernels.token_probability_triton import token_probability_triton
-
-        return token_probability_triton(logits, ids, at)
-    return token_probability_torch(logits, ids, at)
+    found: Tensor = (_on_gpu if logits.is_cuda else token_probability_torch)(logits, ids, at)
+    return found
 
 
 def token_probability_torch(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
@@ -61,3 +58,10 @@ def token_probability_torch(logits: Tensor, ids: Tensor, at: Tensor | None = Non
 def _gathered(logits: Tensor, ids: Tensor, at: Tensor | None) -> Tensor:
     found = [softmax.gather(1, ids[part, None]) for part, softmax in softmax_parts(logits, at)]
     return torch.cat(found).squeeze(1)
+
+
+_on_gpu = operation(
+    "token_probability(Tensor logits, Tensor ids, Tensor? at) -> Tensor",
+    token_probability_torch,
+    "processors.kernels.token_probability_triton:token_probability_triton",
+)

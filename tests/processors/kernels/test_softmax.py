@@ -1,20 +1,15 @@
 """The softmax of many rows, and the probability of one id of each."""
 
 import math
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 
 from processors.kernels import blocks
 from processors.kernels.softmax import softmax_parts, token_probability
+from tests.interpreted import interpreted
 
 INF = math.inf
-ROOT = Path(__file__).parents[3]
 SHAPES = [(1, 1), (3, 7), (5, 4096), (2, 9000), (70, 40_000)]
 
 
@@ -36,23 +31,13 @@ def test_the_probability_of_an_id_is_that_of_the_softmax_and_1_without_a_row(sha
     assert torch.equal(found, logits.softmax(-1).gather(1, ids[at >= 0, None]).squeeze(1))
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_triton_kernel_agrees_where_it_is_interpreted():
-    code = """
-import torch
-from processors.kernels.token_probability_triton import token_probability_triton
-from tests.processors.kernels.test_softmax import SHAPES, probability_case
-for shape in SHAPES[:4]:
+@pytest.mark.parametrize("shape", SHAPES[:4])
+def test_the_kernel_agrees(shape):
+    kernel = interpreted("processors.kernels.token_probability_triton", "token_probability_triton")
     logits, ids, at, expected = probability_case(*shape)
-    assert torch.allclose(token_probability_triton(logits, ids, at), expected, rtol=1e-5, atol=0), shape
-logits[0, 3] = float("nan")
-assert token_probability_triton(logits, ids[:2]).isnan().tolist() == [True, False]
-"""
-    told = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=told, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    assert torch.allclose(kernel(logits, ids, at), expected, rtol=1e-5, atol=0)
+    logits[0, 3 % shape[1]] = math.nan
+    assert kernel(logits, ids[:1], torch.tensor([0])).isnan().all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
