@@ -10,8 +10,9 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decode_attention import DecodePlan
+from gencli.models.decoder.decode_attention import device_plan
 from gencli.models.decoder.decoder import Decoder, Inside
+from gencli.models.decoder.fused import FusedPass
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
@@ -71,17 +72,23 @@ class DecoderLanes:
             wanted_rows: Tensor | None = packed.new_empty(0)
         else:
             wanted_rows = None if len(wanted) == len(ids) else upload(wanted, self._decoder.device)
-        plan: AttentionPlan
-        if self._is_tiled:
-            if self._cells is None or self._cells.shape != buffers[0].shape:
-                self._cells = Cells(buffers[0].shape)
-            plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
-        elif self._decoder.device.type != "cpu" and len(ids) == len(feeds):
-            plan = DecodePlan(packed[2], packed[1], -(-length // STEP) * STEP)
+        ropes = self._ropes(feeds, packed[1], length)
+        step: Pass | FusedPass
+        if packed.is_cuda:
+            step = FusedPass(device_plan(feeds, (packed[2], packed[1]), -(-length // STEP) * STEP), ropes)
         else:
-            plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
-        step = Pass(plan, self._ropes(feeds, packed[1], length))
+            step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0], step, buffers, wanted_rows, inside)
+
+    def _plan(
+        self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor
+    ) -> AttentionPlan:
+        """Return the attention of a pass without kernels of our own; `packed` has ids, positions and rows."""
+        if not self._is_tiled:
+            return SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
+        if self._cells is None or self._cells.shape != buffer.shape:
+            self._cells = Cells(buffer.shape)
+        return TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""
