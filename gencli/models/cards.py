@@ -22,10 +22,10 @@ _WARP = 32
 class Gpu:
     """A GPU: memory as it is sold, bandwidth in bytes/s as the maker states it, clock in Hz (boost).
 
-    `matmul` is in bfloat16 FLOP/s (dense). `fp64` are the float64 operations of one multiprocessor in a cycle. `read_share` of the bandwidth is what
-    a kernel that only reads reaches. Launches take, in seconds: the host's time of an eager one, the time
-    between two kernels of a recorded graph, and what a kernel takes beside its bytes, from the first
-    thread to the last.
+    `matmul` is in bfloat16 FLOP/s (dense). `fp64` are the float64 operations of one multiprocessor in a
+    cycle. `read_share` of the bandwidth is what a kernel that only reads reaches. In seconds, `launch` is the
+    host's time of an eager launch, `graph_launch` the time between two kernels of a recorded graph, and
+    `ramp` what a kernel takes beside its bytes, while its threads start and end.
     """
 
     name: str
