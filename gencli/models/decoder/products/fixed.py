@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from itertools import pairwise
 
 import torch
@@ -15,6 +16,7 @@ __all__ = [
     "OUTPUTS",
     "ROWS",
     "FixedProduct",
+    "can_fix",
     "fixed_product_torch",
     "num_parts",
     "num_tiles",
@@ -25,6 +27,7 @@ MAX_SPLIT_ROWS = 128  # up to so many rows each part of a sum is computed by a p
 _PROGRAMS = 128  # about the number of multiprocessors of a GPU
 _MAX_PARTS = 8  # the last program of a tile adds up all parts, while the others have ended
 _MIN_PART = 256  # inputs of a part
+_FORMATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class FixedProduct(PlainProduct):
@@ -48,6 +51,12 @@ class FixedProduct(PlainProduct):
         """Return the product [N, out] with `given` [N, in]."""
         made: Tensor = _product(given.contiguous(), self._weight, self._bias, self._arrived)
         return made
+
+
+def can_fix(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether FixedProduct computes the format there: on a GPU of NVIDIA, with Triton."""
+    is_nvidia = device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and dtype in _FORMATS and find_spec("triton") is not None
 
 
 def num_tiles(outputs: int) -> int:
