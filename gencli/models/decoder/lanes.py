@@ -12,6 +12,7 @@ from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
+from gencli.models.decoder.stored import stored_width
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.lengths import LaneLengths
@@ -44,7 +45,7 @@ class DecoderLanes:
             1,
             2 * spec.num_kv_heads,
             0,
-            spec.head_dim,
+            stored_width(kv_dtype or decoder.dtype, spec.head_dim),
             dtype=kv_dtype or decoder.dtype,
             device=decoder.device,
         )
