@@ -9,10 +9,10 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import stays_in_file
-from gencli.models.decoder.stored import stored_width
 from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
 from gencli.models.files.quantization import Format, Quantize
 from gencli.models.gguf.plan import kept_bytes, weight_format
+from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size

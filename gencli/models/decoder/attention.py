@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gencli.core.step import Feed
-from gencli.models.decoder.stored import widened
+from gencli.models.kv.formats import widened
 
 __all__ = ["AttentionPlan", "Block", "SdpaPlan", "make_block"]
 
@@ -22,7 +22,7 @@ class AttentionPlan(Protocol):
     def store(self, held: Tensor, buffer: Tensor) -> None:
         """Write the fed tokens' keys and values [N, 2 * Hkv, W] to a buffer [rows, 2 * Hkv, capacity, W].
 
-        W is the stored width of D numbers (see stored).
+        W is the stored width of D numbers (see kv.formats).
         """
 
     def attend(

@@ -12,9 +12,9 @@ from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
-from gencli.models.decoder.stored import stored_width
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
+from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.longrope import factors_of
 from processors.upload import upload

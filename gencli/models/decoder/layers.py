@@ -15,7 +15,7 @@ from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import Activation, DecoderSpec
-from gencli.models.decoder.stored import as_stored
+from gencli.models.kv.formats import as_stored
 
 __all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
 

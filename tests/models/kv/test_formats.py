@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.models.decoder.stored import as_stored, stored_width, widened
+from gencli.models.kv.formats import as_stored, stored_width, widened
 
 
 def back(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
