@@ -10,6 +10,7 @@ from torch import Tensor
 from gencli.core.step import Feed
 from gencli.models.decoder.kernels.attention import attend_rows
 from gencli.models.decoder.kernels.chunk import attend_chunk
+from gencli.models.kv.formats import widened
 from processors.upload import upload_ints
 
 __all__ = ["DecodePlan", "DevicePlan", "MixedPlan", "device_plan"]
@@ -81,7 +82,7 @@ class MixedPlan:
         kv_heads = buffer.shape[1] // 2
         for columns, feed in self._long:
             first = max(0, feed.start + 1 - window) if window else 0
-            held = buffer[feed.lane, :, first : feed.end].transpose(0, 1)
+            held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
             keys, values = held[:, :kv_heads], held[:, kv_heads:]
             out[columns] = attend_chunk(queries[columns], keys, values, window=window, scale=scale, cap=cap)
         return out

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gencli.models.kv.formats import widened
 from processors.kernels.operation import operation
 
 __all__ = ["SPLIT", "attend_rows", "num_parts"]
@@ -30,9 +31,9 @@ def attend_rows(
 ) -> Tensor:
     """Return the attention [N, Hq * D] of `queries` [N, Hq, D], in their format.
 
-    `buffer` [rows, 2 * Hkv, capacity, D] has keys, then values. Query n reads the keys of row rows[n] up to
-    positions[n], which is below `end`; a window in tokens hides keys before it. Scores are multiplied by
-    `scale`, and then become cap * tanh(score / cap) where a cap is given.
+    `buffer` [rows, 2 * Hkv, capacity, W] has keys, then values, as they are stored (see kv.formats). Query n
+    reads the keys of row rows[n] up to positions[n], which is below `end`; a window in tokens hides keys
+    before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
     """
     parts, marks = _parts(
         queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0
@@ -66,7 +67,7 @@ def _parts_torch(
     if window:
         is_seen &= places > positions[:, None] - window
     held = buffer.transpose(1, 2)[rows[:, None], places.clamp(max=buffer.shape[2] - 1)]
-    held = held.to(queries.dtype).float().transpose(1, 2)  # [N, 2 * Hkv, P * SPLIT, D]
+    held = widened(held, queries.dtype).float().transpose(1, 2)  # [N, 2 * Hkv, P * SPLIT, D]
     grouped = queries.float().view(count, kv_heads, heads // kv_heads, width)
     scores = (grouped @ held[:, :kv_heads].transpose(-1, -2)) * scale
     if cap:

@@ -18,6 +18,7 @@ __all__ = ["OPTIONS", "attend_parts", "join_parts"]
 OPTIONS = {"num_warps": 8, "num_stages": 1, "enable_fp_fusion": False}
 _TILE = 2**15  # bytes of keys that a program holds at a time, and as many of values
 _JOINED = 32  # parts that are joined at a time
+_FORMATS = {torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
 _LEAST = -3e38  # below every score; minus infinity less itself would be no number
 
 
@@ -25,6 +26,26 @@ _LEAST = -3e38  # below every score; minus infinity less itself would be no numb
 def _of_oldest(position, window):  # type: ignore[no-untyped-def]
     """The place of the first key that a query sees; 0 without a window, which then is 0."""
     return tl.where(window > 0, tl.maximum(position + 1 - window, 0), 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_stored(  # type: ignore[no-untyped-def]
+    cells, places, width, is_token, dtype: tl.constexpr, FORMAT: tl.constexpr
+):
+    """Keys or values of some tokens [T, D] as `dtype`; `cells` [T] are pointers to their first numbers."""
+    is_read = is_token[:, None] & (places < width)[None, :]
+    stored = tl.load(cells[:, None] + places[None, :], mask=is_read, other=0)
+    if FORMAT == "int8":
+        # The scale of a token and head lies behind its codes.
+        scales = tl.load((cells + width).to(tl.pointer_type(tl.float32)), mask=is_token, other=0.0)
+        return (stored.to(tl.float32) * scales[:, None]).to(dtype)
+    if FORMAT == "fp8":
+        # A float16 with the same exponent is 2^8 times smaller. 127 without its sign is no number.
+        code = stored.to(tl.int16)
+        half = (((code & 128) << 8) | ((code & 127) << 7)).to(tl.float16, bitcast=True)
+        wide = tl.where((code & 127) == 127, float("nan"), half.to(tl.float32) * 256.0)
+        return wide.to(dtype)
+    return stored.to(dtype)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -46,6 +67,7 @@ def _parts_kernel(  # type: ignore[no-untyped-def]
     scale,
     cap,
     HAS_CAP: tl.constexpr,
+    FORMAT: tl.constexpr,
     SPLIT: tl.constexpr,
     TOKENS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -73,10 +95,9 @@ def _parts_kernel(  # type: ignore[no-untyped-def]
     for block in range(0, SPLIT, TOKENS):
         at = start + block + tl.arange(0, TOKENS)
         is_seen = (at <= position) & (at >= oldest)
-        is_read = is_seen[:, None] & (places < width)[None, :]
-        cells = base + at[:, None] * token_stride + places[None, :]
-        keys = tl.load(cells, mask=is_read, other=0.0).to(dtype)
-        values = tl.load(cells + kv_heads * head_stride, mask=is_read, other=0.0).to(dtype)
+        cells = base + at * token_stride
+        keys = _of_stored(cells, places, width, is_seen, dtype, FORMAT)
+        values = _of_stored(cells + kv_heads * head_stride, places, width, is_seen, dtype, FORMAT)
         scores = tl.dot(asked, tl.trans(keys), input_precision="tf32x3") * scale
         if HAS_CAP:
             scores = cap * (1.0 - 2.0 / (tl.exp(2.0 * (scores / cap)) + 1.0))  # tanh
@@ -152,7 +173,7 @@ def attend_parts(
     padded = max(16, triton.next_power_of_2(width))
     _parts_kernel[(count, kv_heads, num)](
         queries,
-        buffer,
+        buffer.view(torch.uint8) if buffer.dtype == torch.float8_e4m3fn else buffer,
         rows,
         positions,
         sums,
@@ -168,6 +189,7 @@ def attend_parts(
         scale,
         cap,
         HAS_CAP=cap > 0,
+        FORMAT=_FORMATS.get(buffer.dtype, "float"),
         SPLIT=SPLIT,
         TOKENS=max(16, min(SPLIT, _TILE // (padded * queries.itemsize))),
         GROUP=max(16, triton.next_power_of_2(heads // kv_heads)),

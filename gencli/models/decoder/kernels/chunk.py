@@ -16,9 +16,9 @@ def attend_chunk(
 ) -> Tensor:
     """Return the attention [W, Hq * D] of the last W of K tokens, in the format of `queries` [W, Hq, D].
 
-    `keys` and `values` are [K, Hkv, D]. A query sees the keys up to its own place; a window in tokens hides
-    keys before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is
-    given.
+    `keys` and `values` [K, Hkv, D] have the same format. A query sees the keys up to its own place; a window
+    in tokens hides keys before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap)
+    where a cap is given.
     """
     found: Tensor = _attended(queries, keys, values, window or 0, scale, cap or 0.0)
     return found
@@ -33,10 +33,7 @@ def attend_chunk_torch(
     hidden = _hidden(width, length, window, queries.device)
     asked = queries.transpose(0, 1)
     # Copies of the heads, as PyTorch has no kernel that shares them and takes a mask.
-    held, weighed = (
-        part.to(queries.dtype).transpose(0, 1).repeat_interleave(heads // kv_heads, 0)
-        for part in (keys, values)
-    )
+    held, weighed = (part.transpose(0, 1).repeat_interleave(heads // kv_heads, 0) for part in (keys, values))
     if not cap:
         mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
         mask.masked_fill_(hidden, -torch.inf)

@@ -24,8 +24,8 @@ def attend_chunk_varlen(
     width, length = len(queries), len(keys)
     made = varlen_attn(
         queries,
-        keys.to(queries.dtype),
-        values.to(queries.dtype),
+        keys,
+        values,
         torch.arange(0, width + 1, width, dtype=torch.int32, device=queries.device),
         torch.arange(0, length + 1, length, dtype=torch.int32, device=queries.device),
         width,

@@ -10,6 +10,7 @@ from torch import Tensor
 __all__ = ["OPTIONS", "rotate_and_store"]
 
 OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}
+_FORMATS = {torch.float16: "float16", torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -35,6 +36,26 @@ def _of_head(  # type: ignore[no-untyped-def]
     return values
 
 
+@triton.jit
+def _of_fp8(values):  # type: ignore[no-untyped-def]
+    """The bits of values in float8_e4m3fn, rounded to even; those beyond it become its largest."""
+    wide = tl.clamp(values, -448.0, 448.0)
+    bits = tl.abs(wide).to(tl.int32, bitcast=True)
+    normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - 120 * 8  # three bits of it; another exponent
+    small = (tl.abs(wide) * 512.0 + 12582912.0).to(tl.int32, bitcast=True) & 15  # a multiple of 2^-9
+    code = tl.where(tl.abs(wide) < 0.015625, small, normal)
+    code = tl.where(values == values, code, 127)
+    return (code | ((values.to(tl.int32, bitcast=True) >> 24) & 128)).to(tl.uint8)
+
+
+@triton.jit
+def _of_int8(values):  # type: ignore[no-untyped-def]
+    """The codes and the scale of a head in int8."""
+    scale = tl.div_rn(tl.max(tl.abs(values), axis=0), 127.0)
+    codes = tl.div_rn(values, tl.where(scale == 0.0, 1.0, scale) + tl.zeros_like(values))
+    return ((codes + 12582912.0) - 12582912.0).to(tl.int8), scale  # rounded to even
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
     made,
@@ -56,7 +77,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     eps,
     NORM: tl.constexpr,
     HAS_ROPE: tl.constexpr,
-    LIMIT: tl.constexpr,
+    FORMAT: tl.constexpr,
     BLOCK: tl.constexpr,
     NORM_BLOCK: tl.constexpr,
 ):
@@ -73,10 +94,10 @@ def _kernel(  # type: ignore[no-untyped-def]
         if NORM == "head":
             scale = _of_scale(made, start, first, width, width, eps, NORM_BLOCK)
         if NORM == "whole":
-            part = 0 if is_query else heads * width
-            weight_start = first - part
+            section = 0 if is_query else heads * width
+            weight_start = first - section
             count = (heads if is_query else kv_heads) * width
-            scale = _of_scale(made, start, part, count, width, eps, NORM_BLOCK)
+            scale = _of_scale(made, start, section, count, width, eps, NORM_BLOCK)
         values = _of_head(made, start, first, places, is_inside, weight, weight_start, scale, NORM != "none")
         if HAS_ROPE:
             is_turned = places < turned
@@ -86,8 +107,8 @@ def _kernel(  # type: ignore[no-untyped-def]
             )
             cosine = tl.load(cos + token * turned + places, mask=is_turned, other=1.0).to(tl.float32)
             sine = tl.load(sin + token * turned + places, mask=is_turned, other=0.0).to(tl.float32)
-            kept = (values.to(tl.float32) * cosine).to(values.dtype).to(tl.float32)
-            rotated = (kept + other.to(tl.float32) * sine).to(values.dtype)
+            part = (values.to(tl.float32) * cosine).to(values.dtype).to(tl.float32)
+            rotated = (part + other.to(tl.float32) * sine).to(values.dtype)
             values = tl.where(is_turned, rotated, values)
     else:
         values = tl.load(made + start + first + places, mask=is_inside, other=0.0)
@@ -95,10 +116,17 @@ def _kernel(  # type: ignore[no-untyped-def]
         tl.store(queries + (token * heads + head) * width + places, values, mask=is_inside)
     else:
         cell = tl.load(rows + token) * row_stride + tl.load(positions + token) * token_stride
-        if LIMIT > 0:  # of a narrower format: what is beyond it becomes its largest
-            values = tl.clamp(values.to(tl.float32), -LIMIT, LIMIT)
-        kept_values = values.to(buffer.dtype.element_ty)
-        tl.store(buffer + cell + (head - heads) * head_stride + places, kept_values, mask=is_inside)
+        kept = buffer + cell + (head - heads) * head_stride
+        if FORMAT == "fp8":
+            tl.store(kept + places, _of_fp8(values.to(tl.float32)), mask=is_inside)
+        elif FORMAT == "int8":
+            codes, unit = _of_int8(values.to(tl.float32))
+            tl.store(kept + places, codes, mask=is_inside)
+            tl.store((kept + width).to(tl.pointer_type(tl.float32)), unit)
+        else:
+            if FORMAT == "float16":  # what is beyond it becomes its largest
+                values = tl.clamp(values.to(tl.float32), -65504.0, 65504.0)
+            tl.store(kept + places, values.to(buffer.dtype.element_ty), mask=is_inside)
 
 
 def rotate_and_store(
@@ -121,7 +149,7 @@ def rotate_and_store(
     block = triton.next_power_of_2(width)
     _kernel[(tokens, all_heads)](
         made,
-        buffer,
+        buffer.view(torch.uint8) if buffer.dtype == torch.float8_e4m3fn else buffer,
         rows,
         positions,
         *(made if one is None else one for one in (cos, sin, query, key)),
@@ -136,14 +164,9 @@ def rotate_and_store(
         eps,
         NORM="none" if query is None else "whole" if is_whole else "head",
         HAS_ROPE=cos is not None,
-        LIMIT=_limit(made.dtype, buffer.dtype),
+        FORMAT="float" if buffer.dtype == made.dtype else _FORMATS.get(buffer.dtype, "float"),
         BLOCK=block,
         NORM_BLOCK=1024 if is_whole else block,
         **OPTIONS,
     )
     return queries
-
-
-def _limit(dtype: torch.dtype, stored: torch.dtype) -> float:
-    """Return the largest number of the stored format where it is below that of the other; else 0."""
-    return torch.finfo(torch.float16).max if stored == torch.float16 != dtype else 0.0
