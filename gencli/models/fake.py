@@ -62,7 +62,7 @@ class FakeRunner:
         device: torch.device = torch.device("cpu"),
     ) -> None:
         self._memory_lanes = memory_lanes
-        self.table = (_bell_table(vocab_size, seed) * scale).to(device)
+        self.table = (_bell_table(vocab_size, seed) * scale).to(device, non_blocking=True)
         self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=vocab_size)
         self._spec = ModelSpec(
             name=f"fake:{vocab_size}:{seed}",

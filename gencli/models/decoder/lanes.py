@@ -10,11 +10,13 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
+from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
-from gencli.models.kv.lengths import LaneLengths
+from gencli.models.kv.formats import stored_width
+from gencli.models.kv.lengths import STEP, LaneLengths
 from gencli.models.longrope import factors_of
 from processors.upload import upload
 
@@ -44,7 +46,7 @@ class DecoderLanes:
             1,
             2 * spec.num_kv_heads,
             0,
-            spec.head_dim,
+            stored_width(kv_dtype or decoder.dtype, spec.head_dim),
             dtype=kv_dtype or decoder.dtype,
             device=decoder.device,
         )
@@ -80,6 +82,8 @@ class DecoderLanes:
             if self._cells is None or self._cells.shape != buffers[0].shape:
                 self._cells = Cells(buffers[0].shape)
             plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
+        elif self._decoder.device.type != "cpu" and len(tokens) == len(feeds):
+            plan = DecodePlan(packed[2], packed[1], -(-length // STEP) * STEP)
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))
