@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -111,7 +112,7 @@ def first_rows(rows: Rows) -> list[int]:
 
 def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | None) -> list[list[Any]]:
     """Bring tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
-    fetch = partial(_read_after, meanwhile) if meanwhile else Tensor.tolist
+    fetch = partial(_read_after, meanwhile) if meanwhile else methodcaller("tolist")
     if not packed:
         return [fetch(table)]
     every = (table, *packed)
