@@ -168,7 +168,7 @@ def _maker(
 ) -> ProductMaker:
     """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
     assert checkpoint.spec is not None
-    times, is_stored = read_times(), checkpoint.bits is not None
+    times, is_stored = read_times(device), checkpoint.bits is not None
     make = (
         choose_kernels(checkpoint.spec.products, dtype, device, options, times)
         if bits is None
