@@ -15,4 +15,10 @@ def test_random_requests_have_the_same_events_step_by_step(seed):
     plain, _ = play(script, run_ahead=False, **options)
     ahead, on = play(script, run_ahead=True, **options)
     assert ahead == plain
-    print(on.ahead.num_launched, on.ahead.num_used, len(plain), sum(map(len, plain)), sum(isinstance(e,str) for s in plain for e in s))
+    print(
+        on.ahead.num_launched,
+        on.ahead.num_used,
+        len(plain),
+        sum(map(len, plain)),
+        sum(isinstance(e, str) for s in plain for e in s),
+    )

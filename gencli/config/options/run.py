@@ -92,9 +92,10 @@ _MODEL: tuple[Option, ...] = (
            "times.", "Model", "auto"),
     Option(("--invariant",), Literal["auto", "on", "off"], "Whether the bits of a text must not depend on "
            "what is computed beside it. auto: if that makes a step at most 5 % longer.", "Model", "auto"),
-    Option(("--kv-dtype",), Literal["auto", "float32", "bfloat16", "float16"], "Number format of keys and "
-           "values in memory, for the decoder; auto is that of the weights. bfloat16 or float16 beside "
-           "float32 halves them.", "Model", "auto"),
+    Option(("--kv-dtype",), Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"], "Number "
+           "format of keys and values in memory, for the decoder; auto is that of the computations. fp8 and "
+           "int8 take a quarter of float32; int8, with a scale for each token and head, is the closer one.",
+           "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
     Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
            "too large for one; needs accelerate.", "Model"),

@@ -16,6 +16,7 @@ from gencli.models.decoder.fixed_attention import FixedPlan
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
+from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP, LaneLengths
 from gencli.models.longrope import factors_of
 from processors.upload import upload
@@ -54,7 +55,7 @@ class DecoderLanes:
             1,
             2 * spec.num_kv_heads,
             0,
-            spec.head_dim,
+            stored_width(kv_dtype or decoder.dtype, spec.head_dim),
             dtype=kv_dtype or decoder.dtype,
             device=decoder.device,
         )
