@@ -20,20 +20,17 @@ class FixedPlan:
     """
 
     def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
-        self._whole = DecodePlan(rows, positions, end)
+        self.cells = (rows, positions)
         size = max(1, _MAX_CELLS // end)
         parts = [slice(start, start + size) for start in range(0, len(rows), size)]
         self._parts = [(part, DecodePlan(rows[part], positions[part], end)) for part in parts]
 
-    def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write keys and values, as AttentionPlan.store."""
-        self._whole.store(held, buffer)
-
     def attend(
-        self, made: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
     ) -> Tensor:
-        """Return the attention, as AttentionPlan.attend."""
+        """Return the attention, as DevicePlan.attend."""
         mixed = [
-            plan.attend(made[part], buffer, window=window, scale=scale, cap=cap) for part, plan in self._parts
+            plan.attend(queries[part], buffer, window=window, scale=scale, cap=cap)
+            for part, plan in self._parts
         ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)

@@ -68,12 +68,12 @@ def test_a_prompt_has_the_same_bits_in_any_chunks():
 
 
 def test_many_tokens_are_attended_to_in_turns(monkeypatch):
-    made, buffer = torch.randn(5, 8, 4), torch.randn(3, 4, 6, 4)
+    queries, buffer = torch.randn(5, 4, 4), torch.randn(3, 4, 6, 4)
     rows, places = torch.tensor([0, 0, 2, 1, 2]), torch.tensor([0, 1, 5, 3, 4])
     options = {"window": 3, "scale": 0.5, "cap": None}
-    whole = DecodePlan(rows, places, 6).attend(made, buffer, **options)
+    whole = DecodePlan(rows, places, 6).attend(queries, buffer, **options)
     monkeypatch.setattr("gencli.models.decoder.fixed_attention._MAX_CELLS", 12)
-    torch.testing.assert_close(FixedPlan(rows, places, 6).attend(made, buffer, **options), whole)
+    torch.testing.assert_close(FixedPlan(rows, places, 6).attend(queries, buffer, **options), whole)
 
 
 def test_without_triton_it_is_refused(monkeypatch):
