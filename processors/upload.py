@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["upload", "upload_ints"]
+__all__ = ["upload", "upload_into", "upload_ints"]
 
 
 def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -26,3 +26,10 @@ def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=device)
     found = torch.frombuffer(array("q", values), dtype=torch.int64)
     return found if device.type == "cpu" else found.to(device, non_blocking=True)
+
+
+def upload_into(values: Sequence[int], target: Tensor) -> None:
+    """Write integers [N] into `target` [N] int64 on a device, copied asynchronously."""
+    found = torch.frombuffer(array("q", values), dtype=torch.int64)
+    is_pinned = target.is_cuda and torch.cuda.is_available()
+    target.copy_(found.pin_memory() if is_pinned else found, non_blocking=True)

@@ -11,12 +11,14 @@ from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decode_attention import DecodePlan
+from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, roomy
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.lengths import STEP, LaneLengths
 from gencli.models.longrope import factors_of
+from processors.graphs import Graphs
 from processors.upload import upload
 
 __all__ = ["DecoderLanes"]
@@ -25,16 +27,24 @@ __all__ = ["DecoderLanes"]
 class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
-    They are stored in `kv_dtype`, by default that of the decoder.
+    They are stored in `kv_dtype`, by default that of the decoder. With `graphs` steps of one token a feed
+    have shapes that these can record.
     """
 
     can_rollback = True
 
-    def __init__(self, decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        lengths: LaneLengths,
+        kv_dtype: torch.dtype | None = None,
+        graphs: Graphs | None = None,
+    ) -> None:
         self._decoder = decoder
-        self._store = LaneStore(lengths)
+        self._steps = None if graphs is None else DecodeSteps(decoder, graphs)
+        self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
-        self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
+        self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
         tile = TILE if self._is_tiled else 1
         self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
@@ -51,37 +61,45 @@ class DecoderLanes:
         )
 
     def forward(
-        self, feeds: tuple[Feed, ...], inside: Inside | None = None, lanes: Collection[int] = ()
+        self,
+        feeds: tuple[Feed, ...],
+        inside: Inside | None = None,
+        lanes: Collection[int] = (),
+        ids: Tensor | None = None,
     ) -> Tensor:
         """Feed the lanes; return the wanted logits [R, V] in feed order.
 
-        `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`.
+        `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`. `ids` [N]
+        int64 on the device replace the tokens of the feeds.
         """
         if inside and lanes:
             inside.places = upload(fed_to(lanes, feeds), self._decoder.device)
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
-        buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
+        capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
+        buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
+        if self._steps is not None and inside is None and is_decode_step(feeds):
+            return self._steps(feeds, buffers, ids)
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
-        ids = [token for feed in feeds for token in feed.tokens]
-        packed = upload([ids, positions, rows], self._decoder.device)
+        tokens = [token for feed in feeds for token in feed.tokens]
+        packed = upload([tokens, positions, rows], self._decoder.device)
         wanted = wanted_of(feeds)
         if not wanted:
             wanted_rows: Tensor | None = packed.new_empty(0)
         else:
-            wanted_rows = None if len(wanted) == len(ids) else upload(wanted, self._decoder.device)
+            wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
         plan: AttentionPlan
         if self._is_tiled:
             if self._cells is None or self._cells.shape != buffers[0].shape:
                 self._cells = Cells(buffers[0].shape)
             plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
-        elif self._decoder.device.type != "cpu" and len(ids) == len(feeds):
+        elif self._decoder.device.type != "cpu" and len(tokens) == len(feeds):
             plan = DecodePlan(packed[2], packed[1], -(-length // STEP) * STEP)
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))
-        return self._decoder(packed[0], step, buffers, wanted_rows, inside)
+        return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""
@@ -102,6 +120,8 @@ class DecoderLanes:
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""
         self._store.free_cache()
+        if self._steps is not None:
+            self._steps.free()
         self._tables.clear()
 
     def _ropes(

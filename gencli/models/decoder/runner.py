@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gencli.core.step import StepPlan
 from gencli.models.base import Inner, ModelSpec
+from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
@@ -26,6 +27,7 @@ from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
 from gencli.models.watch import OnBytes
+from processors.graphs import Graphs
 
 __all__ = ["DecoderRunner"]
 
@@ -35,7 +37,8 @@ _MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that ar
 class DecoderRunner(LaneRunner):
     """A decoder with its KV lanes.
 
-    `eos_ids` are the end-of-text ids of the model, `kernels` made its products.
+    `eos_ids` are the end-of-text ids of the model, `kernels` made its products. `graphs` run its decode
+    steps; by default they are launched one by one.
     """
 
     def __init__(
@@ -51,10 +54,13 @@ class DecoderRunner(LaneRunner):
         kernels: ProductMaker | None = None,
         kv_dtype: torch.dtype | None = None,
         notices: tuple[str, ...] = (),
+        graphs: Graphs | None = None,
     ) -> None:
         spec = decoder.spec
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
+        if graphs is None:
+            graphs = make_graphs("off", spec, decoder.device)
         model = ModelSpec(
             name=name,
             vocab_size=spec.vocab_size,
@@ -73,8 +79,9 @@ class DecoderRunner(LaneRunner):
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
+            graphs=graphs,
         )
-        super().__init__(model, _lanes(decoder, lengths, kv_dtype), lengths)
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype, graphs), lengths)
 
     @classmethod
     def load(
@@ -88,6 +95,7 @@ class DecoderRunner(LaneRunner):
         quantize: Quantize = "none",
         kernels: KernelOptions | None = None,
         kv_dtype: str = "auto",
+        cuda_graphs: CudaGraphs = "auto",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load a checkpoint that the decoder knows: its `spec` is not None.
@@ -95,10 +103,12 @@ class DecoderRunner(LaneRunner):
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
         checkpoint's are; those of a GGUF file keep their bits on a CPU with the dtype auto.
         `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an unknown dtype or
-        device, ModelError for weights that do not fit, `kernels` that this machine does not have, or a
-        `kv_dtype` that is not smaller than the dtype.
+        device, ModelError for weights that do not fit, `kernels` that this machine does not have, a
+        `kv_dtype` that is not smaller than the dtype, or `cuda_graphs` = on where they cannot be had.
         """
+        assert checkpoint.spec is not None
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        graphs = make_graphs(cuda_graphs, checkpoint.spec, where)
         is_kept = weight_format(folder, quantize, dtype=dtype, is_cpu=where.type == "cpu") == "kept"
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
@@ -127,6 +137,7 @@ class DecoderRunner(LaneRunner):
             kernels=make,
             kv_dtype=kv_number,
             notices=notices,
+            graphs=graphs,
         )
 
     def forward_layers(
@@ -148,7 +159,10 @@ class DecoderRunner(LaneRunner):
         """
         count = first_count(count, len(self._decoder.layers))
         decoder, own = self._decoder.first(count), self._spec
-        return DecoderRunner(decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype)
+        graphs = None if own.graphs is None else own.graphs.like()
+        return DecoderRunner(
+            decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype, graphs=graphs
+        )
 
 
 def _maker(
@@ -166,8 +180,10 @@ def _maker(
     return make
 
 
-def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None) -> Lanes:
+def _lanes(
+    decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, graphs: Graphs | None
+) -> Lanes:
     if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths, kv_dtype)
+        return DecoderLanes(decoder, lengths, kv_dtype, graphs)
     inner = lengths.like()
-    return LongRopeLanes(DecoderLanes(decoder, inner, kv_dtype), inner, decoder.spec.rope_switches)
+    return LongRopeLanes(DecoderLanes(decoder, inner, kv_dtype, graphs), inner, decoder.spec.rope_switches)
