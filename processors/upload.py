@@ -1,15 +1,15 @@
-"""Asynchronous copies of host values to a device."""
+"""Asynchronous copies of host values to a device, and of values of a device to the host."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["upload", "upload_into", "upload_ints"]
+__all__ = ["start_download", "upload", "upload_into", "upload_ints"]
 
 
 def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -33,3 +33,23 @@ def upload_into(values: Sequence[int], target: Tensor) -> None:
     found = torch.frombuffer(array("q", values), dtype=torch.int64)
     is_pinned = target.is_cuda and torch.cuda.is_available()
     target.copy_(found.pin_memory() if is_pinned else found, non_blocking=True)
+
+
+def start_download(values: Tensor) -> Callable[[], list[Any]]:
+    """Start to copy a tensor to the host; return what waits for the copy and gives the values.
+
+    What is launched between the two is not waited for. Without a GPU the values are read when they are asked
+    for.
+    """
+    if not values.is_cuda:
+        return values.tolist
+    host = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(values.device))
+
+    def read() -> list[Any]:
+        copied.synchronize()
+        found: list[Any] = host.tolist()
+        return found
+
+    return read

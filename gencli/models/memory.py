@@ -12,6 +12,7 @@ from gencli.models.decoder.embeddings import stays_in_file
 from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
 from gencli.models.files.quantization import Format, Quantize
 from gencli.models.gguf.plan import kept_bytes, weight_format
+from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
@@ -83,7 +84,10 @@ def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int |
     A lane has room for a multiple of 256 tokens.
     """
     length = min(tokens, card.context or tokens)
-    return kv_bytes(card, batch=lanes, context=-(-length // STEP) * STEP, number_bytes=dtype.itemsize)
+    found = kv_bytes(card, batch=lanes, context=-(-length // STEP) * STEP, number_bytes=dtype.itemsize)
+    if found is None or card.spec is None:
+        return found
+    return found * stored_width(dtype, card.spec.head_dim) // card.spec.head_dim
 
 
 def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:

@@ -18,7 +18,7 @@ from tests.models.tiny_models import build
 from tests.sham import CUDA, on_sham, sham_device
 from tests.speculative.cases import LETTERS, WIDTH, everything, outcomes
 
-READ = ("tolist", "gencli/engine/step_result.py:_transfer")  # the one wait of the host: what a step chose
+READ = ("tolist", "gencli/engine/step_result.py:_read")  # the one wait of the host: what a step chose
 READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
 
 
@@ -43,7 +43,9 @@ def check(requests, *, drafter=lambda **where: None, **options):
     here, _ = outcomes(requests, runner=Counting(), drafter=drafter(), **options)
     with sham_device() as seen:
         runner = Counting(device=CUDA)
-        there, stood = outcomes(requests, runner=runner, drafter=drafter(device=CUDA), **options)
+        there, stood = outcomes(
+            requests, runner=runner, drafter=drafter(device=CUDA), run_ahead=False, **options
+        )
     assert there == here
     assert seen.waits.pop(READ) == runner.steps
     assert set(seen.waits) <= {READ_DRAFT}
@@ -135,7 +137,7 @@ def test_a_step_launches_no_more_kernels_than_the_table_says(chain):
                 request(c * 5, key=c, chain=f"ignore_eos=true | {chain}", max_tokens=tokens)
                 for c in "abcdefgh"
             ]
-            outcomes(requests, runner=Wide(), max_batch=8)
+            outcomes(requests, runner=Wide(), max_batch=8, run_ahead=False)
             counts.append(sum(seen.launches.values()))
     assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain]
 

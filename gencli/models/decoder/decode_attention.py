@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gencli.models.decoder.attention import Block
+from gencli.models.kv.formats import widened
 
 __all__ = ["DecodePlan"]
 
@@ -32,7 +33,7 @@ class DecodePlan:
         if window not in self._masks:
             self._masks[window] = self._mask(window, made.dtype)
         kv_heads = buffer.shape[1] // 2
-        held = buffer[:, :, : self._end].index_select(0, self._rows).to(made.dtype)
+        held = widened(buffer[:, :, : self._end].index_select(0, self._rows), made.dtype)
         block = Block(slice(None), slice(None), 1, 0, self._end, self._masks[window])
         queries = made[:, : made.shape[1] - 2 * kv_heads]
         return block.attend(queries, held[:, :kv_heads], held[:, kv_heads:], scale, cap)

@@ -16,6 +16,7 @@ from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
+from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP, LaneLengths
 from gencli.models.longrope import factors_of
 from processors.graphs import Graphs
@@ -55,7 +56,7 @@ class DecoderLanes:
             1,
             2 * spec.num_kv_heads,
             0,
-            spec.head_dim,
+            stored_width(kv_dtype or decoder.dtype, spec.head_dim),
             dtype=kv_dtype or decoder.dtype,
             device=decoder.device,
         )
@@ -100,6 +101,10 @@ class DecoderLanes:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
+
+    def holds(self, feeds: tuple[Feed, ...]) -> bool:
+        """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
+        return self._store.holds(feeds)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""

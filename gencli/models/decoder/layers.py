@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -15,10 +16,10 @@ from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import Activation, DecoderSpec
+from gencli.models.kv.formats import as_stored
 
 __all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
 
-_MAX_FLOAT16 = torch.finfo(torch.float16).max
 _ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "silu": silu,
     "gelu": gelu,
@@ -73,7 +74,7 @@ class _Attention:
         rope = spec.layer_ropes[self.index]
         if rope is not None:
             rotate(made[:, : heads + kv_heads], *step.ropes[rope])
-        step.plan.store(_as_stored(made[:, heads:], buffer.dtype), buffer)
+        step.plan.store(as_stored(made[:, heads:], buffer.dtype), buffer)
         mixed = step.plan.attend(
             made, buffer, window=spec.windows[self.index], scale=spec.scale, cap=spec.score_cap
         )
@@ -86,15 +87,6 @@ class _Attention:
             (made[:, heads : heads + self.spec.num_kv_heads], key_norm),
         ):
             part.copy_(norm(part if self.spec.qk_norm == "head" else part.flatten(1)).view_as(part))
-
-
-def _as_stored(held: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return keys and values in the format of the KV cache; those beyond its range become its largest."""
-    if held.dtype == dtype:
-        return held
-    if dtype == torch.float16:
-        held = held.clamp(-_MAX_FLOAT16, _MAX_FLOAT16)
-    return held.to(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +120,14 @@ class _Experts:
             weights = weights / weights.sum(-1, keepdim=True)
         weights = weights.to(states.dtype)
         mixed = torch.zeros_like(states)
-        for number in sorted({*chosen.flatten().tolist()}):
-            tokens, places = (chosen == number).nonzero(as_tuple=True)
-            made = self.experts[number](states[tokens]) * weights[tokens, places, None]
-            mixed.index_add_(0, tokens, made)
+        experts, order = chosen.flatten().sort(stable=True)
+        numbers = torch.arange(len(self.experts) + 1, device=states.device)
+        tokens, ordered = order // self.used, weights.flatten()[order, None]
+        ends = torch.searchsorted(experts, numbers).tolist()  # all that the host reads of the choice
+        for expert, (first, end) in zip(self.experts, pairwise(ends), strict=True):
+            if first < end:
+                some = tokens[first:end]
+                mixed.index_add_(0, some, expert(states[some]) * ordered[first:end])
         return mixed
 
 

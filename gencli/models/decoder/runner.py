@@ -80,6 +80,7 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
+            can_run_ahead=not spec.rope_switches,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype, graphs), lengths)
 
@@ -152,6 +153,17 @@ class DecoderRunner(LaneRunner):
         self._lengths.advance(plan)
         return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.last)
 
+    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
+        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner)."""
+        assert isinstance(self._lanes, DecoderLanes)
+        self._lengths.check(plan)
+        if not self._lanes.holds(plan.feeds):
+            return None
+        with torch.inference_mode():
+            logits = self._lanes.forward(plan.feeds, ids=ids)
+        self._lengths.advance(plan)
+        return logits
+
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
         """Return a runner of the first `count` layers, by default half of them, sharing the weights.
 
@@ -170,7 +182,7 @@ def _maker(
 ) -> ProductMaker:
     """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
     assert checkpoint.spec is not None
-    times, is_stored = read_times(), checkpoint.bits is not None
+    times, is_stored = read_times(device), checkpoint.bits is not None
     make = (
         choose_kernels(checkpoint.spec.products, dtype, device, options, times)
         if bits is None

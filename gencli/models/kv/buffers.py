@@ -52,9 +52,13 @@ class LaneBuffer:
 
         A new buffer has the heads, the head_dim, the dtype and the device of `like` [B, H, Q, D].
         """
-        if self._data.shape[0] < num_rows or self._data.shape[2] < length:
+        if not self.holds(num_rows, length):
             self._grow(num_rows, length, like)
         return self._data
+
+    def holds(self, num_rows: int, length: int) -> bool:
+        """Return whether it holds `length` tokens in `num_rows` rows without growing."""
+        return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
 
     def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
         """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
@@ -129,6 +133,12 @@ class LaneStore:
         for feed in seated:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated
+
+    def holds(self, feeds: tuple[Feed, ...]) -> bool:
+        """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
+        rows = [self.rows.take(feed.lane) for feed in feeds]
+        length = max(feed.end for feed in feeds)
+        return all(buffer.holds(max(rows) + 1, length) for buffer in self.buffers)
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""
