@@ -68,7 +68,7 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
         """Capture `run`, as Recorder.record: nothing is computed meanwhile."""
@@ -96,6 +96,7 @@ class Graphs:
         self._recorder: Recorder | None = None
         self._known: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
+        self._has_told = False
         self.num_recorded = 0
         self.num_replayed = 0
 
@@ -171,8 +172,9 @@ class Graphs:
     def _refuse(self, key: Hashable, fault: str) -> None:
         self._put(key, "failed")
         self.clear()  # a full memory needs the room, and the pool may be damaged
-        if not self.notices:
-            self.notices.append(f"A CUDA graph could not be recorded ({fault}): such steps run without it")
+        if not self._has_told:
+            self.notices.append(f"A CUDA graph could not be recorded ({fault}): such steps run without it.")
+            self._has_told = True
 
     def _put(self, key: Hashable, known: Graph | Literal["seen", "failed"]) -> None:
         self._known[key] = known

@@ -46,7 +46,8 @@ class ModelSpec:
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
     that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
     vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
-    `graphs` run its decode steps; None where their shapes are not fixed.
+    `graphs` run its decode steps; None where their shapes are not fixed. `no_graphs` says why none are
+    recorded.
     `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
     """
 
@@ -69,6 +70,7 @@ class ModelSpec:
     is_tied: bool = False
     has_states: bool = False
     graphs: Graphs | None = None
+    no_graphs: str = ""
     can_run_ahead: bool = False
 
     def limit(self, length: int) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gencli.core.step import StepPlan
 from gencli.models.base import Inner, ModelSpec
-from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs
+from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs, why_no_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
@@ -80,6 +80,7 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
+            no_graphs=why_no_graphs(spec, decoder.device) or "`cuda_graphs` is off",
             can_run_ahead=not spec.rope_switches,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype, graphs), lengths)
