@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,6 +62,8 @@ class DecoderRunner(LaneRunner):
         self._decoder = decoder
         if graphs is None:
             graphs = make_graphs("off", spec, decoder.device)
+        self._kernels = kernels
+        is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
             name=name,
             vocab_size=spec.vocab_size,
@@ -72,7 +75,7 @@ class DecoderRunner(LaneRunner):
             backend=backend,
             quantization=quantization,
             kernels=() if kernels is None else kernels.names,
-            has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
+            has_invariant_rows=is_fixed,
             kv_dtype=kv_dtype or decoder.dtype,
             notices=notices,
             rope_switches=spec.rope_switches,
@@ -83,7 +86,7 @@ class DecoderRunner(LaneRunner):
             no_graphs=why_no_graphs(spec, decoder.device) or "`cuda_graphs` is off",
             can_run_ahead=not spec.rope_switches,
         )
-        super().__init__(model, _lanes(decoder, lengths, kv_dtype, graphs), lengths)
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed, graphs=graphs), lengths)
 
     @classmethod
     def load(
@@ -174,7 +177,12 @@ class DecoderRunner(LaneRunner):
         decoder, own = self._decoder.first(count), self._spec
         graphs = None if own.graphs is None else own.graphs.like()
         return DecoderRunner(
-            decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype, graphs=graphs
+            decoder,
+            name=own.name,
+            max_lanes=max_lanes,
+            kv_dtype=own.kv_dtype,
+            kernels=self._kernels,
+            graphs=graphs,
         )
 
 
@@ -193,10 +201,9 @@ def _maker(
     return make
 
 
-def _lanes(
-    decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, graphs: Graphs | None
-) -> Lanes:
+def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:
     if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths, kv_dtype, graphs)
+        return DecoderLanes(decoder, lengths, kv_dtype, **options)
     inner = lengths.like()
-    return LongRopeLanes(DecoderLanes(decoder, inner, kv_dtype, graphs), inner, decoder.spec.rope_switches)
+    lanes = DecoderLanes(decoder, inner, kv_dtype, **options)
+    return LongRopeLanes(lanes, inner, decoder.spec.rope_switches)
