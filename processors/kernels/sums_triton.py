@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["OPTIONS", "row_cumsums_triton", "row_sums_triton"]
+__all__ = ["BLOCK", "OPTIONS", "row_cumsums_triton", "row_sums_triton"]
 
 BLOCK = 2048  # values per iteration
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
