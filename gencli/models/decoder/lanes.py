@@ -12,11 +12,8 @@ from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decode_attention import device_plan
 from gencli.models.decoder.decoder import Decoder, Inside
-<<<<<<< HEAD
-from gencli.models.decoder.fused import FusedPass
-=======
 from gencli.models.decoder.fixed_attention import FixedPlan
->>>>>>> main
+from gencli.models.decoder.fused import FusedPass
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
@@ -45,7 +42,7 @@ class DecoderLanes:
         *,
         is_fixed: bool = False,
     ) -> None:
-        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._decoder, self._is_fixed = decoder, is_fixed
         self._store = LaneStore(lengths)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
@@ -90,21 +87,12 @@ class DecoderLanes:
             wanted_rows: Tensor | None = packed.new_empty(0)
         else:
             wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
-<<<<<<< HEAD
         ropes = self._ropes(feeds, packed[1], length)
         step: Pass | FusedPass
         if packed.is_cuda:
-            step = FusedPass(device_plan(feeds, (packed[2], packed[1]), -(-length // STEP) * STEP), ropes)
-=======
-        plan: AttentionPlan
-        if self._is_tiled:
-            if self._cells is None or self._cells.shape != buffers[0].shape:
-                self._cells = Cells(buffers[0].shape)
-            plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
-        elif self._is_fixed or (self._decoder.device.type != "cpu" and len(tokens) == len(feeds)):
-            kind = FixedPlan if self._is_fixed else DecodePlan
-            plan = kind(packed[2], packed[1], -(-length // STEP) * STEP)
->>>>>>> main
+            cells, end = (packed[2], packed[1]), -(-length // STEP) * STEP
+            plan = FixedPlan(cells, end) if self._is_fixed else device_plan(feeds, cells, end)
+            step = FusedPass(plan, ropes)
         else:
             step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
