@@ -12,7 +12,6 @@ from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
 from gencli.models.files.checkpoint import read_checkpoint, read_folder
 
-
 CPU = torch.device("cpu")
 
 

@@ -82,7 +82,7 @@ class DecoderLanes:
             if self._cells is None or self._cells.shape != buffers[0].shape:
                 self._cells = Cells(buffers[0].shape)
             plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
-        elif self._decoder.device.type != "cpu" and len(ids) == len(feeds):
+        elif self._decoder.device.type != "cpu" and len(tokens) == len(feeds):
             plan = DecodePlan(packed[2], packed[1], -(-length // STEP) * STEP)
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
