@@ -1,4 +1,4 @@
-"""Attention that gives a token the same bits in a prompt, among drafts and as the only one of its row."""
+"""Attention on CUDA that gives a token the same bits in a prompt, among drafts and in a decode step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MAX_CELLS = 2**20  # keys that are looked at in a call, over all its tokens; wh
 
 
 class FixedPlan(DevicePlan):
-    """The plan for N tokens of any lanes in which each token is a row of its own, as in a decode step.
+    """The plan for N tokens of any lanes that are all computed one by one, also those of a long prompt.
 
     A token's sums are those of DecodePlan, whose order its position alone decides. Keys of a prompt are read
-    again for each of its tokens. `rows` and `positions` [N] and `end` are as for DecodePlan.
+    again for each of its tokens. `cells` and `end` are as for DecodePlan.
     """
 
     def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
