@@ -10,11 +10,10 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decode_attention import device_plan
 from gencli.models.decoder.decoder import Decoder, Inside
-from gencli.models.decoder.fixed_attention import FixedPlan
 from gencli.models.decoder.fused import FusedPass
 from gencli.models.decoder.layers import Pass
+from gencli.models.decoder.mixed_attention import device_plan
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.formats import stored_width
@@ -42,7 +41,7 @@ class DecoderLanes:
         *,
         is_fixed: bool = False,
     ) -> None:
-        self._decoder, self._is_fixed = decoder, is_fixed
+        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
         self._store = LaneStore(lengths)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
@@ -90,8 +89,8 @@ class DecoderLanes:
         ropes = self._ropes(feeds, packed[1], length)
         step: Pass | FusedPass
         if packed.is_cuda:
-            cells, end = (packed[2], packed[1]), -(-length // STEP) * STEP
-            plan = FixedPlan(cells, end) if self._is_fixed else device_plan(feeds, cells, end)
+            end = -(-length // STEP) * STEP
+            plan = device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed)
             step = FusedPass(plan, ropes)
         else:
             step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)

@@ -1,4 +1,4 @@
-"""Kernels that a decode step on CUDA launches, in a layer and outside of them. Raise a number only for a reason."""
+"""Kernels that a decode step on CUDA launches, in a layer and outside of all layers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tests.models.native import native_decoder
 from tests.models.tiny_models import NATIVE_CONFIGS, build_native
 from tests.sham import CUDA, sham_device
 
-# By family: launches of a layer, and of a step outside of its layers. A layer is four products, two norms with
-# the sums before them, rotation, two for attention, and the gate.
+# By family: launches of a layer, and of a step outside of its layers. Raise a number only for a reason.
+# A layer has four products, two norms with the sums before them, rotation, two for attention, and the gate.
 LAUNCHES = {
-    "llama": (10, 10),
-    "mistral": (10, 10),
-    "qwen2": (10, 10),
-    "qwen3": (10, 10),
-    "phi3": (10, 10),
-    "granite": (10, 12),
-    "olmo2": (10, 10),
-    "smollm3": (10, 10),
+    "llama": (10, 6),
+    "mistral": (10, 6),
+    "qwen2": (10, 6),
+    "qwen3": (10, 6),
+    "phi3": (10, 6),
+    "granite": (10, 8),
+    "olmo2": (10, 5),
+    "smollm3": (10, 6),
     "gemma": (10, 7),
     "gemma2": (10, 10),
     "gemma3": (10, 9),

@@ -1,4 +1,4 @@
-"""Attention of single tokens: its reference is that of PyTorch, and its kernels have the reference's values."""
+"""Attention of single tokens: the reference is PyTorch's attention, the kernels have its values."""
 
 import pytest
 import torch

@@ -30,7 +30,7 @@ def check(made, rope, norms, *, is_whole=False, kv_dtype=None):
     found = by_kernel(made, one, rope, norms, is_whole=is_whole)
     expected = rotate_and_store(made, other, CELLS, rope, norms, is_whole=is_whole)
     close = 0.0 if made.dtype == HALF else 2e-6
-    torch.testing.assert_close(found, expected, rtol=close, atol=close)
+    torch.testing.assert_close(found, expected, rtol=close, atol=close, equal_nan=True)
     if one.dtype.itemsize == 1:
         codes = (one.contiguous().view(torch.uint8).int() - other.contiguous().view(torch.uint8).int()).abs()
         assert int(codes.max()) <= (made.dtype == FLOAT)
