@@ -47,7 +47,7 @@ class Columns:
             if name in self._choices:
                 value = self._choices[name].index(value)
             tensor = self._tensors[name] = in_slot(tensor, slot)
-            tensor[slot] = self.NONE if value is None else value
+            tensor[slot].fill_(self.NONE if value is None else value)  # setting an item would wait for a GPU
 
     def copy(self, source: int, target: int) -> None:
         """Copy the values of one slot to another."""

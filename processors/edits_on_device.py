@@ -14,7 +14,7 @@ from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.stages.grammar import GrammarStage
 from processors.stages.lists import IdStage
-from processors.upload import upload
+from processors.upload import copy_to, upload
 
 __all__ = ["EDITING", "DeviceEdits", "edit_line"]
 
@@ -103,7 +103,7 @@ class DeviceEdits:
                     torch.full((len(rows), mine.shape[1]), -1, dtype=mine.dtype) if found is None else found
                 )
                 found[list(places)] &= mine
-        return None if found is None else found.to(rows.slots.device, non_blocking=True)
+        return None if found is None else copy_to(rows.slots.device, found)
 
 
 def _entries(call: StageCall, stage: IdStage[Any], rows: Rows) -> Tensor:

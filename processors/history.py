@@ -188,11 +188,11 @@ class History:
         self._are_lengths_late = True
 
     def _set_prompt(self, slot: int, length: int) -> None:
-        self.prompt_lengths[slot] = length
+        self.prompt_lengths[slot].fill_(length)  # setting an item would wait for a GPU
         self._host_prompts[slot] = length
 
     def _set_seed(self, slot: int, seed: int) -> None:
-        self.seeds[slot] = seed
+        self.seeds[slot].fill_(seed)
         self._host_seeds[slot] = seed
         self._facts.clear()
 

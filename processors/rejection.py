@@ -13,6 +13,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
+from processors.kernels.operation import operation
 from processors.kernels.softmax import softmax_parts, token_probability
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
@@ -20,7 +21,7 @@ from processors.sampler import Sampler, draw_by_weight
 from processors.upload import upload
 from processors.verify import Spans
 
-__all__ = ["Proposal", "rejection"]
+__all__ = ["Proposal", "rejection", "rejection_torch"]
 
 _LARGE = 1 << 20  # logits, one row per request, from which a CPU saves time by verifying draft after draft
 
@@ -38,12 +39,6 @@ class Proposal:
     drawn: tuple[bool, ...]
     probabilities: Tensor | None = None
 
-    def chances(self, drafted: Tensor, q_row: Tensor) -> Tensor:
-        """Return q(x) [N] of drafts [N] sampled from the proposal rows `q_row` [N]; 1 for q_row -1."""
-        if self.probabilities is None:
-            return token_probability(self.logits, drafted, q_row)
-        return torch.where(q_row < 0, 1, self.probabilities[q_row])
-
 
 def rejection(
     logits: Tensor, rows: Rows, sampler: Sampler, proposal: Proposal | None = None
@@ -57,40 +52,116 @@ def rejection(
     spans = Spans.of(rows)
     if not spans.drafts.shape[1]:
         return spans.finish(torch.zeros_like(spans.starts), sampler(logits, rows))
-    step = _Step.of(logits, rows, proposal)
-    is_large = not logits.is_cuda and len(spans.starts) * logits.shape[1] > _LARGE
+    accepted, replacement = _decided(logits, rows, spans, proposal)
+    return spans.finish(accepted, _last_token(logits, rows, sampler, spans.starts + accepted, replacement))
+
+
+def _decided(logits: Tensor, rows: Rows, spans: Spans, proposal: Proposal | None) -> tuple[Tensor, Tensor]:
+    """As rejection_torch, for the rows of a step."""
+    q_rows = _proposal_rows(rows, proposal)
+    source = chances = None
+    if proposal is not None and len(proposal.logits):  # one without rows counts as none
+        source, chances = proposal.logits, proposal.probabilities
+        if logits.is_cuda and chances is None:
+            at = upload([row for row, q_row in enumerate(q_rows) if q_row >= 0], logits.device)
+            chances = token_probability(source, rows.drafted()[at])
+    decide = _on_gpu if logits.is_cuda else rejection_torch
+    q_row = upload(q_rows, logits.device)
+    found: tuple[Tensor, Tensor] = decide(
+        logits,
+        rows.seeds,
+        rows.positions,
+        spans.starts,
+        spans.num_drafts,
+        spans.drafts,
+        q_row,
+        source,
+        chances,
+    )
+    return found
+
+
+def rejection_torch(
+    logits: Tensor,
+    seeds: Tensor,
+    positions: Tensor,
+    starts: Tensor,
+    num_drafts: Tensor,
+    drafts: Tensor,
+    q_row: Tensor,
+    proposal: Tensor | None = None,
+    chances: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the number of accepted drafts [Q], and the token [Q] that replaces the next one, or -1.
+
+    logits [R, V] float32 with seeds and positions [R]; starts, num_drafts [Q] and drafts [Q, K] as in Spans.
+    q_row [R] is the row of `proposal` [M, V] of each row's draft, -1 where it is certain or the row has none;
+    chances [M] are q(x) of these drafts, or None. The token is -1 after all drafts, and in a broken row:
+    there the sampler chooses.
+    """
+    spans = Spans(starts, num_drafts, drafts)
+    step = _Step.of(logits, seeds, positions, spans, q_row, proposal, chances)
+    is_large = len(starts) * logits.shape[1] > _LARGE
     accepted, is_replaced = (_verify_in_turn if is_large else _verify_together)(step, spans)
-    return spans.finish(accepted, _last_token(step, sampler, spans.starts + accepted, is_replaced))
+    replacement = torch.full_like(accepted, -1)
+    if (at := (starts + accepted)[is_replaced]).numel():
+        replacement[is_replaced] = _replacement(step, at)
+    return accepted, replacement
+
+
+_on_gpu = operation(
+    "rejection(Tensor logits, Tensor seeds, Tensor positions, Tensor starts, Tensor num_drafts, "
+    "Tensor drafts, Tensor q_row, Tensor? proposal, Tensor? chances) -> (Tensor, Tensor)",
+    rejection_torch,
+    "processors.kernels.rejection_triton:rejection_triton",
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """Inputs of verification: the acceptance noise u [R] and the proposal row of each draft, q_row [R].
-
-    `q_row` is -1 where the draft is certain or the row has none.
-    """
+    """Inputs of verification by row [R]: the draft, the acceptance noise u, and others of rejection_torch."""
 
     logits: Tensor
-    rows: Rows
-    proposal: Proposal | None
+    seeds: Tensor
+    positions: Tensor
     drafted: Tensor
-    q_row: Tensor
     u: Tensor
+    q_row: Tensor
+    proposal: Tensor | None
+    chances: Tensor | None
 
     @classmethod
-    def of(cls, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Step:
-        """Build from a step; a proposal without rows counts as none."""
-        has_rows = proposal is not None and len(proposal.logits) > 0
-        q_row = upload(_proposal_rows(rows, proposal), logits.device)
-        u = uniform(row_keys(rows.seeds, rows.positions, Stream.ACCEPT), torch.zeros_like(rows.seeds))
-        return cls(logits, rows, proposal if has_rows else None, rows.drafted(), q_row, u)
+    def of(
+        cls,
+        logits: Tensor,
+        seeds: Tensor,
+        positions: Tensor,
+        spans: Spans,
+        q_row: Tensor,
+        proposal: Tensor | None,
+        chances: Tensor | None,
+    ) -> _Step:
+        """Build from a step."""
+        column = torch.arange(spans.drafts.shape[1])
+        is_draft = column < spans.num_drafts[:, None]
+        drafted = torch.zeros_like(seeds)
+        drafted[(spans.starts[:, None] + column)[is_draft]] = spans.drafts[is_draft]
+        u = uniform(row_keys(seeds, positions, Stream.ACCEPT), torch.zeros_like(seeds))
+        return cls(logits, seeds, positions, drafted, u, q_row, proposal, chances)
 
     def verify(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return whether the drafts of rows `at` [N] are accepted, and whether a rejected one is replaced."""
         drafted, q_row, u = (x if at is None else x[at] for x in (self.drafted, self.q_row, self.u))
         p = token_probability(self.logits, drafted, at)
-        q = 1 if self.proposal is None else self.proposal.chances(drafted, q_row)
-        return u * q < p, p < 1  # both False for a NaN
+        return u * self._q(drafted, q_row) < p, p < 1  # both False for a NaN
+
+    def _q(self, drafted: Tensor, q_row: Tensor) -> Tensor | int:
+        """Return q(x) [N] of drafts [N] sampled from the proposal rows `q_row` [N]; 1 for q_row -1."""
+        if self.proposal is None:
+            return 1
+        if self.chances is None:
+            return token_probability(self.proposal, drafted, q_row)
+        return torch.where(q_row < 0, 1, self.chances[q_row])
 
 
 def _verify_together(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
@@ -124,27 +195,21 @@ def _proposal_rows(rows: Rows, proposal: Proposal | None) -> list[int]:
     return found
 
 
-def _last_token(step: _Step, sampler: Sampler, at: Tensor, is_replaced: Tensor) -> Tensor:
-    """Return the token [Q] after the accepted drafts, chosen at the rows `at`."""
-    logits, rows = step.logits, step.rows
+def _last_token(logits: Tensor, rows: Rows, sampler: Sampler, at: Tensor, replacement: Tensor) -> Tensor:
+    """Return the token [Q] after the accepted drafts: the replacement, or the sampler's at the rows `at`."""
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
-    if logits.is_cuda:  # both branches, as choosing between them would synchronise with the device
-        return torch.where(is_replaced, _replacement(step, at), sampler(logits[at], ends))
-    tokens = torch.empty_like(at)
-    if (some := at[is_replaced]).numel():
-        tokens[is_replaced] = _replacement(step, some)
-    if (others := (~is_replaced).nonzero().squeeze(1)).numel():
-        tokens[others] = sampler(logits[at[others]], ends.select(others.tolist()))
-    return tokens
+    if logits.is_cuda:  # of all rows, as choosing some would synchronise with the device
+        return torch.where(replacement < 0, sampler(logits[at], ends), replacement)
+    if (others := (replacement < 0).nonzero().squeeze(1)).numel():
+        replacement[others] = sampler(logits[at[others]], ends.select(others.tolist()))
+    return replacement
 
 
 def _replacement(step: _Step, at: Tensor) -> Tensor:
     """Draw from max(0, p - q) at each of the rows `at`, or from p where that is all zero."""
     if step.proposal is None:
         return torch.cat([_replaced(step, at[part], p) for part, p in softmax_parts(step.logits, at)])
-    pairs = zip(
-        softmax_parts(step.logits, at), softmax_parts(step.proposal.logits, step.q_row[at]), strict=True
-    )
+    pairs = zip(softmax_parts(step.logits, at), softmax_parts(step.proposal, step.q_row[at]), strict=True)
     return torch.cat([_replaced(step, at[part], p, q) for (part, p), (_, q) in pairs])
 
 
@@ -156,7 +221,7 @@ def _replaced(step: _Step, at: Tensor, rest: Tensor, q: Tensor | None = None) ->
     # A certain draft has q(x) = 1, so nothing of p(x) is left.
     rest.scatter_(1, draft, torch.where(q_row >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
-    if rest.is_cuda or bool(is_empty.any()):
+    if bool(is_empty.any()):
         rest = torch.where(is_empty, step.logits[at].softmax(dim=-1), rest)
-    positions = step.rows.positions[at]
-    return draw_by_weight(rest, row_keys(step.rows.seeds[at], positions, Stream.RESIDUAL), positions)
+    positions = step.positions[at]
+    return draw_by_weight(rest, row_keys(step.seeds[at], positions, Stream.RESIDUAL), positions)

@@ -1,15 +1,17 @@
-"""Asynchronous copies of host values to a device."""
+"""Asynchronous copies of host values to a device, and of values of a device to the host."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["upload", "upload_ints"]
+__all__ = ["copy_to", "start_download", "upload", "upload_ints"]
+
+_MOST_STAGED = 2**16  # bytes that CUDA copies from pageable memory without waiting for queued work
 
 
 def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -26,3 +28,30 @@ def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=device)
     found = torch.frombuffer(array("q", values), dtype=torch.int64)
     return found if device.type == "cpu" else found.to(device, non_blocking=True)
+
+
+def copy_to(device: torch.device, host: Tensor) -> Tensor:
+    """Return a tensor of the host on `device`, copied asynchronously whatever its size."""
+    if device.type == "cuda" and host.nbytes > _MOST_STAGED:
+        host = torch.empty_like(host, pin_memory=True).copy_(host)
+    return host.to(device, non_blocking=True)
+
+
+def start_download(values: Tensor) -> Callable[[], list[Any]]:
+    """Start to copy a tensor to the host; return what waits for the copy and gives the values.
+
+    What is launched between the two is not waited for. Without a GPU the values are read when they are asked
+    for.
+    """
+    if not values.is_cuda:
+        return values.tolist
+    host = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(values.device))
+
+    def read() -> list[Any]:
+        copied.synchronize()
+        found: list[Any] = host.tolist()
+        return found
+
+    return read

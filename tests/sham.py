@@ -1,25 +1,24 @@
-"""A stand-in for a GPU: tensors that say they are on cuda:0 and compute on the CPU.
+"""A stand-in for GPUs: tensors that say they are on cuda:0 (or cuda:1, ...) and compute on the CPU.
 
 Code takes its branches for CUDA, a mix of devices raises as it would there, and whatever makes the host wait
 for the device is counted, with the place in our code. An operation of ours with a Triton kernel counts as one
-launch and computes by its reference. Speed and the kernels themselves cannot be seen here.
+launch and computes by its reference. Copies to pinned memory of the host are asynchronous: reading it before
+an event has been waited for is an error. Speed and the kernels themselves cannot be seen here.
 """
 
 import ctypes
-import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["CUDA", "Record", "on_sham", "sham_device"]
+from tests.sham_cuda import Call, Card, Copy, Fault, Record, Step, full_device, here, patches, seen, stream_of
 
-ROOT = Path(__file__).parent.parent
+__all__ = ["CUDA", "Card", "Fault", "PinnedTensor", "Record", "ShamTensor", "Step", "on_sham", "sham_device"]
+
 CUDA = torch.device("cuda", 0)
 
 # Operations whose result, or its shape, the host has to read from the device.
@@ -29,6 +28,7 @@ _READS = {
 }  # fmt: skip
 _COPIES = {"copy_", "_to_copy"}
 _INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+_SCALARS = {"where", "index_put", "index_put_", "_index_put_impl_"}  # copy a number on the host, and wait
 _VIEWS = {
     "view", "_unsafe_view", "_reshape_alias", "reshape", "view_as", "t", "transpose", "permute", "unsqueeze",
     "squeeze", "slice", "select", "expand", "detach", "alias", "split", "split_with_sizes", "chunk", "unbind",
@@ -36,67 +36,24 @@ _VIEWS = {
 }  # fmt: skip
 
 
-@dataclass
-class Record:
-    """What was seen: waits by (kind, place in our code), launched operations by name.
-
-    `calls` has each launch in order: its name, the shapes and the addresses of its tensors on the device. Two
-    steps that could share a CUDA graph have equal ones.
-    """
-
-    waits: Counter[tuple[str, str]] = field(default_factory=Counter)
-    launches: Counter[str] = field(default_factory=Counter)
-    calls: list[tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]]] = field(default_factory=list)
-
-    def wait(self, kind: str) -> None:
-        """The host waits for the device here."""
-        self.waits[kind, _place()] += 1
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.waits.clear()
-        self.launches.clear()
-        self.calls.clear()
-
-
-_seen = Record()  # of the one device there is, as a dispatched operation knows no other way to it
-
-
-def _place() -> str:
-    """The innermost frame of ours: file and function."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        path = Path(frame.f_code.co_filename)
-        if path.is_relative_to(ROOT / "gencli") or path.is_relative_to(ROOT / "processors"):
-            return f"{path.relative_to(ROOT)}:{frame.f_code.co_name}"
-        frame = frame.f_back
-    return "elsewhere"
-
-
 class ShamTensor(torch.Tensor):
-    """A tensor of the CPU that says it is on cuda:0."""
+    """A tensor of the CPU, `host`, that says it is on CUDA."""
 
     @staticmethod
-    def __new__(cls, host):
+    def __new__(cls, host, device=CUDA):
         """A wrapper with the host tensor's shape, strides and dtype."""
-        return torch.Tensor._make_wrapper_subclass(
-            cls,
-            host.shape,
-            strides=host.stride(),
-            storage_offset=host.storage_offset(),
-            dtype=host.dtype,
-            device=CUDA,
-        )
+        return _wrapper(cls, host, device)
 
-    def __init__(self, host):
+    def __init__(self, host, device=CUDA):
         self.host = host
+        here.cards[device.index].hold(self, host.untyped_storage())
 
     def __repr__(self):
         return f"ShamTensor({self.host})"
 
     def tolist(self):
         """The values, for which the host waits."""
-        _seen.wait("tolist")
+        seen.wait("tolist")
         return self.host.tolist()
 
     def __getitem__(self, key):
@@ -105,9 +62,56 @@ class ShamTensor(torch.Tensor):
     def __setitem__(self, key, value):
         super().__setitem__(_index(key), value)
 
+    def record_stream(self, stream):
+        """Nothing to do: no memory is used again too early here."""
+
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
         return _run(function, args, kwargs or {})
+
+
+class PinnedTensor(torch.Tensor):
+    """Pinned memory of the host; `pending` is the copy from or to it that may be under way."""
+
+    @staticmethod
+    def __new__(cls, host, pending=None):
+        """A wrapper with the host tensor's shape, strides and dtype."""
+        return _wrapper(cls, host, torch.device("cpu"))
+
+    def __init__(self, host, pending=None):
+        self.host, self.pending = host, pending or Copy()
+
+    def __repr__(self):
+        return f"PinnedTensor({self.host})"
+
+    def tolist(self):
+        """The values. Raises RuntimeError before they have arrived."""
+        self.pending.check(is_written=False)
+        return self.host.tolist()
+
+    def numpy(self):
+        """The same memory. Raises RuntimeError before the values have arrived."""
+        self.pending.check(is_written=False)
+        return self.host.numpy()
+
+    def is_pinned(self):
+        """As a method of Tensor; always true."""
+        return True
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return _run(function, args, kwargs or {})
+
+
+def _wrapper(kind, host, device):
+    return torch.Tensor._make_wrapper_subclass(
+        kind,
+        host.shape,
+        strides=host.stride(),
+        storage_offset=host.storage_offset(),
+        dtype=host.dtype,
+        device=device,
+    )
 
 
 def _index(key):
@@ -115,7 +119,7 @@ def _index(key):
     keys = key if isinstance(key, tuple) else (key,)
     if not any(isinstance(part, list) for part in keys):
         return key
-    _seen.wait("list as index")
+    seen.wait("list as index")
     found = tuple(ShamTensor(torch.tensor(part)) if isinstance(part, list) else part for part in keys)
     return found if isinstance(key, tuple) else found[0]
 
@@ -128,19 +132,35 @@ def _run(function, args, kwargs):
     named = {
         key: _mapped(lambda t: tensors.append(t) or getattr(t, "host", t), kwargs[key]) for key in kwargs
     }
-    ours = [tensor for tensor in tensors if isinstance(tensor, ShamTensor)]
-    target = torch.device(named["device"]) if named.get("device") is not None else None
-    leaves = not isinstance(args[0], ShamTensor) if name == "copy_" else bool(target and target.type == "cpu")
-    if ours:
-        _note(name, args, tensors, leaves)
-    is_made_there = target is not None and target.type == "cuda"
-    if is_made_there:
+    if named.get("device") is not None and torch.device(named["device"]).type == "cuda":
         named["device"] = torch.device("cpu")
+    is_pinned = bool(named.pop("pin_memory", None))
+    ours = [tensor for tensor in tensors if isinstance(tensor, ShamTensor)]
+    device = _result_device(name, args, kwargs, ours)
+    if ours or device:
+        seen.meet()
+    if ours:
+        _check(name, args, tensors)
+    pending = _transfer(name, args, kwargs, device) if name in _COPIES else _pending(function, name, args)
     found = function(*plain, **named)
-    if leaves or not (ours or is_made_there):
-        return found
-    known = {id(tensor.host): tensor for tensor in ours}  # what was edited in place is what was given
-    return _mapped(lambda tensor: known[id(tensor)] if id(tensor) in known else ShamTensor(tensor), found)
+    known = {id(tensor.host): tensor for tensor in tensors if hasattr(tensor, "host")}  # edited in place
+    if device is not None:
+        results = _mapped(lambda t: known[id(t)] if id(t) in known else ShamTensor(t, device), found)
+        _note(name, args, kwargs, ours, results)
+        return results
+    if is_pinned or pending:
+        return _mapped(lambda t: known[id(t)] if id(t) in known else PinnedTensor(t, pending), found)
+    return found
+
+
+def _result_device(name, args, kwargs, ours):
+    """The GPU on which the result is; None for the host."""
+    if name == "copy_":
+        return args[0].device if isinstance(args[0], ShamTensor) else None
+    if kwargs.get("device") is not None:
+        device = torch.device(kwargs["device"])
+        return full_device(device) if device.type == "cuda" else None
+    return ours[0].device if ours else None
 
 
 def _mapped(change, value):
@@ -152,25 +172,73 @@ def _mapped(change, value):
     return value
 
 
-def _note(name, args, tensors, leaves):
-    if name not in _VIEWS:
-        _seen.launches[name] += 1
-        given = [tensor.host for tensor in tensors if isinstance(tensor, ShamTensor)]
-        shapes, places = ([tuple(one.shape) for one in given], [one.data_ptr() for one in given])
-        _seen.calls.append((name, tuple(shapes), tuple(places)))
+def _transfer(name, args, kwargs, device):
+    """Wait for a copy between host and device, or start it: then the state of the pinned memory it uses."""
+    target, source = args[:2] if name == "copy_" else (None, args[0])
+    if isinstance(source, ShamTensor) == (device is not None):
+        return _pending(None, name, args) if device is None else None
+    is_free = kwargs.get("non_blocking", False) or (name == "copy_" and len(args) > 2 and args[2])
+    if device is not None:
+        if not is_free:
+            seen.wait("copy from the host")
+        elif isinstance(source, PinnedTensor):
+            source.pending.start("to the device", stream_of(device))
+        return None
+    pending = target.pending if isinstance(target, PinnedTensor) else Copy() if target is None else None
+    if not is_free or pending is None:
+        seen.wait("copy to the host")
+        return None
+    pending.start("to the host", stream_of(source.device))
+    return pending
+
+
+def _pending(function, name, args):
+    """The state of the pinned memory that the host uses now, if its result is a view of it."""
+    pinned = [one for one in args if isinstance(one, PinnedTensor)]
+    if not pinned:
+        return None
+    if name in _VIEWS:
+        return pinned[0].pending
+    for index, one in enumerate(args):
+        if isinstance(one, PinnedTensor):
+            one.pending.check(is_written=index == 0 and name.endswith("_"))
+    return None
+
+
+def _check(name, args, tensors):
+    """Count what makes the host wait. Raises RuntimeError for tensors on several devices."""
     if name in _READS:
-        _seen.wait(name)
-    if leaves:
-        _seen.wait("copy to the host")
+        seen.wait(name)
     if name in _COPIES:
         return
+    if name in _SCALARS and any(not isinstance(one, ShamTensor) and not one.dim() for one in tensors):
+        seen.wait("scalar from the host")
     if name in _INDEXED and any(_is_mask(part) for part in args[1] or ()):
-        _seen.wait("mask as index")
-    strangers = [tensor for tensor in tensors if not isinstance(tensor, ShamTensor) and tensor.dim()]
-    if strangers and name in _INDEXED:
-        _seen.wait("index on the host")
-    elif strangers:
-        raise RuntimeError(f"{name} was given tensors on cuda:0 and on the CPU, of {strangers[0].shape}")
+        seen.wait("mask as index")
+    devices = {tensor.device for tensor in tensors if tensor.dim() or isinstance(tensor, ShamTensor)}
+    if len(devices) > 1:
+        if name in _INDEXED and any(not isinstance(one, ShamTensor) for one in tensors):
+            seen.wait("index on the host")
+        else:
+            raise RuntimeError(f"{name} was given tensors on {' and '.join(sorted(map(str, devices)))}")
+
+
+def _note(name, args, kwargs, ours, results):
+    """Record a launch, and which memory is new."""
+    before = [one.host.untyped_storage().data_ptr() for one in ours]
+    made: list[int] = []
+    _mapped(lambda one: made.append(one.host.untyped_storage().data_ptr()), results)
+    for address in made:
+        if address not in before:
+            seen.made += 1
+            seen.allocations[address] = seen.made
+    if name in _VIEWS:
+        return
+    addresses = [
+        (seen.allocations.get(at, 0), one.storage_offset()) for at, one in zip(before, ours, strict=True)
+    ]
+    values = repr((_mapped(lambda one: "", args), [kwargs[key] for key in kwargs if key != "out"]))
+    seen.launch(Call(name, tuple(tuple(one.shape) for one in ours), tuple(addresses), values))
 
 
 def _is_mask(part):
@@ -194,12 +262,13 @@ def _give_cuda_the_guard_of_the_cpu():
 _make_tensor = torch.tensor
 
 
-def _tensor(values, *, device=None, **options):
+def _tensor(values, *, device=None, pin_memory=False, **options):
     """torch.tensor, which no dispatch sees; on a device it is a blocking copy."""
-    if device is None or torch.device(device).type != "cuda":
-        return _make_tensor(values, device=device, **options)
-    _seen.wait("tensor of host values")
-    return ShamTensor(_make_tensor(values, **options))
+    if device is not None and torch.device(device).type == "cuda":
+        seen.wait("tensor of host values")
+        return ShamTensor(_make_tensor(values, **options), full_device(device))
+    found = _make_tensor(values, device=device, **options)
+    return PinnedTensor(found) if pin_memory else found
 
 
 def _no_grad(mode):
@@ -212,8 +281,8 @@ CUDA_TYPE = 1  # of c10::DeviceType; the CPU is 0
 
 
 @contextmanager
-def sham_device() -> Iterator[Record]:
-    """Within, torch has a device cuda:0 that is none; the record is of what happens on it."""
+def sham_device(*cards: Card) -> Iterator[Record]:
+    """Within, torch has a GPU for each card, by default one of any size; the record is of what happens."""
     _give_cuda_the_guard_of_the_cpu()
     with pytest.MonkeyPatch.context() as patch, _Device():
         # Inference mode hides operations from the dispatch that all this is made of.
@@ -222,22 +291,22 @@ def sham_device() -> Iterator[Record]:
         patch.setattr(torch.inference_mode, "_no_grad", _no_grad, raising=False)
         patch.setattr(torch, "is_inference_mode_enabled", lambda: True)
         patch.setattr(torch, "tensor", _tensor)
-        patch.setattr(torch.cuda, "_lazy_init", lambda: None)
-        # What is drawn there is drawn on the CPU, so its generator is the device's too.
-        patch.setattr(torch.cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state())
-        patch.setattr(torch.cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state))
-        _seen.clear()
-        yield _seen
+        patch.setattr(torch.Tensor, "pin_memory", lambda self, device=None: PinnedTensor(self.clone()))
+        for name, value in patches().items():
+            patch.setattr(torch.cuda, name, value)
+        here.reset(cards or (Card(),))
+        seen.reset()
+        yield seen
 
 
-def on_sham(model):
+def on_sham(model, device=CUDA):
     """The module with its parameters and buffers on the sham device."""
     for module in model.modules():
         for name, value in module._parameters.items():
             if value is not None:
-                moved = torch.nn.Parameter(ShamTensor(value.detach()), requires_grad=False)
+                moved = torch.nn.Parameter(ShamTensor(value.detach(), device), requires_grad=False)
                 module._parameters[name] = moved
         for name, value in module._buffers.items():
             if value is not None:
-                module._buffers[name] = ShamTensor(value)
+                module._buffers[name] = ShamTensor(value, device)
     return model

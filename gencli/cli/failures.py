@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import COMMAND_NAMES, meant_command, meant_option
@@ -63,9 +63,14 @@ def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
         )
     if len(name) == 2:  # a long name behind one dash is read letter by letter
         name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
-    return UsageError(
-        f"There is no option {name}.", hint=meant_option(name, _flags(error)) or f"See {command} --help."
-    )
+    flags = _flags(error)
+    hint = f"gencli run has it; {command} has not." if _is_of_run(name, flags) else meant_option(name, flags)
+    return UsageError(f"There is no option {name}.", hint=hint or f"See {command} --help.")
+
+
+def _is_of_run(name: str, flags: Mapping[str, str]) -> bool:
+    """Whether the option is one of `gencli run`, and not of the command that has these flags."""
+    return name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
 
 
 def _of_group(message: str, error: BaseException) -> UsageError | None:

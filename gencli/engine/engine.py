@@ -13,6 +13,7 @@ import torch
 from gencli.core.events import Event
 from gencli.core.request import Request
 from gencli.engine.admission import check_request, effective, text_stream
+from gencli.engine.ahead import make_ahead
 from gencli.engine.beams.best_of import BestOf, expand_samples
 from gencli.engine.beams.searches import BeamSearches, check_beams
 from gencli.engine.branches import Branches
@@ -51,6 +52,7 @@ class Engine:
     `max_batch`: sequences that run at once. `step_tokens`: token budget of a step (see Scheduler; None: see
     step_limit). No text depends on the requests that run beside it. `clock`: times drafts, in seconds.
     `window`: most texts that may overtake a waiting one.
+    `run_ahead`: launch the next step before the last one is read (see RunAhead); None: if the device is CUDA.
     `amateurs`: models for contrastive decoding, by name. Guided requests use lanes from `max_batch` on.
 
     The beams of a search are a group of sequences, scheduled with all others; so are the candidates of a
@@ -72,8 +74,10 @@ class Engine:
         clock: Clock | None = None,
         share_prefixes: bool = True,
         window: int = WINDOW,
+        run_ahead: bool | None = None,
     ) -> None:
-        spec = runner.spec
+        spec, self.ahead = runner.spec, make_ahead(runner, run_ahead)
+        runner = self.ahead or runner
         # Sampling needs float64, which Apple's GPU lacks: there the logits processors run on the CPU.
         self._device = torch.device("cpu") if spec.device.type == "mps" else spec.device
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
@@ -95,7 +99,12 @@ class Engine:
         engine_drafter = make_engine_drafter(drafter, self.pipeline, state.sampler, state.history)
         self._speculation = Speculation(engine_drafter, self.pipeline, self._registry, spec, clock=clock)
         self._companions = Companions(runner, amateurs, offset=max_batch, budget=self._scheduler.step_tokens)
-        self._owners: tuple[SlotOwner, ...] = (Lanes(runner), state, self._speculation, self._companions)
+        self._owners: tuple[SlotOwner, ...] = (
+            Lanes(runner, self.ahead),
+            state,
+            self._speculation,
+            self._companions,
+        )
         branches = Branches(self._scheduler, self.pipeline, fork=self._fork, release=self._release)
         self._best_of = BestOf()
         self._endings = Endings(self._scheduler, self.pipeline, self._release)
@@ -261,7 +270,11 @@ class Engine:
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
         measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
-        result = StepResult.read(sampled, own, logits, rows, verified, ranked, choices, measured, scored)
+        launch = partial(self.ahead.launch, sampled, verified[0], self._scheduler) if self.ahead else None
+        parts = (ranked, choices, measured, scored)
+        result = StepResult.read(sampled, own, logits, rows, verified, *parts, meanwhile=launch)
+        if self.ahead:
+            self.ahead.read(result.tokens)
         if watch and (ranked or choices):
             result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)

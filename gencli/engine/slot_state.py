@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gencli.core.request import Request
 from gencli.engine.admission import admission
+from gencli.engine.ahead import RunAhead
 from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence, Taken
 from gencli.models.base import ModelRunner
@@ -37,10 +38,13 @@ class SlotOwner(Protocol):
 
 
 class Lanes:
-    """The KV lanes of the model, one per slot. `release` keeps a lane's tokens: they are the prefix cache."""
+    """The KV lanes of the model, one per slot. `release` keeps a lane's tokens: they are the prefix cache.
 
-    def __init__(self, runner: ModelRunner) -> None:
-        self._runner = runner
+    `ahead` is the runner, if it runs ahead.
+    """
+
+    def __init__(self, runner: ModelRunner, ahead: RunAhead | None = None) -> None:
+        self._runner, self._ahead = runner, ahead
 
     def admit(self, sequence: Sequence) -> None:
         if sequence.num_computed_tokens:
@@ -51,7 +55,8 @@ class Lanes:
             self._runner.release(slot)
 
     def release(self, slot: int) -> None:
-        pass
+        if self._ahead:
+            self._ahead.forget(slot)
 
     def trim(self) -> None:
         self._runner.free_cache()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -18,7 +18,7 @@ from gencli.engine.logprobs import Measured
 from gencli.engine.prompt_scores import Scored
 from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
-from processors.upload import upload
+from processors.upload import start_download, upload
 
 __all__ = ["StepResult", "first_rows", "own_logprobs"]
 
@@ -56,18 +56,20 @@ class StepResult:
         choices: Choices | None = None,
         measured: tuple[Measured, list[int]] | None = None,
         scored: Scored | None = None,
+        meanwhile: Callable[[], None] | None = None,
     ) -> StepResult:
         """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits.
 
         `measured`: rows that ask for log-probabilities, and the number of the sequence of each. `scored`:
-        prompt positions, whose scorings take their entries here.
+        prompt positions, whose scorings take their entries here. `meanwhile` launches what the device does
+        next; it is called once, before the host waits for the values.
         """
         tokens, counts = verified
         width = tokens.shape[1]
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
         is_plain = ranked is None and choices is None and measured is None and scored is None
         if width == 1 and is_plain and not any(wanted):
-            (plain,) = _transfer(tokens)
+            (plain,) = _transfer(tokens, meanwhile=meanwhile)
             return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
         table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # as float64, which holds every token exactly
@@ -76,7 +78,7 @@ class StepResult:
         packed += [choices.packed] if choices else []
         packed += [measured[0].packed] if measured else []
         packed += [scored.measured.packed.to(table.device)] if scored else []
-        values, *more = _transfer(table, *packed)
+        values, *more = _transfer(table, *packed, meanwhile=meanwhile)
         parts = iter(more)
         searches = ranked.read(next(parts)) if ranked else []
         chosen = choices.read(next(parts)) if choices else []
@@ -106,17 +108,27 @@ def first_rows(rows: Rows) -> list[int]:
     return [0, *accumulate(rows.counts)][:-1] if rows.drafts.shape[1] else [*range(len(rows.counts))]
 
 
-def _transfer(table: Tensor, *packed: Tensor) -> list[list[Any]]:
+def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | None) -> list[list[Any]]:
     """Bring tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
     if not packed:
-        return [table.tolist()]
+        return [_read(table, meanwhile)]
     every = (table, *packed)
-    flat = torch.cat([one.double().flatten() for one in every]).tolist()
+    flat = _read(torch.cat([one.double().flatten() for one in every]), meanwhile)
     ends = [*accumulate(one.numel() for one in every)]
     parts = [flat[end - one.numel() : end] for one, end in zip(every, ends, strict=True)]
     return [
         _rows(part, one.shape[1]) if one.dim() > 1 else part for part, one in zip(parts, every, strict=True)
     ]
+
+
+def _read(table: Tensor, meanwhile: Callable[[], None] | None) -> list[Any]:
+    """Return the values of a tensor. The host does not wait for what `meanwhile` launches on a GPU."""
+    if meanwhile is None:
+        found: list[Any] = table.tolist()
+        return found
+    read = start_download(table)
+    meanwhile()
+    return read()
 
 
 def _rows(flat: list[float], width: int) -> list[list[float]]:

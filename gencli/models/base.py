@@ -12,7 +12,7 @@ from torch import Tensor
 from gencli.core.step import StepPlan
 from gencli.models.device import is_batch_invariant
 
-__all__ = ["EarlyLogits", "Inner", "LayeredRunner", "ModelRunner", "ModelSpec", "as_wide"]
+__all__ = ["AheadRunner", "EarlyLogits", "Inner", "LayeredRunner", "ModelRunner", "ModelSpec", "as_wide"]
 
 
 EarlyLogits = Callable[[int], Tensor]  # from a number of layers to logits [R, V] of the states behind them
@@ -45,6 +45,7 @@ class ModelSpec:
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
     that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
     vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
+    `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
     """
 
     name: str
@@ -65,6 +66,7 @@ class ModelSpec:
     num_layers: int = 0
     is_tied: bool = False
     has_states: bool = False
+    can_run_ahead: bool = False
 
     def limit(self, length: int) -> int:
         """Return the maximum length of a text of `length` tokens before its lane is full or is recomputed."""
@@ -122,6 +124,18 @@ class LayeredRunner(ModelRunner, Protocol):
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
     ) -> tuple[Tensor, Inner]:
         """As `forward`; return also the logits of these layers, and the last states of these lanes."""
+        ...
+
+
+class AheadRunner(LayeredRunner, Protocol):
+    """A runner that takes tokens from the device: its spec has `can_run_ahead`. Its lanes can roll back."""
+
+    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
+        """As `forward`, for a plan of one token a feed: `ids` [N] int64, in place of those of the feeds.
+
+        The ids are on the model's device, and the host does not wait for them. None where the buffers of the
+        lanes would have to grow. After that, and after an exception, the lanes hold what they held.
+        """
         ...
 
 

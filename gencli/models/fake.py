@@ -62,7 +62,7 @@ class FakeRunner:
         device: torch.device = torch.device("cpu"),
     ) -> None:
         self._memory_lanes = memory_lanes
-        self.table = (_bell_table(vocab_size, seed) * scale).to(device)
+        self.table = (_bell_table(vocab_size, seed) * scale).to(device, non_blocking=True)
         self._lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=vocab_size)
         self._spec = ModelSpec(
             name=f"fake:{vocab_size}:{seed}",
@@ -72,6 +72,7 @@ class FakeRunner:
             dtype=torch.float32,
             eos_ids=eos_ids,
             has_states=True,
+            can_run_ahead=True,
         )
 
     @property
@@ -85,13 +86,12 @@ class FakeRunner:
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
-        self._lengths.check(plan)
-        if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
-            raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
         fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.num_logits :]]
-        logits = self.table.index_select(0, upload_ints(fed, self._spec.device))
-        self._lengths.advance(plan)
-        return logits
+        return self._feed(plan, upload_ints(fed, self._spec.device))
+
+    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor:
+        """As `forward`, with the tokens `ids` [N] of the device in place of those of the feeds."""
+        return self._feed(plan, ids)
 
     def forward_layers(
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
@@ -101,6 +101,15 @@ class FakeRunner:
         ids = [fed[place] for place in fed_to(lanes, plan.feeds)]
         states = self.table.index_select(0, upload_ints(ids, self._spec.device))
         return logits, Inner(lambda layer: self.table[:0], states)
+
+    def _feed(self, plan: StepPlan, ids: Tensor) -> Tensor:
+        """Count the tokens of the plan; return the logits behind the tokens `ids`."""
+        self._lengths.check(plan)
+        if self._memory_lanes is not None and len(plan.feeds) > self._memory_lanes:
+            raise MemoryError(f"The fake model has memory for {self._memory_lanes} lanes.")
+        logits = self.table.index_select(0, ids)
+        self._lengths.advance(plan)
+        return logits
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane to its first `length` tokens."""

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from gencli.core.events import Error, Finish
 from gencli.models.base import ModelSpec
+from gencli.models.device import kv_name
 from gencli.results.draft_report import draft_lines
 from gencli.results.record import RunInfo, timings
 from gencli.results.results import Results, failure, tokens_per_second
@@ -71,7 +72,7 @@ def stats(
         bits = "do not depend" if spec.has_invariant_rows else "may depend"
         yield f"kernels: {' and '.join(spec.kernels)}; the bits of a text {bits} on its batch"
     if spec.kv_dtype is not None and spec.kv_dtype != spec.dtype:
-        yield f"keys and values: {str(spec.kv_dtype).removeprefix('torch.')}"
+        yield f"keys and values: {kv_name(spec.kv_dtype)}"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend

@@ -32,6 +32,11 @@ __all__ = [
     "model_notices",
 ]
 
+_CURES = {
+    "cpu": " With `dtype` = float32 it does not.",
+    "cuda": " With gencli's own decoder and `invariant` = on it does not.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
@@ -148,9 +153,7 @@ def _check_memory(
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    weights = weight_format(
-        checkpoint.folder, choice.quantize, dtype=choice.dtype, is_cpu=device.type == "cpu"
-    )
+    weights = weight_format(checkpoint.folder, choice.quantize, dtype=choice.dtype, device=device.type)
     is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
     found = free_memory(device) if free is None else free
@@ -219,8 +222,8 @@ def batch_notices(loaded: Loaded) -> Iterator[str]:
     if not spec.is_batch_invariant:
         yield (
             f"In {str(spec.dtype).removeprefix('torch.')} a text may depend on what is computed beside it: "
-            "other samples, the batch size, drafts, and where a batch was cut. "
-            "With `dtype` = float32 it does not."
+            "other samples, the batch size, drafts, and where a batch was cut."
+            f"{_CURES.get(spec.device.type, '')}"
         )
 
 

@@ -67,10 +67,10 @@ class DraftSampler:
         tokens = self._sampler(processed, _with_independent_noise(rows, apart) if any(apart) else rows)
         min_p = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
         processed = _mask_improbable(processed, min_p) if any(min_p) else processed
-        probabilities = torch.ones(len(tokens))
+        probabilities = torch.ones(len(tokens), device=tokens.device)
         if any(least) or any(apart):
             probabilities = token_probability(processed, tokens.clamp(min=0))
-        pairs = torch.stack([tokens.double(), probabilities.to(tokens.device).double()]).tolist()
+        pairs = torch.stack([tokens.double(), probabilities.double()]).tolist()
         return [
             Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
             for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)

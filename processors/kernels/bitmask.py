@@ -30,7 +30,7 @@ def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> None:
 def blocked_bits(device: torch.device) -> Tensor:
     """Return a table [256] int64: for each octet eight packed bools, True where its bit is 0."""
     bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
-    return (bits == 0).view(torch.int64).flatten().to(device)
+    return (bits == 0).view(torch.int64).flatten().to(device, non_blocking=True)
 
 
 _on_gpu = operation(

@@ -97,7 +97,8 @@ class Ban(Processor[BanParams]):
             banned.mask(logits, at[:, None], tail)
         if pairs:
             at = upload(pairs, logits.device, torch.int64)
-            logits[at[:, 0], at[:, 1]] = -math.inf
+            # A number of the host would be copied to the device, and waited for.
+            logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
@@ -161,7 +162,7 @@ class Banned:
 
     def mask(self, logits: Tensor, at: Tensor, tail: Tensor) -> None:
         """Mask the forbidden ids in the rows `at` [A, 1] of the logits, given the bytes before them."""
-        logits[at, self._always] = -math.inf
+        logits.index_put_((at, self._always), logits.new_full((), -math.inf))  # a number would be waited for
         if self._most_ids:
             ids, any_forbidden = self._completing(self._state(tail))
             logits[at, ids] = logits[at, ids].masked_fill_(any_forbidden, -math.inf)

@@ -124,7 +124,7 @@ class Cuts:
         ids = [token for token in (exempt | whole if spares_breakers else exempt) if token < len(spared)]
         spared[ids] = True
         longer = tuple(text for text in texts if len(text) > 1)
-        return _Rule(longer, exempt | whole, spared.to(self._env.device))
+        return _Rule(longer, exempt | whole, spared.to(self._env.device, non_blocking=True))
 
     def _begun(self, rule: _Rule, prompt: Sequence[int]) -> _Place:
         """Return the place behind a prompt, searched from its end."""

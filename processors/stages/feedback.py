@@ -154,7 +154,7 @@ class Feedback(Processor[P]):
         self._work_off()
         super().admit(slot, params, request)
         self._numbers = in_slot(self._numbers, slot)
-        self._numbers[slot] = self.first(params)
+        self._numbers[slot].fill_(self.first(params))  # setting an item would wait for a GPU
         self._places.pop(slot, None)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
-from processors.upload import upload
+from processors.upload import copy_to, upload
 
 __all__ = ["GrammarStage"]
 
@@ -174,7 +174,7 @@ class GrammarStage(Processor[GrammarParams]):
         decided, masks = self._decided(rows)
         if not decided:
             return logits
-        masks = masks.to(logits.device, non_blocking=True)
+        masks = copy_to(logits.device, masks)
         if len(decided) == len(rows):
             return apply_bitmask(logits, masks)
         at = upload(decided, logits.device)

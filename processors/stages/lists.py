@@ -39,8 +39,8 @@ class Lists:
         if numbers:
             padded[: len(numbers)] = torch.tensor(numbers, dtype=padded.dtype)
             padded[len(numbers) :] = numbers[-1]
-        self._values[slot] = padded
-        self._filled[slot] = bool(numbers)
+        self._values[slot].copy_(padded, non_blocking=True)
+        self._filled[slot].fill_(bool(numbers))
         self._sizes[slot] = len(numbers)
 
     def copy(self, source: int, target: int) -> None:

@@ -146,11 +146,11 @@ class ScriptStage(Processor[P]):
         if held:
             pairs = [(place, token) for place, ends in held.items() for token in ends]
             at = upload(pairs, logits.device, torch.int64)
-            logits[at[:, 0], at[:, 1]] = -math.inf
+            logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))  # a number is waited for
         if only:
             at = upload([*only.items()], logits.device, torch.int64)
             kept = logits[at[:, 0], at[:, 1]]
-            logits[at[:, 0]] = -math.inf
+            logits.index_fill_(0, at[:, 0], -math.inf)
             logits[at[:, 0], at[:, 1]] = kept
         return logits
 

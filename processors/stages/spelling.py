@@ -24,7 +24,7 @@ class Spelling:
         self.token_bytes = [*token_bytes, *missing]
         self.longest = max(map(len, self.token_bytes), default=0)
         flat = bytearray(b"".join(self.token_bytes) or b"\0")
-        self._flat = torch.frombuffer(flat, dtype=torch.uint8).to(device)
+        self._flat = torch.frombuffer(flat, dtype=torch.uint8).to(device, non_blocking=True)
         self._lengths = upload([len(data) for data in self.token_bytes], device)
         self._starts = self._lengths.cumsum(0) - self._lengths
         self.width = width

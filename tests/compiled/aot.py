@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-__all__ = ["FOLDER", "TARGETS", "builds", "kernel_modules", "taken"]
+__all__ = ["FOLDER", "TARGETS", "builds", "compiled", "kernel_modules", "taken"]
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -46,22 +46,26 @@ def builds(module):
     return json.loads((FOLDER / f"{module}.json").read_text(encoding="utf-8"))
 
 
-def taken(module, build, target):
-    """Registers and spilled bytes of a thread, and shared bytes of a program, compiled for the target.
-
-    Raises what Triton raises for a kernel that does not compile. `kernels` may be helpers of other kernels,
-    which have no build.
-    """
+def compiled(module, build, target):
+    """The kernel compiled for the target. Raises what Triton raises for a kernel that does not compile."""
     home = import_module(module)
-    signature, constants = build["signature"], build.get("constants", {})
+    kernel, signature, constants = vars(home)[build["kernel"]], build["signature"], build.get("constants", {})
+    aligned = [
+        not kind.startswith("fp") and name not in kernel.do_not_specialize for name, kind in signature.items()
+    ]
     source = ASTSource(
-        vars(home)[build["kernel"]],
+        kernel,
         signature | dict.fromkeys(constants, "constexpr"),
         constants,
-        {(number,): ALIGNED for number, kind in enumerate(signature.values()) if not kind.startswith("fp")},
+        {(number,): ALIGNED for number, is_aligned in enumerate(aligned) if is_aligned},
     )
     options = home.OPTIONS | build.get("options", {})
-    kernel = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+
+
+def taken(module, build, target):
+    """Registers and spilled bytes of a thread, and shared bytes of a program, compiled for the target."""
+    kernel = compiled(module, build, target)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(kernel.asm["cubin"])

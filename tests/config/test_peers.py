@@ -52,6 +52,14 @@ def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli, flag
     assert said in result.err
 
 
+def test_a_flag_of_run_that_another_command_lacks_is_said_to_be_one_of_run(gencli):
+    result = gencli("chat", "--contrastive-alpha", "0.5")
+    assert (result.code, result.out) == (2, "")
+    assert (
+        "There is no option --contrastive-alpha.\nHint: gencli run has it; gencli chat has not." in result.err
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -12,15 +12,17 @@ from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
 from gencli.models.files.checkpoint import read_checkpoint, read_folder
 
+CPU = torch.device("cpu")
 
-def native_decoder(model: Any) -> Decoder:
+
+def native_decoder(model: Any, device: torch.device = CPU) -> Decoder:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, max_shard_size="50kB")
         path, config = read_folder(folder)
         spec = read_spec(config)
-        make = choose_kernels(spec.products, model.dtype, torch.device("cpu"), KernelOptions())
+        make = choose_kernels(spec.products, model.dtype, device, KernelOptions())
         decoder, unused = read_decoder(
-            read_checkpoint(path, config, spec), make=make, dtype=model.dtype, device=torch.device("cpu")
+            read_checkpoint(path, config, spec), make=make, dtype=model.dtype, device=device
         )
     assert unused == []
     return decoder

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gencli.core.step import Feed
+from gencli.models.kv.formats import widened
 
 __all__ = ["AttentionPlan", "Block", "SdpaPlan", "make_block"]
 
@@ -19,7 +20,10 @@ class AttentionPlan(Protocol):
     """The attention of one pass over N tokens."""
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write the fed tokens' keys and values [N, 2 * Hkv, D] to a buffer [rows, 2 * Hkv, capacity, D]."""
+        """Write the fed tokens' keys and values [N, 2 * Hkv, W] to a buffer [rows, 2 * Hkv, capacity, W].
+
+        W is the stored width of D numbers (see kv.formats).
+        """
 
     def attend(
         self, made: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
@@ -159,7 +163,7 @@ class SdpaPlan:
         for block in self._blocks[window]:
             held = (block.rows, slice(None), slice(block.first, block.end))
             # Keys and values in a smaller format are widened: the sums are those of the queries' format.
-            read_keys, read_values = (part[held].to(queries.dtype) for part in (keys, values))
+            read_keys, read_values = (widened(part[held], queries.dtype) for part in (keys, values))
             parts.append(block.attend(queries[block.columns], read_keys, read_values, scale, cap))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 

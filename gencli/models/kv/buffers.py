@@ -23,12 +23,16 @@ __all__ = ["LaneBuffer", "LaneRows", "LaneStore"]
 _LEAST_MAPPED = 2**20  # bytes
 
 
-def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Return zeros of a shape, with the dtype and device of `like`.
+def _zeros(shape: tuple[int, int, int, int], like: Tensor) -> Tensor:
+    """Return zeros [rows, heads, capacity, D], with the dtype and device of `like`.
 
-    On a CPU they lie in a mapping of their own, which goes back to the system when a larger buffer replaces
-    them. The allocator would keep it: the holes of growing buffers took a tenth of the memory of a run.
+    On CUDA a token's heads are adjacent in memory, as kernels for packed texts read them. On a CPU the zeros
+    lie in a mapping of their own, which goes back to the system when a larger buffer replaces them. The
+    allocator would keep it: the holes of growing buffers took a tenth of the memory of a run.
     """
+    if like.is_cuda:
+        rows, heads, capacity, width = shape
+        return like.new_zeros(rows, capacity, heads, width).transpose(1, 2)
     count = math.prod(shape)
     if like.device.type != "cpu" or count * like.dtype.itemsize < _LEAST_MAPPED:
         return like.new_zeros(shape)
@@ -52,9 +56,13 @@ class LaneBuffer:
 
         A new buffer has the heads, the head_dim, the dtype and the device of `like` [B, H, Q, D].
         """
-        if self._data.shape[0] < num_rows or self._data.shape[2] < length:
+        if not self.holds(num_rows, length):
             self._grow(num_rows, length, like)
         return self._data
+
+    def holds(self, num_rows: int, length: int) -> bool:
+        """Return whether it holds `length` tokens in `num_rows` rows without growing."""
+        return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
 
     def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
         """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
@@ -127,6 +135,12 @@ class LaneStore:
         for feed in seated:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated
+
+    def holds(self, feeds: tuple[Feed, ...]) -> bool:
+        """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
+        rows = [self.rows.take(feed.lane) for feed in feeds]
+        length = max(feed.end for feed in feeds)
+        return all(buffer.holds(max(rows) + 1, length) for buffer in self.buffers)
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""

@@ -19,6 +19,7 @@ from gencli.models.decoder.products.dense import (
     RowPackedProduct,
     TilePackedProduct,
 )
+from gencli.models.decoder.products.fixed import FixedProduct, can_fix
 from gencli.models.decoder.products.times import KernelTimes, Sizes
 from gencli.models.onednn import can_pack, has_tiles
 
@@ -40,7 +41,7 @@ __all__ = [
 
 EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
-Kernel = Literal["auto", "plain", "packed", "row-packed"]
+Kernel = Literal["auto", "plain", "packed", "row-packed", "fixed"]
 Invariance = Literal["auto", "on", "off"]
 
 _MAX_PRICE = 1.05  # of invariant kernels, over the time of the fastest
@@ -127,6 +128,8 @@ def memory_of(weight: Tensor) -> Tensor:
 
 def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
     """Return the kernels that this machine has for weights of the format; invariant ones come first."""
+    if can_fix(dtype, device):
+        return [FixedProduct, PlainProduct]
     if device.type != "cpu" or not can_pack(dtype):
         return [PlainProduct]
     if dtype == torch.float32:
@@ -224,6 +227,6 @@ def _possible(dtype: torch.dtype, device: torch.device, options: KernelOptions) 
             f"`invariant` is on, but here the bits of a row depend on its batch in {name}"
             f"{'' if options.kernel == 'auto' else f' with `kernel` = {options.kernel}'}.",
             hint="They do not with packed weights: float32 on an x86 CPU, bfloat16 on one that computes it; "
-            "with AMX set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16.",
+            "with AMX set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16. On a GPU of NVIDIA they do not with Triton.",
         )
     return steady if options.invariant == "on" else named

@@ -1,0 +1,211 @@
+"""The step ahead: forward pass N+1 is launched before the host reads step N, with tokens still on the device.
+
+Behind the draw of step N the engine guesses what step N+1 feeds: one token to each running sequence. The host
+then reads step N, ends texts and plans step N+1 as ever. Feeds that were guessed take their logits from the
+pass that runs already; the others run in a pass of their own. Logits processors and draw follow the reading.
+So no guess changes a plan, an event or a text: one that does not come true costs time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.scheduler import SampledSequences, Scheduler
+from gencli.engine.sequence import Sequence
+from gencli.errors import UsageError, is_out_of_memory
+from gencli.models.base import AheadRunner, Inner, ModelRunner, ModelSpec
+from processors.upload import upload_ints
+
+__all__ = ["RunAhead", "make_ahead", "next_feeds"]
+
+# A pass that is not used in full costs another one, which takes longer than what a used one saves. So a guess
+# is made where this share of the late ones came true; each new one counts for a tenth.
+_LEAST, _NEW = 0.75, 0.1
+_MOST_FULL = 2  # passes ahead that may run out of memory before there are no more
+
+
+def make_ahead(runner: ModelRunner, wanted: bool | None) -> RunAhead | None:
+    """Return the runner that runs ahead; None where `wanted` is false, or None and the device is not CUDA.
+
+    Raises UsageError if it is wanted of a model that cannot.
+    """
+    spec = runner.spec
+    if wanted and not spec.can_run_ahead:
+        raise UsageError(f"{spec.name} takes no tokens that the host has not read, so no step can run ahead.")
+    is_on = spec.can_run_ahead and spec.device.type == "cuda" if wanted is None else wanted
+    return RunAhead(cast(AheadRunner, runner)) if is_on else None
+
+
+def next_feeds(sampled: SampledSequences, scheduler: Scheduler) -> list[int]:
+    """Return which of the sampled sequences the next step feeds with one token each, and nothing else.
+
+    They are those that do not end at their limit now. Where more or other feeds are likely, such as prompts,
+    drafts or companions, it returns none: they would need a pass of their own, while one could do it all.
+    """
+    if len(sampled) != len(scheduler.running):
+        return []
+    going = [index for index, (sequence, _) in enumerate(sampled) if sequence.room > 1]
+    if len(going) < len(sampled) and (scheduler.waiting or scheduler.pending):
+        return []
+    return going if all(_is_plain(*pair) for pair in sampled) else []
+
+
+def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
+    """Whether a sequence goes on with the one token that this step draws for it."""
+    request = sequence.request
+    is_alone = sequence.group is None and request.dola is None and not request.guidance.is_on
+    return is_alone and not (drafts or sequence.held or sequence.known)
+
+
+@dataclass(slots=True, eq=False)
+class _Guess:
+    """What the next step is expected to feed: by lane its feed, and the row of the feed in `logits` [N, V].
+
+    The feeds have token -1 until it is read. `places`: for each row, the number of its sequence among those
+    that the step samples. `is_fed`: whether the pass was launched.
+    """
+
+    feeds: dict[int, tuple[Feed, int]]
+    places: list[int]
+    is_fed: bool = False
+    logits: Tensor | None = None
+
+    def row(self, feed: Feed) -> int | None:
+        """The row of a feed, if it is the expected one."""
+        expected, row = self.feeds.get(feed.lane, (None, None))
+        return row if feed == expected else None
+
+
+class RunAhead:
+    """A runner whose next pass may have run already.
+
+    To its callers its lanes hold what they fed: what a guess fed beyond is forgotten when the lane is
+    truncated, copied, emptied or fed otherwise, and when its sequence ends (`forget`).
+    `num_launched`, `num_used`: passes ahead so far, and those that spared the next step all of its own.
+    """
+
+    def __init__(self, runner: AheadRunner) -> None:
+        self._runner = runner
+        self._guess: _Guess | None = None
+        self._share = 1.0  # of late guesses that came true
+        self._num_full = 0
+        self.num_launched = self.num_used = 0
+
+    @property
+    def spec(self) -> ModelSpec:
+        """Properties of the loaded model."""
+        return self._runner.spec
+
+    def launch(self, sampled: SampledSequences, tokens: Tensor, scheduler: Scheduler) -> None:
+        """Feed the next step's guessed feeds with `tokens` [Q, 1], the draws of a step, or -1 without one."""
+        if self._num_full >= _MOST_FULL or not (places := next_feeds(sampled, scheduler)):
+            return
+        starts = [(sampled[place][0].slot, sampled[place][0].num_computed_tokens) for place in places]
+        feeds = {lane: (Feed(lane, start, (-1,)), row) for row, (lane, start) in enumerate(starts)}
+        self._guess = guess = _Guess(feeds, places)
+        if self._share < _LEAST:
+            return
+        ids = tokens[:, 0]
+        if len(places) < len(sampled):
+            ids = ids.index_select(0, upload_ints(places, ids.device))
+        plan = StepPlan(tuple(Feed(lane, start, (0,)) for lane, start in starts))
+        guess.is_fed = True  # from here on the lanes may be longer, whatever interrupts the pass
+        try:
+            guess.logits = self._runner.forward_ahead(plan, ids.clamp(min=0))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            self._num_full += 1
+        guess.is_fed = guess.logits is not None
+        self.num_launched += guess.is_fed
+
+    def read(self, tokens: list[list[int]]) -> None:
+        """Take the tokens of the step on the host, by sampled sequence."""
+        if (guess := self._guess) is None:
+            return
+        for lane, (feed, row) in guess.feeds.items():
+            guess.feeds[lane] = Feed(lane, feed.start, (tokens[guess.places[row]][0],)), row
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """As ModelRunner.forward; guessed feeds take their logits from the pass ahead."""
+        if (guess := self._guess) is None:
+            return self._runner.forward(plan)
+        rows = [guess.row(feed) for feed in plan.feeds]
+        is_true = None not in rows
+        self._share += _NEW * (is_true - self._share)
+        taken = [row for row in rows if row is not None]
+        if guess.logits is None or not taken:
+            self._drop()
+            return self._runner.forward(plan)
+        self._drop({feed.lane for feed, row in zip(plan.feeds, rows, strict=True) if row is not None})
+        if is_true:
+            self.num_used += 1
+            is_whole = taken == [*range(len(guess.places))]
+            return guess.logits if is_whole else _select(guess.logits, taken)
+        others = tuple(feed for feed, row in zip(plan.feeds, rows, strict=True) if row is None)
+        made = self._runner.forward(StepPlan(others, plan.num_scored))
+        return _select(torch.cat([guess.logits, made]), _order(plan.feeds, rows, len(guess.places)))
+
+    def forward_layers(
+        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+    ) -> tuple[Tensor, Inner]:
+        """As LayeredRunner.forward_layers, without the pass ahead, which has no states."""
+        self._drop()
+        return self._runner.forward_layers(plan, layers, lanes)
+
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane to its first `length` tokens."""
+        self.forget(lane)
+        self._runner.truncate(lane, length)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy lane `source` to lane `target`."""
+        self.forget(target)
+        self._runner.fork(source, target)
+        if self._guess and self._guess.is_fed and source in self._guess.feeds:
+            self._runner.truncate(target, self._guess.feeds[source][0].start)
+
+    def release(self, lane: int) -> None:
+        """Empty the lane."""
+        self.forget(lane)
+        self._runner.release(lane)
+
+    def free_cache(self) -> None:
+        """Free the memory of the lanes; all of them must be empty."""
+        self._runner.free_cache()
+
+    def forget(self, lane: int) -> None:
+        """Forget what the lane was fed ahead."""
+        if (guess := self._guess) is None or lane not in guess.feeds:
+            return
+        feed, _ = guess.feeds.pop(lane)
+        if guess.is_fed:
+            self._runner.truncate(lane, feed.start)
+        if not guess.feeds:
+            self._guess = None  # and free its logits
+
+    def _drop(self, used: Collection[int] = ()) -> None:
+        """End the guess; lanes that were not `used` forget what they were fed."""
+        guess, self._guess = self._guess, None
+        for lane, (feed, _) in guess.feeds.items() if guess and guess.is_fed else ():
+            if lane not in used:
+                self._runner.truncate(lane, feed.start)
+
+
+def _order(feeds: Iterable[Feed], rows: Iterable[int | None], size: int) -> list[int]:
+    """Return where the logits of the feeds are: a guessed one at its row, others from row `size` on."""
+    order = list[int]()
+    for feed, row in zip(feeds, rows, strict=True):
+        order += range(size, size + feed.num_logits) if row is None else (row,)
+        size += feed.num_logits if row is None else 0
+    return order
+
+
+def _select(logits: Tensor, rows: list[int]) -> Tensor:
+    return logits.index_select(0, upload_ints(rows, logits.device))

@@ -1,0 +1,176 @@
+"""Work of a device that is recorded once and replayed as one launch (CUDA graphs).
+
+What is recorded is a function of static tensors: it reads and writes tensors of fixed shapes and addresses,
+and nothing it launches depends on values that the host knows. Its inputs are written into those tensors
+before each replay. Whoever replaces such a tensor calls `Graphs.clear`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder"]
+
+Outputs = Tensor | tuple[Tensor, ...]
+
+_MOST_KEYS = 1024  # that are remembered; a key that is forgotten counts as new
+
+
+class Graph(Protocol):
+    """A recorded function."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of device memory that the recording added."""
+        ...
+
+    def replay(self) -> Outputs:
+        """Run what was recorded; return its outputs, the same tensors each time."""
+        ...
+
+
+class Recorder(Protocol):
+    """Records functions of static tensors on one device."""
+
+    def record(self, run: Callable[[], Outputs]) -> Graph:
+        """Return the graph of `run`, which has run before.
+
+        No tensor has changed when this returns or raises. It raises an exception of any type where `run`
+        cannot be recorded, as it waits for the device or copies from the host.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _CudaGraph:
+    graph: torch.cuda.CUDAGraph
+    outputs: Outputs
+    nbytes: int
+
+    def replay(self) -> Outputs:
+        """Launch the graph on the current stream."""
+        self.graph.replay()
+        return self.outputs
+
+
+class CudaRecorder:
+    """Records CUDA graphs on a stream of its own, all of them in one memory pool.
+
+    Graphs of a pool share the memory of their inner tensors, so they must not run side by side.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+
+    def record(self, run: Callable[[], Outputs]) -> Graph:
+        """Capture `run`, as Recorder.record: nothing is computed meanwhile."""
+        graph = torch.cuda.CUDAGraph()
+        before = torch.cuda.memory_reserved(self._device)
+        # Other threads may use the device during a capture, so only calls of this one are checked.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            outputs = run()
+        added = torch.cuda.memory_reserved(self._device) - before
+        return _CudaGraph(graph, outputs, max(added, 0))
+
+
+class Graphs:
+    """Runs functions by their keys, and records each at its second use.
+
+    Without a recorder every function runs as it is. At most `most` graphs with at most `max_bytes` bytes are
+    kept; the one that was not used for longest is dropped first. A key whose recording fails runs without a
+    graph from then on; `notices` says so once.
+    """
+
+    def __init__(self, recorder: Recorder | None, *, most: int = 64, max_bytes: int = 2**30) -> None:
+        self._recorder, self._most, self._max_bytes = recorder, most, max_bytes
+        self._known: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
+        self.notices: list[str] = []
+        self.num_recorded = 0
+        self.num_replayed = 0
+
+    def __len__(self) -> int:
+        """Return the number of graphs that are kept."""
+        return len(self._kept())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of device memory that the recordings of the kept graphs added."""
+        return sum(graph.nbytes for _, graph in self._kept())
+
+    def run(self, key: Hashable, run: Callable[[], Outputs]) -> Outputs:
+        """Return the outputs of `run`, a function of static tensors that the key stands for.
+
+        The outputs may be the same tensors at each call, which the next call overwrites.
+        """
+        if self._recorder is None:
+            return run()
+        known = self._known.get(key)
+        if (
+            known is None or known == "failed"
+        ):  # the first use also compiles and allocates what a graph cannot
+            self._put(key, known or "seen")
+            return run()
+        if known == "seen":
+            made = self._record(self._recorder, key, run)
+            if made is None:
+                return run()
+            known = made
+        self._known.move_to_end(key)
+        self.num_replayed += 1
+        return known.replay()
+
+    def clear(self) -> None:
+        """Drop all graphs and their memory; a key is recorded anew at its second use from now on."""
+        failed = [key for key, known in self._known.items() if known == "failed"]
+        self._known.clear()
+        for key in failed:
+            self._known[key] = "failed"
+
+    def _record(self, recorder: Recorder, key: Hashable, run: Callable[[], Outputs]) -> Graph | None:
+        """Return the graph of a key; None if it cannot be recorded."""
+        fault = ""
+        try:
+            graph = recorder.record(run)
+        except torch.OutOfMemoryError:
+            fault = "the memory is full"
+        except Exception as error:  # drivers and kernels raise exceptions of any type
+            fault = str(error).partition("\n")[0] or type(error).__name__
+        if fault:  # outside the except block, whose traceback would keep tensors alive
+            self._refuse(key, fault)
+            return None
+        self.num_recorded += 1
+        self._put(key, graph)
+        self._bound()
+        return graph
+
+    def _refuse(self, key: Hashable, fault: str) -> None:
+        self._put(key, "failed")
+        self.clear()  # a full memory needs the room, and a damaged pool is not used again
+        if not self.notices:
+            self.notices.append(f"A CUDA graph could not be recorded ({fault}): such steps run without it")
+
+    def _put(self, key: Hashable, known: Graph | Literal["seen", "failed"]) -> None:
+        self._known[key] = known
+        self._known.move_to_end(key)
+        if len(self._known) > _MOST_KEYS:
+            self._known.popitem(last=False)
+
+    def _bound(self) -> None:
+        """Drop the graphs used longest ago until the others are within the limits; the newest stays."""
+        kept = self._kept()
+        nbytes = sum(graph.nbytes for _, graph in kept)
+        while len(kept) > 1 and (len(kept) > self._most or nbytes > self._max_bytes):
+            key, graph = kept.pop(0)
+            nbytes -= graph.nbytes
+            del self._known[key]
+
+    def _kept(self) -> list[tuple[Hashable, Graph]]:
+        return [(key, known) for key, known in self._known.items() if not isinstance(known, str)]

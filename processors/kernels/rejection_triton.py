@@ -1,0 +1,226 @@
+"""Verification of drafts by rejection sampling with Triton, in one launch.
+
+Programs take tasks by a ticket: first the drafts of all requests, draft after draft, each row in slices of
+SLICE ids; then for each request the slices of the row whose draft is replaced. The program that ends a row's
+last slice decides on the draft; the one that ends a request's last slice draws the replacement. A task waits
+only for tasks with lower tickets, which running programs hold, so any number of programs at once will do.
+Sums are added in the order of the ids, whichever program ends first.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from processors.kernels.noise_triton import _of_gumbel, _of_row_key, _of_uniform
+
+__all__ = ["BLOCK", "OPTIONS", "SLICE", "TILE", "rejection_triton"]
+
+BLOCK = 512  # ids of a block of the two-level draw, as in processors.sampler
+SLICE = 8192  # ids of a task
+TILE = 2048  # ids at a time of the residual, which reads two rows
+# Fixed, as the defaults of Triton differ by release. With 80 registers six programs share a multiprocessor.
+OPTIONS = {"num_warps": 4, "maxnreg": 80, "enable_fp_fusion": False}
+
+_FEW = 4096  # counters at least: more than most steps need
+# Noise streams, as in processors.rng.
+_TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (tl.constexpr(stream) for stream in (1, 2, 4, 5))
+_STANDS, _REPLACED, _BROKEN = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # verdicts; 0: none yet
+
+
+@triton.jit
+def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
+    # exp(logit - total), for a log-sum-exp in float64, in two float32 numbers.
+    first = total.to(tl.float32)
+    rest = tl.exp((first.to(tl.float64) - total).to(tl.float32))
+    return tl.exp(tl.load(row + ids, mask=ids < width, other=-float("inf")) - first) * rest
+
+
+@triton.jit
+def _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn):  # type: ignore[no-untyped-def]
+    # p, and what is left of it: max(0, p - q), or all but the draft where that was certain.
+    p = _of_shares(target, ids, width, total)
+    if is_drawn:
+        left = tl.maximum(p - _of_shares(source, ids, width, source_total), 0.0)
+    else:
+        left = tl.where(ids == drafted, 0.0, p)
+    return p, left
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_slice(logits, first, width, top, mass, SLICE: tl.constexpr):  # type: ignore[no-untyped-def]
+    # Stores a slice's largest logit, and the sum of exp(logit - largest).
+    ids = first + tl.arange(0, SLICE)
+    value = tl.load(logits + ids, mask=ids < width, other=-float("inf"))
+    most = tl.max(value, axis=0)
+    tl.store(top, most)
+    tl.store(mass, tl.sum(tl.exp(value - tl.where(most == -float("inf"), 0.0, most)), axis=0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_verdict(logits, drafted, tops, masses, q, u, slices, SLICES: tl.constexpr):  # type: ignore[no-untyped-def]
+    # Whether a draft stands, from all slices of its row, and the row's log-sum-exp, in float64.
+    place = tl.arange(0, SLICES)
+    top = tl.load(tops + place, mask=place < slices, other=-float("inf")).to(tl.float64)
+    mass = tl.load(masses + place, mask=place < slices, other=0.0).to(tl.float64)
+    most = tl.max(top, axis=0)
+    most = tl.where(most == -float("inf"), 0.0, most)
+    mass = tl.sum(mass * tl.exp(top - most), axis=0)
+    p = tl.exp(tl.load(logits + drafted).to(tl.float64) - most) / mass
+    return tl.where(u * q < p, _STANDS, tl.where(p < 1.0, _REPLACED, _BROKEN)), most + tl.log(mass)
+
+
+@triton.jit
+def _of_best(weights, key, ids, is_inside):  # type: ignore[no-untyped-def]
+    # The place with the largest logarithm of its weight plus noise; the lowest of equal ones.
+    score = tl.log(weights.to(tl.float64)) + _of_gumbel(key, ids)
+    return tl.argmax(tl.where(is_inside, score, -float("inf")), axis=0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_replacement(  # type: ignore[no-untyped-def]
+    target, source, blocks, num_blocks, seed, position, width, drafted, total, source_total, is_drawn,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    # A draw in two levels, as draw_by_weight; from p where nothing is left of it.
+    key = _of_row_key(seed, position, _RESIDUAL)
+    place = tl.arange(0, BLOCKS)
+    left = tl.load(blocks + place, mask=place < num_blocks, other=0.0)
+    is_empty = tl.sum(left, axis=0) == 0.0
+    whole = tl.load(blocks + num_blocks + place, mask=place < num_blocks, other=0.0)
+    left = tl.where(is_empty, whole, left)
+    block = _of_best(left, _of_row_key(key, position, _BLOCK), place, place < num_blocks)
+    ids = block * BLOCK + tl.arange(0, BLOCK)
+    p, rest = _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn)
+    rest = tl.where(is_empty, p, rest)
+    return block * BLOCK + _of_best(rest, _of_row_key(key, position, _TOKEN), ids, ids < width)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(  # type: ignore[no-untyped-def]
+    logits, seeds, positions, starts, num_drafts, drafts, q_row, proposal, chances,
+    tops, masses, totals, blocks, counters, accepted, replacement,
+    width, logits_stride, proposal_stride, drafts_stride, positions_stride,
+    num_rows, num_requests, most_drafts, slices, num_counters,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr, SLICES: tl.constexpr,
+):  # fmt: skip
+    # Counters: tickets, ended programs, stopped [Q], ended slices of the residual [Q], and of rows [R],
+    # verdicts [R]. All are 0 before and after.
+    stopped = counters + 2
+    ended_rest, ended = stopped + num_requests, stopped + 2 * num_requests
+    verdicts = ended + num_rows
+    num_tasks = (most_drafts + 1) * num_requests * slices
+    task = tl.atomic_add(counters, 1, sem="relaxed")
+    turn, piece = task // (num_requests * slices), task % slices
+    request = task // slices % num_requests
+    start = tl.load(starts + request)
+    size = tl.load(num_drafts + request)
+    if turn < most_drafts:
+        if turn < size and tl.load(stopped + request, volatile=True) == 0:
+            row = start + turn
+            at = row * slices
+            target = logits + row * logits_stride
+            _of_slice(target, piece * SLICE, width, tops + at + piece, masses + at + piece, SLICE)
+            tl.debug_barrier()  # all threads have stored before one tells so
+            if tl.atomic_add(ended + row, 1) == slices - 1:
+                drafted = tl.load(drafts + request * drafts_stride + turn)
+                source = tl.load(q_row + row)
+                q = tl.load(chances + source, mask=source >= 0, other=1.0).to(tl.float64)
+                position = tl.load(positions + row * positions_stride)
+                u = _of_uniform(_of_row_key(tl.load(seeds + row), position, _ACCEPT), tl.zeros((), tl.int64))
+                verdict, total = _of_verdict(target, drafted, tops + at, masses + at, q, u, slices, SLICES)
+                tl.store(totals + row, total)
+                if verdict != _STANDS:
+                    tl.store(stopped + request, 1)
+                tl.debug_barrier()
+                tl.atomic_xchg(verdicts + row, verdict)
+    else:
+        count = tl.zeros((), tl.int64)
+        verdict = tl.full((), _STANDS, tl.int32)
+        while count < size and verdict == _STANDS:
+            verdict = tl.atomic_add(verdicts + start + count, 0)
+            while verdict == 0:
+                verdict = tl.atomic_add(verdicts + start + count, 0)
+            if verdict == _STANDS:
+                count += 1
+        if piece == 0:
+            tl.store(accepted + request, count)
+            if verdict != _REPLACED:
+                tl.store(replacement + request, -1)
+        if verdict == _REPLACED:
+            row = start + count
+            target, total = logits + row * logits_stride, tl.load(totals + row)
+            drafted = tl.load(drafts + request * drafts_stride + count)
+            place = tl.load(q_row + row)
+            is_drawn = place >= 0
+            source = proposal + tl.maximum(place, 0) * proposal_stride
+            # q(draft) tells the log-sum-exp of q; a draft that q cannot bring takes nothing from p.
+            chance = tl.load(chances + place, mask=is_drawn, other=0.0).to(tl.float64)
+            logit = tl.load(source + drafted, mask=is_drawn, other=0.0).to(tl.float64)
+            source_total = tl.where(chance > 0, logit - tl.log(chance), float("inf"))
+            num_blocks = slices * (SLICE // BLOCK)
+            at = blocks + request * 2 * num_blocks
+            for first in range(piece * SLICE, (piece + 1) * SLICE, TILE):
+                ids = first + tl.reshape(tl.arange(0, TILE), (TILE // BLOCK, BLOCK))
+                p, rest = _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn)
+                block = first // BLOCK + tl.arange(0, TILE // BLOCK)
+                tl.store(at + block, tl.sum(rest, axis=1))
+                tl.store(at + num_blocks + block, tl.sum(p, axis=1))
+            tl.debug_barrier()
+            if tl.atomic_add(ended_rest + request, 1) == slices - 1:
+                seed, position = tl.load(seeds + row), tl.load(positions + row * positions_stride)
+                token = _of_replacement(
+                    target, source, at, num_blocks, seed, position,
+                    width, drafted, total, source_total, is_drawn, BLOCK, SLICES * (SLICE // BLOCK),
+                )  # fmt: skip
+                tl.store(replacement + request, token)
+    tl.debug_barrier()
+    if tl.atomic_add(counters + 1, 1) == num_tasks - 1:
+        for first in range(0, num_counters, SLICE):
+            place = first + tl.arange(0, SLICE)
+            tl.store(counters + place, 0, mask=place < num_counters)
+
+
+def rejection_triton(
+    logits: Tensor,
+    seeds: Tensor,
+    positions: Tensor,
+    starts: Tensor,
+    num_drafts: Tensor,
+    drafts: Tensor,
+    q_row: Tensor,
+    proposal: Tensor | None = None,
+    chances: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As rejection_torch, with `chances` beside a proposal. Rows of all are contiguous."""
+    (num_rows, width), (num_requests, most_drafts), device = logits.shape, drafts.shape, logits.device
+    if proposal is None or chances is None:
+        proposal = chances = logits  # in their places; no draft has a row of them
+    slices = triton.cdiv(width, SLICE)
+    parts = torch.empty(2, num_rows, slices, dtype=torch.float32, device=device)
+    totals = torch.empty(num_rows, dtype=torch.float64, device=device)
+    blocks = torch.empty(num_requests, 2, slices * (SLICE // BLOCK), dtype=torch.float32, device=device)
+    accepted, replacement = torch.empty(2, num_requests, dtype=torch.int64, device=device)
+    num_counters = 2 + 2 * (num_requests + num_rows)
+    _kernel[((most_drafts + 1) * num_requests * slices,)](
+        logits, seeds, positions, starts, num_drafts, drafts, q_row, proposal, chances,
+        parts[0], parts[1], totals, blocks, _counters(num_counters, device), accepted, replacement,
+        width, logits.stride(0), proposal.stride(0), drafts.stride(0), positions.stride(0),
+        num_rows, num_requests, most_drafts, slices, num_counters,
+        BLOCK=BLOCK, TILE=TILE, SLICE=SLICE, SLICES=triton.next_power_of_2(slices), **OPTIONS,
+    )  # fmt: skip
+    return accepted, replacement
+
+
+_kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream, whose launches follow each other
+
+
+def _counters(size: int, device: torch.device) -> Tensor:
+    """Return counters that are 0 between launches."""
+    key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    if key not in _kept or len(_kept[key]) < size:
+        room = max(_FEW, triton.next_power_of_2(size))
+        _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
+    return _kept[key]
