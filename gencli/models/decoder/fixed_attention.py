@@ -19,11 +19,11 @@ class FixedPlan:
     again for each of its tokens. `cells` and `end` are as for DecodePlan.
     """
 
-    def __init__(self, cells: tuple[Tensor, Tensor], end: int) -> None:
-        self.cells = cells
+    def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
+        self.cells = (rows, positions)
         size = max(1, _MAX_CELLS // end)
-        parts = [slice(start, start + size) for start in range(0, len(cells[0]), size)]
-        self._parts = [(part, DecodePlan(cells[0][part], cells[1][part], end)) for part in parts]
+        parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+        self._parts = [(part, DecodePlan(rows[part], positions[part], end)) for part in parts]
 
     def attend(
         self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
