@@ -153,9 +153,7 @@ def _check_memory(
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    weights = weight_format(
-        checkpoint.folder, choice.quantize, dtype=choice.dtype, is_cpu=device.type == "cpu"
-    )
+    weights = weight_format(checkpoint.folder, choice.quantize, dtype=choice.dtype, device=device.type)
     is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
     found = free_memory(device) if free is None else free

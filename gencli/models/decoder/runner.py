@@ -103,19 +103,23 @@ class DecoderRunner(LaneRunner):
         `kv_dtype` that is not smaller than the dtype.
         """
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
-        is_kept = weight_format(folder, quantize, dtype=dtype, is_cpu=where.type == "cpu") == "kept"
+        is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
         )
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        make = kept_maker(folder, options) if is_kept else _maker(checkpoint, number, where, bits, options)
+        make: ProductMaker
+        if is_kept:
+            make = kept_maker(folder, options, where, number)
+        else:
+            make = _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
         notices: tuple[str, ...] = ()
         if bits is None and is_gguf(folder):
-            wide = wide_dtype() if is_kept else number
+            wide = wide_dtype() if is_kept and where.type == "cpu" else number
             name = str(wide).removeprefix("torch.")
             notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
         if unused:
@@ -177,7 +181,9 @@ def _maker(
     make = (
         choose_kernels(checkpoint.spec.products, dtype, device, options, times)
         if bits is None
-        else quantized_maker(checkpoint.spec, bits, device, options, is_stored=is_stored, times=times)
+        else quantized_maker(
+            checkpoint.spec, bits, device, options, is_stored=is_stored, dtype=dtype, times=times
+        )
     )
     times.write()
     return make
