@@ -147,6 +147,23 @@ def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw():
     assert dict(seen.waits) == {READ: 12}
 
 
+def launches(steps, **options):
+    with sham_device() as seen:
+        on = engine(runner=FakeRunner(device=CUDA), **options)
+        for key in "abc":
+            on.submit(request(key, chain="ignore_eos=true | top_p=0.9"))
+        for _ in range(3):
+            on.step()
+        seen.clear()
+        for _ in range(steps):
+            on.step()
+        return sum(seen.launches.values())
+
+
+def test_a_step_ahead_launches_no_more_than_another():
+    assert launches(5) == launches(5, run_ahead=False)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_on_a_device_no_step_waits_more_than_once(seed):
     rng = random.Random(seed)
