@@ -19,6 +19,7 @@ from processors.base import Noise
 from processors.catalog import Draw
 from processors.kernels.blocks import few_finite
 from processors.kernels.softmax import softmax_parts
+from processors.kernels.sums import row_cumsums, row_sums
 from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
 from processors.upload import upload
@@ -80,7 +81,7 @@ class Sampler:
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE for a failed row."""
-        draws = self._draws_of(rows)
+        draws = self.draws(rows)
         kinds = sorted(set(draws))
         if len(kinds) == 1:
             tokens = _choose(kinds[0], logits, rows)
@@ -94,9 +95,9 @@ class Sampler:
 
     def is_gumbel(self, rows: Rows) -> bool:
         """Whether all rows draw by Gumbel-max."""
-        return set(self._draws_of(rows)) == {"gumbel"}
+        return set(self.draws(rows)) == {"gumbel"}
 
-    def _draws_of(self, rows: Rows) -> tuple[Draw, ...]:
+    def draws(self, rows: Rows) -> tuple[Draw, ...]:
         """Return the draw method of each row, kept from step to step."""
         if self._last[0] != rows.host_slots:
             self._last = rows.host_slots, tuple(self._draws[slot] for slot in rows.host_slots)
@@ -205,7 +206,7 @@ def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
     An index of weight 0 is never returned, whatever the rounding.
     """
-    sums = weights.cumsum(dim=-1)
+    sums = row_cumsums(weights)
     target = u * sums[:, -1:]
     place = torch.arange(weights.shape[1], device=weights.device)
     last = torch.where(weights > 0, place, 0).amax(dim=-1, keepdim=True)
@@ -225,7 +226,7 @@ def _sums_of_blocks(weights: Tensor) -> Tensor:
     whole = weights.shape[1] // BLOCK * BLOCK
     sums = [weights[:, :whole].view(len(weights), -1, BLOCK).sum(dim=-1)] if whole else []
     if whole < weights.shape[1]:
-        sums.append(weights[:, whole:].sum(dim=-1, keepdim=True))
+        sums.append(row_sums(weights[:, whole:]))
     return torch.cat(sums, dim=1).to(torch.float64)
 
 

@@ -115,7 +115,7 @@ class Batch:
         device = torch.device("cuda") if is_remote else pick_device(settings["device"])
         stored = read_card(folder).weights.stored
         name = settings["dtype"]
-        weights = weight_format(folder, settings["quantize"], dtype=name, is_cpu=device.type == "cpu")
+        weights = weight_format(folder, settings["quantize"], dtype=name, device=device.type)
         dtype, _ = pick_dtype(name, device=device, stored=stored, is_quantized=weights != "none")
         return dtype, device
 

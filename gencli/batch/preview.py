@@ -129,7 +129,7 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
     size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
     device, name = pick_device(settings["device"]), settings["dtype"]
-    weights = weight_format(card.folder, settings["quantize"], dtype=name, is_cpu=device.type == "cpu")
+    weights = weight_format(card.folder, settings["quantize"], dtype=name, device=device.type)
     number: torch.dtype = pick_dtype(
         name, device=device, stored=card.weights.stored, is_quantized=weights != "none"
     )[0]

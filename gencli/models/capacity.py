@@ -73,9 +73,7 @@ def plan_capacity(
     """
     chosen = pick_device(device)
     free = free_memory(chosen)
-    formats = [
-        weight_format(held.card.folder, quantize, dtype=dtype, is_cpu=chosen.type == "cpu") for held in models
-    ]
+    formats = [weight_format(held.card.folder, quantize, dtype=dtype, device=chosen.type) for held in models]
     numbers = [
         pick_dtype(dtype, device=chosen, stored=held.card.weights.stored, is_quantized=weights != "none")[0]
         for held, weights in zip(models, formats, strict=True)

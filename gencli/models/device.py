@@ -49,16 +49,12 @@ def pick_dtype(
 ) -> tuple[torch.dtype, str]:
     """Return the dtype of a name and the reason; auto is the checkpoint's, on a CPU only if that is fast.
 
-    Between products with quantized weights it is float32. Raises UsageError for an unknown name, and for
-    another one with quantized weights.
+    Between products with quantized weights it is float32 on a CPU; on a GPU auto is the checkpoint's if that
+    has 16 bits, else bfloat16. Raises UsageError for an unknown name, and for another one with quantized
+    weights.
     """
-    if is_quantized and name in ("auto", "float32"):
-        return torch.float32, "float32: between quantized weights"
-    if is_quantized and name in _DTYPES:
-        raise UsageError(
-            f"`dtype` is {name}, but quantized weights are computed in float32.",
-            hint="Leave `dtype` out, or `quantize`.",
-        )
+    if is_quantized and name in ("auto", *_DTYPES):
+        return _beside_codes(name, device, stored)
     if name in _DTYPES:
         return _DTYPES[name], f"{name}: as asked"
     if name != "auto":
@@ -71,6 +67,23 @@ def pick_dtype(
     if feature := _cpu_bf16():
         return torch.bfloat16, f"bfloat16: the checkpoint is {stored} and this CPU computes it ({feature})"
     return torch.float32, f"float32: the checkpoint is {stored}, and this CPU does not compute bfloat16"
+
+
+def _beside_codes(name: str, device: torch.device, stored: str) -> tuple[torch.dtype, str]:
+    """Return the dtype between products with quantized weights, and the reason."""
+    on_cpu = device.type != "cuda"
+    known = ("float32",) if on_cpu else ("bfloat16", "float16")
+    if name == "auto":
+        kept = _STORED.get(stored, "")
+        found = known[0] if kept not in known else kept
+        return _DTYPES[found], f"{found}: between quantized weights"
+    if name in known:
+        return _DTYPES[name], f"{name}: as asked"
+    where = "" if on_cpu else f" on {device}"
+    raise UsageError(
+        f"`dtype` is {name}, but quantized weights are computed in {' or '.join(known)}{where}.",
+        hint="Leave `dtype` out, or `quantize`.",
+    )
 
 
 def pick_kv_dtype(name: str, dtype: torch.dtype) -> torch.dtype:

@@ -67,7 +67,7 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
         return whole
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
-        rest = 2 if can_pack(torch.bfloat16) else 4
+        rest = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
         return kept_bytes(card.folder, rest) + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
@@ -137,8 +137,8 @@ def _beside(models: Sequence[str]) -> str:
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
     """Yield options with which the weights take less than `weights` bytes, and what they take then."""
     found = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
-    if weight_format(card.folder, "none", dtype="auto", is_cpu=device.type == "cpu") == "kept":
+    if weight_format(card.folder, "none", dtype="auto", device=device.type) == "kept":
         found.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
-    if device.type == "cpu" and card.spec is not None:
+    if device.type in ("cpu", "cuda") and card.spec is not None:
         found += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
     yield from (one for one in found if one[1] < weights)

@@ -32,6 +32,11 @@ __all__ = [
     "model_notices",
 ]
 
+_CURES = {
+    "cpu": " With `dtype` = float32 it does not.",
+    "cuda": " With gencli's own decoder and `invariant` = on it does not.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
@@ -151,9 +156,7 @@ def _check_memory(
     from gencli.models.memory import check_fit
 
     device = pick_device(choice.device)
-    weights = weight_format(
-        checkpoint.folder, choice.quantize, dtype=choice.dtype, is_cpu=device.type == "cpu"
-    )
+    weights = weight_format(checkpoint.folder, choice.quantize, dtype=choice.dtype, device=device.type)
     is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
     found = free_memory(device) if free is None else free
@@ -220,14 +223,10 @@ def batch_notices(loaded: Loaded) -> Iterator[str]:
     """Yield a notice if texts depend on what is computed beside them."""
     spec = loaded.runner.spec
     if not spec.is_batch_invariant:
-        where = f" on {spec.device}" if spec.device.type != "cpu" else ""
-        cure = {
-            "cpu": " With `dtype` = float32 it does not.",
-            "cuda": " With gencli's own decoder and `invariant` = on it does not.",
-        }
         yield (
-            f"In {str(spec.dtype).removeprefix('torch.')}{where} a text may depend on what is computed beside it: "
-            f"other samples, the batch size, drafts, and where a batch was cut.{cure.get(spec.device.type, '')}"
+            f"In {str(spec.dtype).removeprefix('torch.')} a text may depend on what is computed beside it: "
+            "other samples, the batch size, drafts, and where a batch was cut."
+            f"{_CURES.get(spec.device.type, '')}"
         )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from processors.kernels.noise_triton import _of_gumbel, _of_row_key, _of_uniform
 
-__all__ = ["BLOCK", "OPTIONS", "SLICE", "rejection_triton"]
+__all__ = ["BLOCK", "OPTIONS", "SLICE", "TILE", "rejection_triton"]
 
 BLOCK = 512  # ids of a block of the two-level draw, as in processors.sampler
 SLICE = 8192  # ids of a task
@@ -30,7 +30,7 @@ _TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (tl.constexpr(stream) for stream in (1, 2, 
 _STANDS, _REPLACED, _BROKEN = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # verdicts; 0: none yet
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
     # exp(logit - total), for a log-sum-exp in float64, in two float32 numbers.
     first = total.to(tl.float32)
@@ -38,7 +38,7 @@ def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
     return tl.exp(tl.load(row + ids, mask=ids < width, other=-float("inf")) - first) * rest
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn):  # type: ignore[no-untyped-def]
     # p, and what is left of it: max(0, p - q), or all but the draft where that was certain.
     p = _of_shares(target, ids, width, total)
@@ -72,7 +72,7 @@ def _of_verdict(logits, drafted, tops, masses, q, u, slices, SLICES: tl.constexp
     return tl.where(u * q < p, _STANDS, tl.where(p < 1.0, _REPLACED, _BROKEN)), most + tl.log(mass)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _of_best(weights, key, ids, is_inside):  # type: ignore[no-untyped-def]
     # The place with the largest logarithm of its weight plus noise; the lowest of equal ones.
     score = tl.log(weights.to(tl.float64)) + _of_gumbel(key, ids)

@@ -50,14 +50,13 @@ class HeldEmbeddings(Embeddings):
 class Int8Embeddings(Embeddings):
     """Rows of a matrix [V, H] of eight bits in memory."""
 
-    dtype, device = torch.float32, torch.device("cpu")
-
-    def __init__(self, weights: Int8Weights) -> None:
+    def __init__(self, weights: Int8Weights, dtype: torch.dtype = torch.float32) -> None:
         self._weights, self.nbytes = weights, weights.codes.nbytes
+        self.dtype, self.device = dtype, weights.codes.device
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Return the embeddings [N, H] of `ids` [N]."""
-        return self._weights.rows(ids)
+        return self._weights.rows(ids).to(self.dtype)
 
 
 class StoredEmbeddings(Embeddings):

@@ -41,7 +41,7 @@ class WeightReader(Protocol):
         ...
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices [out, in], which are valid until the next one.
+        """Yield slices [rows, in] of joined matrices [out, in] on the CPU, valid until the next one.
 
         Raises ModelError as `read` does.
         """

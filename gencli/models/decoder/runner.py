@@ -55,6 +55,8 @@ class DecoderRunner(LaneRunner):
         spec = decoder.spec
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
+        self._kernels = kernels
+        is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
             name=name,
             vocab_size=spec.vocab_size,
@@ -66,16 +68,17 @@ class DecoderRunner(LaneRunner):
             backend=backend,
             quantization=quantization,
             kernels=() if kernels is None else kernels.names,
-            has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
+            has_invariant_rows=is_fixed,
             kv_dtype=kv_dtype or decoder.dtype,
             notices=notices,
             rope_switches=spec.rope_switches,
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
-            can_run_ahead=not spec.rope_switches,
+            # A mixture of experts reads on the host which of them compute, and so waits for each layer.
+            can_run_ahead=not spec.rope_switches and spec.experts is None,
         )
-        super().__init__(model, _lanes(decoder, lengths, kv_dtype), lengths)
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed), lengths)
 
     @classmethod
     def load(
@@ -100,19 +103,23 @@ class DecoderRunner(LaneRunner):
         `kv_dtype` that is not smaller than the dtype.
         """
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
-        is_kept = weight_format(folder, quantize, dtype=dtype, is_cpu=where.type == "cpu") == "kept"
+        is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
         )
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        make = kept_maker(folder, options) if is_kept else _maker(checkpoint, number, where, bits, options)
+        make: ProductMaker
+        if is_kept:
+            make = kept_maker(folder, options, where, number)
+        else:
+            make = _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
         notices: tuple[str, ...] = ()
         if bits is None and is_gguf(folder):
-            wide = wide_dtype() if is_kept else number
+            wide = wide_dtype() if is_kept and where.type == "cpu" else number
             name = str(wide).removeprefix("torch.")
             notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
         if unused:
@@ -160,7 +167,9 @@ class DecoderRunner(LaneRunner):
         """
         count = first_count(count, len(self._decoder.layers))
         decoder, own = self._decoder.first(count), self._spec
-        return DecoderRunner(decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype)
+        return DecoderRunner(
+            decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype, kernels=self._kernels
+        )
 
 
 def _maker(
@@ -172,14 +181,17 @@ def _maker(
     make = (
         choose_kernels(checkpoint.spec.products, dtype, device, options, times)
         if bits is None
-        else quantized_maker(checkpoint.spec, bits, device, options, is_stored=is_stored, times=times)
+        else quantized_maker(
+            checkpoint.spec, bits, device, options, is_stored=is_stored, dtype=dtype, times=times
+        )
     )
     times.write()
     return make
 
 
-def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None) -> Lanes:
+def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, *, is_fixed: bool) -> Lanes:
     if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths, kv_dtype)
+        return DecoderLanes(decoder, lengths, kv_dtype, is_fixed=is_fixed)
     inner = lengths.like()
-    return LongRopeLanes(DecoderLanes(decoder, inner, kv_dtype), inner, decoder.spec.rope_switches)
+    lanes = DecoderLanes(decoder, inner, kv_dtype, is_fixed=is_fixed)
+    return LongRopeLanes(lanes, inner, decoder.spec.rope_switches)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_i
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int4 import Int4Product, Int4Weights
 from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.products.narrow import FixedInt4Product
+from gencli.models.decoder.products.quantized import check_narrow
 from gencli.models.decoder.reader import WeightReader
 from gencli.models.gguf.groups import grouped
 from gencli.models.gguf.head import read_gguf_head
@@ -27,6 +29,7 @@ from gencli.models.onednn import can_pack
 
 __all__ = ["JoinedProduct", "KeptMaker", "RoundedProduct", "kept_maker", "wide_dtype"]
 
+_CPU = torch.device("cpu")
 _Form = Literal["int4"] | torch.dtype  # how a matrix is held
 
 
@@ -68,9 +71,16 @@ class JoinedProduct(Product):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptMaker(ProductMaker):
-    """Makes products of the blocks of a file. `rounded` is the kernel of matrices in bfloat16, `used` all."""
+    """Makes products of the blocks of a file.
 
+    `four` is the kernel of matrices of four bits. Others are held in the format `wide`, or in float32 as they
+    are stored if the states are; those in bfloat16 between states in float32 have the kernel `rounded`.
+    `used` are all kernels.
+    """
+
+    four: type[Product]
     rounded: type[Product]
+    wide: torch.dtype
     used: tuple[type[Product], ...] = ()
 
     def read(
@@ -80,7 +90,7 @@ class KeptMaker(ProductMaker):
         assert isinstance(reader, GgufReader)
         reader.check(weights, shape)
         bias, start, made = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
-        for form, names in groupby(weights, key=lambda name: _form(reader.kind(name))):
+        for form, names in groupby(weights, key=lambda name: self._form(reader.kind(name), reader.dtype)):
             same = list(names)
             count = sum(reader.shape(name)[0] for name in same)
             own = None if bias is None else bias[start : start + count]
@@ -116,35 +126,45 @@ class KeptMaker(ProductMaker):
         bias: Tensor | None,
     ) -> Product:
         if form == "int4":
-            return Int4Product(_groups(reader, names, shape), bias)
-        if form == torch.float32:
+            made: Any = self.four
+            product: Product = made(_groups(reader, names, shape), bias)
+            return product
+        if form == reader.dtype:
             return self.default(reader.joined(names, shape), bias)
         weight = reader.joined(names, shape, dtype=torch.bfloat16)
         return RoundedProduct(weight, bias, inner=self.rounded)
 
+    def _form(self, kind: Kind, states: torch.dtype) -> _Form:
+        """Return how a matrix of a number format is held between states of a format."""
+        if kind.name in KEPT:
+            return "int4"
+        return states if kind.name == "F32" else self.wide
 
-def kept_maker(model: Path, options: KernelOptions) -> KeptMaker:
-    """Return the maker for a file on this CPU. Raises ModelError for a kernel by name."""
+
+def kept_maker(
+    model: Path,
+    options: KernelOptions,
+    device: torch.device = _CPU,
+    dtype: torch.dtype = torch.float32,
+) -> KeptMaker:
+    """Return the maker for a file, between states in `dtype`.
+
+    Raises ModelError for a device without kernels, or a kernel by name.
+    """
     if options.kernel != "auto":
         raise ModelError(
             f"`kernel` is {options.kernel}, but weights of four bits have a kernel of their own.",
             hint="Leave `kernel` out, or widen them: `dtype` = float32.",
         )
-    dense, rounded = (
-        choose_kernels(Counter(), dtype, torch.device("cpu"), options).default
-        for dtype in (torch.float32, wide_dtype())
-    )
-    kernels: dict[_Form, type[Product]] = {"int4": Int4Product, torch.bfloat16: rounded, torch.float32: dense}
+    check_narrow(4, dtype, device)
+    on_cpu = device.type == "cpu"
+    wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
+    dense, rounded = (choose_kernels(Counter(), one, device, options).default for one in (dtype, wide))
+    make = KeptMaker(dense, four=four, rounded=rounded, wide=wide)
+    kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
     held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)
-    used = {kernels[_form(tensor.kind)] for tensor in held}
-    return replace(KeptMaker(dense, rounded=rounded), used=tuple(used))
-
-
-def _form(kind: Kind) -> _Form:
-    """Return how a matrix of a number format is held."""
-    if kind.name in KEPT:
-        return "int4"
-    return torch.float32 if kind.name == "F32" else wide_dtype()
+    used = {kernels[make._form(tensor.kind, dtype)] for tensor in held}
+    return replace(make, used=tuple(used))
 
 
 def _groups(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
@@ -157,4 +177,4 @@ def _groups(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) ->
         start += len(rows)
     if not made.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
-    return made
+    return Int4Weights(*(part.to(reader.device) for part in made.tensors))

@@ -17,12 +17,13 @@ _EMBEDDINGS, _HEAD = "token_embd.weight", "output.weight"
 _KEPT_BITS = 5  # a weight; groups of four bits have scales of one bit a weight
 
 
-def weight_format(model: Path, quantize: Quantize, *, dtype: str, is_cpu: bool) -> Format:
+def weight_format(model: Path, quantize: Quantize, *, dtype: str, device: str) -> Format:
     """Return how a model's weights are held: as `quantize` says, or `kept`, with the bits of a GGUF file.
 
-    They are kept on a CPU with the dtype `auto`; another dtype widens them.
+    They are kept on a CPU and on CUDA (`device`) with the dtype `auto`; another dtype widens them.
     """
-    is_kept = quantize == "none" and dtype == "auto" and is_cpu and bool(kept_kinds(model))
+    can_keep = quantize == "none" and dtype == "auto" and device in ("cpu", "cuda")
+    is_kept = can_keep and bool(kept_kinds(model))
     return "kept" if is_kept else quantize
 
 

@@ -146,10 +146,10 @@ def test_reading_takes_the_kept_bits_and_one_matrix(tmp_path: Path) -> None:
 def test_another_format_or_device_widens(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, model(), "Q4_0")
-    assert weight_format(path, "none", dtype="auto", is_cpu=True) == "kept"
-    assert weight_format(path, "none", dtype="bfloat16", is_cpu=True) == "none"
-    assert weight_format(path, "none", dtype="auto", is_cpu=False) == "none"
-    assert weight_format(path, "int8", dtype="auto", is_cpu=True) == "int8"
+    assert weight_format(path, "none", dtype="auto", device="cpu") == "kept"
+    assert weight_format(path, "none", dtype="bfloat16", device="cpu") == "none"
+    assert weight_format(path, "none", dtype="auto", device="mps") == "none"
+    assert weight_format(path, "int8", dtype="auto", device="cpu") == "int8"
     assert load(path, dtype="auto", quantize="int8").spec.quantization == "int8"
     with pytest.raises(ModelError, match="`kernel` is packed, but weights of four bits"):
         load(path, dtype="auto", kernels=KernelOptions(kernel="packed"))

@@ -1,4 +1,4 @@
-"""The product on CUDA whose order of sums does not depend on the number of rows."""
+"""Products on CUDA whose order of sums does not depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from gencli.models.decoder.products.dense import PlainProduct
 from processors.kernels.operation import operation
 
 __all__ = [
+    "GROUP",
     "MAX_SPLIT_ROWS",
+    "MIDDLE",
     "OUTPUTS",
     "ROWS",
     "FixedProduct",
     "can_fix",
+    "counters_of",
+    "fixed_product",
     "fixed_product_torch",
     "num_parts",
     "num_tiles",
 ]
 
+GROUP, MIDDLE = 32, 8  # inputs with one scale in codes of four bits, and the code of their zero
 ROWS, OUTPUTS = 32, 128  # rows and outputs of a tile; absent rows are rows of zeros
 MAX_SPLIT_ROWS = 128  # up to so many rows each part of a sum is computed by a program of its own
 _PROGRAMS = 128  # about the number of multiprocessors of a GPU
@@ -42,15 +47,39 @@ class FixedProduct(PlainProduct):
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__(weight, bias)
-        # How many parts of a tile have arrived; the last one sets it to zero again. So the launches of a
-        # product have to follow each other, as on one stream.
-        count = MAX_SPLIT_ROWS // ROWS * num_tiles(len(weight))
-        self._arrived = weight.new_zeros(count, dtype=torch.int32)
+        self._arrived = counters_of(weight)
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
-        made: Tensor = _product(given.contiguous(), self._weight, self._bias, self._arrived)
-        return made
+        return fixed_product(given, self._weight, None, None, self._bias, self._arrived)
+
+
+def fixed_product(
+    given: Tensor,
+    weight: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    arrived: Tensor,
+) -> Tensor:
+    """Return x @ w.T + bias in the format of `given` [N, in]; `arrived` are the counters of the product.
+
+    `weight` [out, in] is w, or in int8 codes: w = code * scales[out], with the scales in float32. In uint8 it
+    holds two codes of four bits a byte, [out, in / 2], as Int4Weights does: w = (code - 8) * scale + zero,
+    with `scales` and `zeros` [out, in / 32], is rounded to the format of `given`.
+    """
+    made: Tensor = _product(given.contiguous(), weight, scales, zeros, bias, arrived)
+    return made
+
+
+def counters_of(weight: Tensor) -> Tensor:
+    """Return counters for the product with a weight: how many parts of a tile have arrived.
+
+    The last part sets its counter to zero again. So the launches of a product have to follow each other, as
+    on one stream.
+    """
+    count = MAX_SPLIT_ROWS // ROWS * num_tiles(len(weight))
+    return weight.new_zeros(count, dtype=torch.int32)
 
 
 def can_fix(dtype: torch.dtype, device: torch.device) -> bool:
@@ -73,21 +102,43 @@ def num_parts(outputs: int, inputs: int) -> int:
     return max(1, min(wanted, _MAX_PARTS, inputs // _MIN_PART))
 
 
-def fixed_product_torch(given: Tensor, weight: Tensor, bias: Tensor | None, arrived: Tensor) -> Tensor:
-    """As FixedProduct, in PyTorch: the same parts, row by row; `arrived` is unused."""
+def fixed_product_torch(
+    given: Tensor,
+    weight: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    arrived: Tensor,
+) -> Tensor:
+    """As fixed_product, in PyTorch: the same parts, row by row; `arrived` is unused."""
     inputs = given.shape[1]
     parts = num_parts(len(weight), inputs)
     ends = [inputs * part // parts for part in range(parts + 1)]
-    wide = weight.float()
+    wide = _widened(weight, scales, zeros).to(given.dtype).float()
     total = given.new_zeros(len(given), len(weight), dtype=torch.float32)
     for row, sums in zip(given.float(), total, strict=True):
         for first, end in pairwise(ends):  # a copy, as the order in a sum depends on where in memory a row is
             sums += torch.mv(wide[:, first:end], row[first:end].clone())
+    if weight.dtype == torch.int8:
+        total *= scales
     return (total if bias is None else total + bias.float()).to(given.dtype)
 
 
+def _widened(weight: Tensor, scales: Tensor | None, zeros: Tensor | None) -> Tensor:
+    """Return the numbers [out, in] that are multiplied: weights, or codes whose scale is that of a sum."""
+    if weight.dtype != torch.uint8:
+        return weight
+    assert scales is not None
+    assert zeros is not None
+    codes = torch.stack([weight & 15, weight >> 4], -1).view(*scales.shape, GROUP)
+    return torch.addcmul(zeros[..., None].float(), codes.float() - MIDDLE, scales[..., None].float()).flatten(
+        1
+    )
+
+
 _product = operation(
-    "fixed_product(Tensor given, Tensor weight, Tensor? bias, Tensor(a!) arrived) -> Tensor",
+    "fixed_product(Tensor given, Tensor weight, Tensor? scales, Tensor? zeros, Tensor? bias, "
+    "Tensor(a!) arrived) -> Tensor",
     fixed_product_torch,
     "gencli.models.decoder.products.fixed_triton:fixed_product_triton",
 )

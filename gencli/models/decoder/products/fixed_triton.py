@@ -14,15 +14,49 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gencli.models.decoder.products.fixed import MAX_SPLIT_ROWS, OUTPUTS, ROWS, num_parts, num_tiles
+from gencli.models.decoder.products.fixed import (
+    GROUP,
+    MAX_SPLIT_ROWS,
+    MIDDLE,
+    OUTPUTS,
+    ROWS,
+    num_parts,
+    num_tiles,
+)
 
 __all__ = ["OPTIONS", "fixed_product_triton"]
 
 # Fixed, as the defaults of Triton differ by release. In float32 a term is one fused instruction.
 OPTIONS = {"num_warps": 4, "num_stages": 4, "enable_fp_fusion": True}
 _MANY = {"num_warps": 8, "num_stages": 3}
-_INPUTS = {2: 64, 4: 16}  # inputs of a tile, by the bytes of a weight: what registers hold
-_TILES = {2: 4, 4: 2}  # tiles of rows of a program
+_BITS = {torch.int8: 8, torch.uint8: 4}  # of the weights of a format of codes
+_INPUTS = {4: 64, 8: 64, 16: 64, 32: 16}  # inputs of a tile, by the bits of a weight: what registers hold
+_TILES = {4: 3, 8: 4, 16: 4, 32: 2}  # tiles of rows of a program that has many
+_STAGES = {4: 7, 8: 5}  # of few rows: as many bytes of narrow weights on their way
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_weights(  # type: ignore[no-untyped-def]
+    weights, scales, zeros, given, outs, outputs, inputs, stride, block,
+    BITS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
+):  # fmt: skip
+    """Return weights [outputs, INPUTS] of a block of inputs in the format of `given`, absent ones zero."""
+    own = tl.minimum(outs, outputs - 1).to(tl.int64)[:, None]
+    if BITS == 4:
+        at = block * (INPUTS // 2) + tl.arange(0, INPUTS // 2)
+        is_inside = at[None, :] < inputs // 2
+        pairs = tl.load(weights + own * stride + at[None, :], mask=is_inside, other=0)
+        groups = block * (INPUTS // GROUP) + tl.arange(0, INPUTS // GROUP)
+        place, is_group = own * (inputs // GROUP) + groups[None, :], groups[None, :] < inputs // GROUP
+        scale = tl.load(scales + place, mask=is_group, other=0.0).to(tl.float32)
+        zero = tl.load(zeros + place, mask=is_group, other=0.0).to(tl.float32)
+        codes = tl.join(pairs & 15, pairs >> 4).reshape(outs.shape[0], INPUTS // GROUP, GROUP)
+        made = (codes.to(tl.float32) - MIDDLE) * scale[:, :, None] + zero[:, :, None]
+        made = made.reshape(outs.shape[0], INPUTS)
+    else:
+        at = block * INPUTS + tl.arange(0, INPUTS)
+        made = tl.load(weights + own * stride + at[None, :], mask=at[None, :] < inputs, other=0)
+    return made.to(given.dtype.element_ty)
 
 
 @triton.jit
@@ -34,9 +68,13 @@ def _of_dot(weights, given, rows, num_rows, given_stride, at, is_inside, sums): 
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _of_outputs(sums, bias, out, rows, outs, num_rows, outputs, HAS_BIAS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Store the sums [rows, outputs] with the bias."""
+def _of_outputs(  # type: ignore[no-untyped-def]
+    sums, scales, bias, out, rows, outs, num_rows, outputs, BITS: tl.constexpr, HAS_BIAS: tl.constexpr
+):
+    """Store the sums [rows, outputs], with the scale of an output and the bias."""
     is_out = outs < outputs
+    if BITS == 8:
+        sums *= tl.load(scales + outs, mask=is_out, other=0.0)[None, :]
     if HAS_BIAS:
         sums += tl.load(bias + outs, mask=is_out, other=0.0).to(tl.float32)[None, :]
     place = out + rows.to(tl.int64)[:, None] * outputs + outs[None, :]
@@ -46,20 +84,23 @@ def _of_outputs(sums, bias, out, rows, outs, num_rows, outputs, HAS_BIAS: tl.con
 # A launch never looks at the number of rows: 1 and multiples of 16 would get kernels of their own.
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _few(  # type: ignore[no-untyped-def]
-    given, weights, bias, out, stored, arrived, num_rows, outputs, inputs, given_stride, weights_stride,
-    PARTS: tl.constexpr, HAS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    given, weights, scales, zeros, bias, out, stored, arrived,
+    num_rows, outputs, inputs, given_stride, weights_stride,
+    BITS: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(2)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     outs = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    weight_rows = weights + tl.minimum(outs, outputs - 1).to(tl.int64)[:, None] * weights_stride
     blocks = tl.cdiv(inputs, INPUTS)
     sums = tl.zeros((OUTPUTS, ROWS), tl.float32)
     for block in range(part * blocks // PARTS, (part + 1) * blocks // PARTS):
         at = block * INPUTS + tl.arange(0, INPUTS)
         is_inside = at[None, :] < inputs
-        some = tl.load(weight_rows + at[None, :], mask=is_inside, other=0.0)
+        some = _of_weights(
+            weights, scales, zeros, given, outs, outputs, inputs, weights_stride, block,
+            BITS, INPUTS, GROUP, MIDDLE,
+        )  # fmt: skip
         sums = _of_dot(some, given, rows, num_rows, given_stride, at, is_inside, sums)
     sums = tl.trans(sums)
     total = tl.zeros((ROWS, OUTPUTS), tl.float32)
@@ -77,27 +118,29 @@ def _few(  # type: ignore[no-untyped-def]
         for one in range(PARTS):  # past the L1 cache, which does not see other programs
             total += tl.load(own + one * (ROWS * OUTPUTS), mask=is_row, other=0.0, cache_modifier=".cg")
         tl.store(arrived + tile, 0)
-    _of_outputs(total, bias, out, rows, outs, num_rows, outputs, HAS_BIAS)
+    _of_outputs(total, scales, bias, out, rows, outs, num_rows, outputs, BITS, HAS_BIAS)
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _many(  # type: ignore[no-untyped-def]
-    given, weights, bias, out, num_rows, outputs, inputs, given_stride, weights_stride,
-    TILES: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
+    given, weights, scales, zeros, bias, out, num_rows, outputs, inputs, given_stride, weights_stride,
+    TILES: tl.constexpr, BITS: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * (TILES * ROWS) + tl.arange(0, ROWS)
     outs = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    weight_rows = weights + tl.minimum(outs, outputs - 1).to(tl.int64)[:, None] * weights_stride
     blocks = tl.cdiv(inputs, INPUTS)
-    zeros = tl.zeros((OUTPUTS, ROWS), tl.float32)
-    totals = (zeros,) * TILES
+    empty = tl.zeros((OUTPUTS, ROWS), tl.float32)
+    totals = (empty,) * TILES
     for part in range(PARTS):
-        sums = (zeros,) * TILES
+        sums = (empty,) * TILES
         for block in range(part * blocks // PARTS, (part + 1) * blocks // PARTS):
             at = block * INPUTS + tl.arange(0, INPUTS)
             is_inside = at[None, :] < inputs
-            some = tl.load(weight_rows + at[None, :], mask=is_inside, other=0.0)
+            some = _of_weights(
+                weights, scales, zeros, given, outs, outputs, inputs, weights_stride, block,
+                BITS, INPUTS, GROUP, MIDDLE,
+            )  # fmt: skip
             made = ()
             for tile in tl.static_range(TILES):
                 own = rows + tile * ROWS
@@ -109,28 +152,36 @@ def _many(  # type: ignore[no-untyped-def]
         totals = made
     for tile in tl.static_range(TILES):
         own = rows + tile * ROWS
-        _of_outputs(tl.trans(totals[tile]), bias, out, own, outs, num_rows, outputs, HAS_BIAS)
+        made = tl.trans(totals[tile])
+        _of_outputs(made, scales, bias, out, own, outs, num_rows, outputs, BITS, HAS_BIAS)
 
 
-def fixed_product_triton(given: Tensor, weight: Tensor, bias: Tensor | None, arrived: Tensor) -> Tensor:
+def fixed_product_triton(
+    given: Tensor,
+    weight: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    arrived: Tensor,
+) -> Tensor:
     """As fixed_product_torch. All inputs are contiguous; `arrived` has a zero for each tile of few rows."""
     (count, inputs), outputs = given.shape, len(weight)
     out = given.new_empty(count, outputs)
     if not count:
         return out
-    parts, size = num_parts(outputs, inputs), weight.element_size()
-    tiles = num_tiles(outputs)
+    parts = num_parts(outputs, inputs)
+    tiles, bits = num_tiles(outputs), _BITS.get(weight.dtype, 8 * given.element_size())
     sizes = (count, outputs, inputs, given.stride(0), weight.stride(0))
-    constants: dict[str, Any] = {"PARTS": parts, "HAS_BIAS": bias is not None}
-    constants |= {"ROWS": ROWS, "OUTPUTS": OUTPUTS, "INPUTS": _INPUTS[size]}
+    constants: dict[str, Any] = {"BITS": bits, "PARTS": parts, "HAS_BIAS": bias is not None}
+    constants |= {"ROWS": ROWS, "OUTPUTS": OUTPUTS, "INPUTS": _INPUTS[bits], "GROUP": GROUP, "MIDDLE": MIDDLE}
+    read = (given, weight, scales, zeros, bias, out)
     if count <= MAX_SPLIT_ROWS:
         across = triton.cdiv(count, ROWS)
         cells = across * tiles * parts * ROWS * OUTPUTS if parts > 1 else 1
         stored = torch.empty(cells, dtype=torch.float32, device=given.device)
-        _few[across, tiles, parts](given, weight, bias, out, stored, arrived, *sizes, **constants, **OPTIONS)
+        options = OPTIONS | {"num_stages": _STAGES.get(bits, OPTIONS["num_stages"])}
+        _few[across, tiles, parts](*read, stored, arrived, *sizes, **constants, **options)
     else:
-        across = triton.cdiv(count, _TILES[size] * ROWS)
-        _many[across, tiles](
-            given, weight, bias, out, *sizes, TILES=_TILES[size], **constants, **OPTIONS | _MANY
-        )
+        across = triton.cdiv(count, _TILES[bits] * ROWS)
+        _many[across, tiles](*read, *sizes, TILES=_TILES[bits], **constants, **OPTIONS | _MANY)
     return out

@@ -13,6 +13,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, Int8Embeddings
 from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.fixed import can_fix
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
 from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, int8_kernels
 from gencli.models.decoder.products.maker import (
@@ -24,14 +25,17 @@ from gencli.models.decoder.products.maker import (
     fastest_kernels,
     memory_of,
 )
+from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Product
 from gencli.models.decoder.products.times import KernelTimes
 from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import SafetensorsReader
 
-__all__ = ["QuantizedMaker", "Weights", "quantized_maker", "read_weights"]
+__all__ = ["QuantizedMaker", "Weights", "check_narrow", "quantized_maker", "read_weights"]
 
 Weights = Int8Weights | Int4Weights
+_KEEPING = (Int8PackProduct, FixedInt8Product, FixedInt4Product)  # products that keep the codes as they are
+_HAS_BFLOAT16 = (8, 0)  # compute capability
 _Kind = TypeVar("_Kind", Int8Weights, Int4Weights)
 
 
@@ -40,11 +44,13 @@ class QuantizedMaker(ProductMaker):
     """Makes products with weights of `bits` bits, 8 or 4; `is_stored` if the files hold such weights.
 
     With 4 bits, embeddings and vocabulary projection have 8, as have matrices whose number of inputs is no
-    multiple of 32. `kernels` are those of matrices with 8 bits, by size; another size has the first kernel of
-    this CPU. Routers of experts are not quantized and have the kernel `default`.
+    multiple of 32. `four` is the kernel of matrices with 4 bits; `kernels` are those of matrices with 8 bits,
+    by size, and `eight` that of others. Routers of experts are not quantized and have the kernel `default`.
     """
 
     bits: int
+    eight: type[Product]
+    four: type[Product]
     is_stored: bool = False
 
     def read(
@@ -54,7 +60,7 @@ class QuantizedMaker(ProductMaker):
         bias = reader.joined(biases, shape[:1]) if biases else None
         found = self.weights(reader, weights, shape)
         product = self._product(found, bias)
-        if self.is_stored and not isinstance(product, Int8PackProduct):  # which keeps the codes
+        if self.is_stored and not isinstance(product, _KEEPING):
             reader.free = memory_of(found.codes)
         return product
 
@@ -65,13 +71,13 @@ class QuantizedMaker(ProductMaker):
         table = self.int8(reader, EMBEDDINGS, shape)
         head = self._product(table if is_tied else self.int8(reader, HEAD, shape), None)
         reader.free = None  # the layers' matrices are much smaller
-        return Int8Embeddings(table), head
+        return Int8Embeddings(table, reader.dtype), head
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the kernels."""
-        names = {one.kernel for one in self.kernels.values()} or {int8_kernels()[0].kernel}
-        return tuple(sorted(names | ({Int4Product.kernel} if self.bits == 4 else set())))
+        names = {one.kernel for one in self.kernels.values()} or {self.eight.kernel}
+        return tuple(sorted(names | ({self.four.kernel} if self.bits == 4 else set())))
 
     def weights(self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]) -> Weights:
         """Return the joined weights of a matrix of the layers."""
@@ -85,9 +91,10 @@ class QuantizedMaker(ProductMaker):
 
     def _product(self, weights: Weights, bias: Tensor | None) -> Product:
         if isinstance(weights, Int4Weights):
-            return Int4Product(weights, bias)
-        outputs, inputs = weights.codes.shape
-        kernel: Any = self.kernels.get((outputs, inputs), int8_kernels()[0])
+            kernel: Any = self.four
+        else:
+            outputs, inputs = weights.codes.shape
+            kernel = self.kernels.get((outputs, inputs), self.eight)
         made: Product = kernel(weights, bias)
         return made
 
@@ -99,30 +106,60 @@ def quantized_maker(
     options: KernelOptions,
     *,
     is_stored: bool,
+    dtype: torch.dtype = torch.float32,
     times: KernelTimes | None = None,
 ) -> QuantizedMaker:
-    """Return the maker of products on a CPU, with the kernels that are fastest for the spec's sizes.
+    """Return the maker of products between states in `dtype`.
 
-    Without `times` nothing is measured, and the first kernels are taken. Raises ModelError for another
-    device, or a kernel by name.
+    On a CPU they have the kernels that are fastest for the spec's sizes. Without `times` nothing is measured,
+    and the first kernels are taken. Raises ModelError for a device without kernels, or a kernel by name.
     """
-    if device.type != "cpu":
-        raise ModelError(
-            f"Weights of {bits} bits run on a CPU, and the device is {device}.", hint="Give `device` = cpu."
-        )
+    check_narrow(bits, dtype, device)
     if options.kernel != "auto":
         raise ModelError(
             f"`kernel` is {options.kernel}, but weights of {bits} bits have kernels of their own.",
             hint="Leave `kernel` out.",
         )
-    dense = choose_kernels(Counter(), torch.float32, device, options)
+    dense = choose_kernels(Counter(), dtype, device, options)
+    if device.type == "cuda":
+        return QuantizedMaker(
+            dense.default, bits=bits, is_stored=is_stored, eight=FixedInt8Product, four=FixedInt4Product
+        )
     eight = [
         size
         for size in spec.products
         if bits == 8 or size[1] % GROUP or size == (spec.vocab_size, spec.hidden)
     ]
     kernels = fastest_kernels(eight, torch.int8, int8_kernels(), options.rows, times)
-    return QuantizedMaker(dense.default, kernels, bits=bits, is_stored=is_stored)
+    return QuantizedMaker(
+        dense.default,
+        kernels,
+        bits=bits,
+        is_stored=is_stored,
+        eight=int8_kernels()[0],
+        four=Int4Product,
+    )
+
+
+def check_narrow(bits: int, dtype: torch.dtype, device: torch.device) -> None:
+    """Raise ModelError for a device that has no kernels for weights of `bits` bits between `dtype` states."""
+    if device.type == "cpu":
+        return
+    if device.type != "cuda":
+        raise ModelError(
+            f"Weights of {bits} bits run on a CPU and on CUDA, and the device is {device}.",
+            hint="Give `device` = cpu.",
+        )
+    if not can_fix(dtype, device):
+        raise ModelError(
+            f"Weights of {bits} bits take a GPU of NVIDIA and the package triton.",
+            hint="Install triton, leave `quantize` out, or give `device` = cpu.",
+        )
+    if dtype == torch.bfloat16 and torch.cuda.get_device_capability(device) < _HAS_BFLOAT16:
+        raise ModelError(
+            f"{device} does not compute bfloat16, in which weights of {bits} bits would be widened.",
+            hint="Give `dtype` = float16.",
+        )
 
 
 def read_weights(
@@ -141,6 +178,7 @@ def read_weights(
         made = kind(*parts)
     else:
         made = kind.of(shape, reader.slices(names, shape))
+        made = kind(*(part.to(reader.device) for part in made.tensors))
     if not made.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
     return made

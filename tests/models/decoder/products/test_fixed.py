@@ -33,7 +33,7 @@ def kernel(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.T
     arrived = torch.zeros(MAX_SPLIT_ROWS // ROWS * num_tiles(len(weight)), dtype=torch.int32)
 
     def run(given: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = launch(given, weight, bias, arrived)
+        made: torch.Tensor = launch(given, weight, None, None, bias, arrived)
         assert not arrived.any()
         return made
 
@@ -50,7 +50,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(shape: tuple[int, int]
     bound = shape[1] * 2.0**-23 * size + torch.finfo(dtype).eps * exact.abs()
     for product in (
         kernel(weight, bias),
-        lambda rows: fixed_product_torch(rows, weight, bias, torch.empty(0)),
+        lambda rows: fixed_product_torch(rows, weight, None, None, bias, torch.empty(0)),
     ):
         whole = product(given)  # several tiles of rows in a program
         assert ((whole.double() - exact).abs() <= bound).all()

@@ -1,0 +1,139 @@
+"""Products on CUDA with narrow weights: values by the interpreter, and the weights are those of the CPU."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gencli.core.step import Feed, StepPlan
+from gencli.errors import ModelError, UsageError
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.fixed import counters_of, fixed_product_torch
+from gencli.models.decoder.products.int4 import GROUP, Int4Weights
+from gencli.models.decoder.products.int8 import Int8Weights
+from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Product
+from gencli.models.decoder.products.quantized import check_narrow
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.device import pick_dtype
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
+from gencli.models.files.quantization import Quantize
+from tests.interpreted import interpreted
+from tests.models.tiny_models import build_native
+from tests.sham import CUDA, sham_device
+
+KERNEL = "gencli.models.decoder.products.fixed_triton"
+SHAPES = [(7, 32), (130, 608), (3, 512)]  # sums in one part and in two; tiles that are filled, or not
+
+
+def matrix(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def weights_of(bits: int, shape: tuple[int, int]) -> tuple[torch.Tensor, ...]:
+    """Codes, scales and zeros; in float32, as the interpreter has no bfloat16."""
+    kind = Int8Weights if bits == 8 else Int4Weights
+    codes, *rest = kind.of(shape, [matrix(*shape)]).tensors
+    return codes, *(part.float() for part in rest)
+
+
+def dense(codes: torch.Tensor, scales: torch.Tensor, *zeros: torch.Tensor) -> torch.Tensor:
+    """The weights that the codes stand for, [out, in] float64."""
+    if not zeros:
+        return codes.double() * scales[:, None].double()
+    steps = Int4Weights(codes, scales, zeros[0]).unpacked(slice(None)).double().unflatten(1, (-1, GROUP)) - 8
+    return (steps * scales[..., None] + zeros[0][..., None]).flatten(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_kernel_multiplies_the_weights_of_the_cpu(
+    shape: tuple[int, int], bits: int, dtype: torch.dtype
+) -> None:
+    codes, scales, *zeros = weights_of(bits, shape)
+    bias, given = matrix(shape[0]).to(dtype), matrix(130, shape[1]).to(dtype)
+    wide = dense(codes, scales, *zeros)
+    size = given.double().abs() @ wide.abs().T + bias.double().abs()
+    rest = (codes, scales, zeros[0] if zeros else None, bias, counters_of(codes))
+    launch = interpreted(KERNEL, "fixed_product_triton")
+    for product in (lambda rows: launch(rows, *rest), lambda rows: fixed_product_torch(rows, *rest)):
+        whole = product(given)
+        # A weight of four bits is rounded once to the format of the activations.
+        bound = (torch.finfo(dtype).eps + shape[1] * 2.0**-23) * size
+        assert ((whole.double() - (given.double() @ wide.T + bias)).abs() <= bound).all()
+        for count in (1, 33):
+            assert torch.equal(product(given[:count]), whole[:count])
+
+
+def load(folder: Path, device: torch.device | str, **options: str) -> DecoderRunner:
+    found, config = read_folder(str(folder))
+    checkpoint = read_checkpoint(found, config, read_spec(config))
+    return DecoderRunner.load(checkpoint, device=str(device), **options)
+
+
+PROMPTS = (5, 6, 7, 8, 9, 10, 11), (30, 31)
+
+
+def logits(runner: DecoderRunner) -> torch.Tensor:
+    first = tuple(Feed(lane, 0, tokens) for lane, tokens in enumerate(PROMPTS))
+    more = tuple(Feed(lane, len(tokens), (3,)) for lane, tokens in enumerate(PROMPTS))
+    return torch.cat([runner.forward(StepPlan(feeds)).cpu() for feeds in (first, more)])
+
+
+@pytest.mark.parametrize(("quantize", "name"), [("int8", "fixed-int8"), ("int4", "fixed-int4")])
+def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: str, tmp_path: Path) -> None:
+    build_native("llama").save_pretrained(tmp_path)
+    expected = logits(load(tmp_path, "cpu", quantize=quantize))
+    with sham_device():
+        runner = load(tmp_path, CUDA, quantize=quantize, dtype="float16")
+        made = logits(runner)
+    assert name in runner.spec.kernels
+    assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
+    # The CPU rounds activations to 8 bits, or to bfloat16, and random weights enlarge that.
+    assert (made.float() - expected).norm() < 0.1 * expected.norm()
+
+
+def test_a_decode_step_waits_for_nothing(tmp_path: Path) -> None:
+    build_native("llama").save_pretrained(tmp_path)
+    with sham_device() as seen:
+        runner = load(tmp_path, CUDA, quantize="int4")
+        runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
+        seen.clear()
+        runner.forward(StepPlan((Feed(0, 3, (4,)),)))
+    assert not seen.waits
+    assert seen.launches["fixed_product"] == 4 * runner.spec.num_layers + 1
+
+
+@pytest.mark.parametrize("kind", [FixedInt8Product, FixedInt4Product])
+def test_a_product_counts_the_bytes_of_codes_and_scales(kind: type[Product]) -> None:
+    shape = (64, 96)
+    weights = (Int8Weights if kind is FixedInt8Product else Int4Weights).of(shape, [matrix(*shape)])
+    made = kind(weights)  # type: ignore[arg-type]
+    assert made.nbytes == {FixedInt8Product: 64 * 96 + 4 * 64, FixedInt4Product: 64 * 48 + 4 * 64 * 3}[kind]
+    assert made(matrix(5, 96).bfloat16()).shape == (5, 64)
+
+
+def test_states_between_codes_have_16_bits_on_a_gpu() -> None:
+    kinds = {
+        stored: pick_dtype("auto", device=CUDA, stored=stored, is_quantized=True)[0]
+        for stored in ("BF16", "F16", "F32", "U8", "Q4_K")
+    }
+    assert kinds.pop("F16") == torch.float16
+    assert {*kinds.values()} == {torch.bfloat16}
+    with pytest.raises(UsageError, match=r"computed in bfloat16 or float16 on cuda:0"):
+        pick_dtype("float32", device=CUDA, stored="U8", is_quantized=True)
+
+
+def test_a_device_without_the_kernels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="run on a CPU and on CUDA, and the device is mps"):
+        check_narrow(8, torch.float16, torch.device("mps"))
+    with sham_device():
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+        check_narrow(4, torch.float16, CUDA)
+        with pytest.raises(ModelError, match="cuda:0 does not compute bfloat16") as found:
+            check_narrow(4, torch.bfloat16, CUDA)
+        assert found.value.hint == "Give `dtype` = float16."
+        monkeypatch.setattr(torch.version, "hip", "7.0")
+        with pytest.raises(ModelError, match="take a GPU of NVIDIA and the package triton"):
+            check_narrow(8, torch.float16, CUDA)
