@@ -11,7 +11,6 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from gencli.errors import ModelError
 from gencli.models.decoder.attention import AttentionPlan
 from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.embeddings import Embeddings
@@ -25,6 +24,7 @@ from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import open_weights
 from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.free_memory import refusing_full
 from gencli.models.watch import OnBytes, Sum
 
 __all__ = ["Decoder", "Inside", "read_decoder"]
@@ -152,7 +152,7 @@ def read_decoder(
     spec = checkpoint.spec
     assert spec is not None
     told = Sum(on_bytes) if on_bytes else None
-    with _refusing(device), ExitStack() as stack:
+    with refusing_full(device), ExitStack() as stack:
         readers = [
             stack.enter_context(open_weights(checkpoint, dtype, device, told.part() if told else None))
             for _ in range(workers)
@@ -165,15 +165,6 @@ def read_decoder(
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
         made = Decoder(spec, embeddings, layers, norm, head, tables)
         return made, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
-
-
-@contextmanager
-def _refusing(device: torch.device) -> Iterator[None]:
-    """Raise ModelError if the device's memory runs out in the block."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise ModelError(f"The model does not fit into the memory of {device}.") from None
 
 
 def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:
