@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from processors.choose_on_device import DeviceChoice
 from processors.conditions.picks import Key
 from processors.pipeline import Pipeline, StageCall
 from processors.registry import Registry
@@ -57,17 +58,20 @@ class Chooser:
 
     The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
     order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
-    installed.
+    installed. On CUDA see DeviceChoice; rows that draw by inverse CDF leave the whole step to the stages.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
+        self._on_device = DeviceChoice(pipeline, sampler)
         self._plan = _Plan((), None, (), ())
         self._plans: dict[int, _Plan] = {}  # by the id of their program, for conditions that come and go
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
+        if logits.is_cuda and not pipeline.is_traced and "multinomial" not in sampler.draws(rows):
+            return self._on_device(logits, rows)
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
         groups = self._planned(rows).groups if may_fuse else ()
         if not groups:

@@ -80,7 +80,7 @@ class Sampler:
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for logits [R, V] float32; EMPTY or NON_FINITE for a failed row."""
-        draws = self._draws_of(rows)
+        draws = self.draws(rows)
         kinds = sorted(set(draws))
         if len(kinds) == 1:
             tokens = _choose(kinds[0], logits, rows)
@@ -94,9 +94,9 @@ class Sampler:
 
     def is_gumbel(self, rows: Rows) -> bool:
         """Whether all rows draw by Gumbel-max."""
-        return set(self._draws_of(rows)) == {"gumbel"}
+        return set(self.draws(rows)) == {"gumbel"}
 
-    def _draws_of(self, rows: Rows) -> tuple[Draw, ...]:
+    def draws(self, rows: Rows) -> tuple[Draw, ...]:
         """Return the draw method of each row, kept from step to step."""
         if self._last[0] != rows.host_slots:
             self._last = rows.host_slots, tuple(self._draws[slot] for slot in rows.host_slots)

@@ -40,7 +40,7 @@ _BESIDE = {
     "watermark_key",
 }
 # Options that decide which texts and drafts are computed in one forward.
-_COMPANY = {"max_batch", "draft", "draft_tokens", "draft_min_p"}
+_COMPANY = {"max_batch", "async_steps", "draft", "draft_tokens", "draft_min_p"}
 
 
 def fingerprint(
@@ -82,7 +82,7 @@ def fingerprint(
 
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
     """Return the names in a fingerprint that decide no text if the number format is batch-invariant."""
-    keys = {"max_batch"} if _drafts_decide(settings, survey) else _COMPANY
+    keys = {"max_batch", "async_steps"} if _drafts_decide(settings, survey) else _COMPANY
     return frozenset(f"`{key}`" for key in keys)
 
 

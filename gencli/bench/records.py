@@ -6,12 +6,13 @@ help is quick.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from typing import Any
 
 __all__ = [
     "BatchCost",
     "DraftGain",
+    "GpuCost",
     "GrammarCost",
     "RunCost",
     "SamplerCost",
@@ -22,9 +23,9 @@ __all__ = [
 ]
 
 
-def figure(about: str, decimals: int | None = None) -> Any:
+def figure(about: str, decimals: int | None = None, default: Any = MISSING) -> Any:
     """Return a dataclass field: what it means, and the decimals that a table shows (None: as it is)."""
-    return field(metadata={"about": about, "decimals": decimals})
+    return field(default=default, metadata={"about": about, "decimals": decimals})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,25 @@ class SamplerCost:
     quartile_3: float = figure("third quartile of the speedup", 1)
     first_speedup: float = figure("speedup of the first of three calls (caches cold)", 1)
     passes: float = figure("gencli_ms / logsumexp_ms in the same round", 2)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCost:
+    """What one part of a decode step takes on a GPU, as predicted and as measured; None: not known."""
+
+    part: str = figure("card, kernel, chain, rejection or step")
+    what: str = figure("the figure, the kernel, the chain or the model")
+    how: str = figure("launched by a graph, or eagerly; options of steps")
+    rows: int | None = figure("rows of logits, or texts side by side")
+    width: int | None = figure("token ids of a row")
+    predicted_us: float | None = figure("predicted microseconds", 1)
+    measured_us: float | None = figure("measured microseconds, the median", 1, None)
+    gb_per_s: float | None = figure("measured: bytes that have to be read / time", 0, None)
+    predicted_share: float | None = figure("% of the read bandwidth, predicted", 0, None)
+    measured_share: float | None = figure("% of the read bandwidth, measured", 0, None)
+    predicted_rate: float | None = figure("tokens/s of all rows, predicted", 0, None)
+    measured_rate: float | None = figure("tokens/s of all rows, measured", 0, None)
+    passes: float | None = figure("measured_us / that of torch.logsumexp", 2, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -111,11 +110,10 @@ def first_rows(rows: Rows) -> list[int]:
 
 def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | None) -> list[list[Any]]:
     """Bring tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
-    fetch = partial(_read_after, meanwhile) if meanwhile else Tensor.tolist
     if not packed:
-        return [fetch(table)]
+        return [_read(table, meanwhile)]
     every = (table, *packed)
-    flat = fetch(torch.cat([one.double().flatten() for one in every]))
+    flat = _read(torch.cat([one.double().flatten() for one in every]), meanwhile)
     ends = [*accumulate(one.numel() for one in every)]
     parts = [flat[end - one.numel() : end] for one, end in zip(every, ends, strict=True)]
     return [
@@ -123,8 +121,11 @@ def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | No
     ]
 
 
-def _read_after(meanwhile: Callable[[], None], table: Tensor) -> list[Any]:
+def _read(table: Tensor, meanwhile: Callable[[], None] | None) -> list[Any]:
     """Return the values of a tensor. The host does not wait for what `meanwhile` launches on a GPU."""
+    if meanwhile is None:
+        found: list[Any] = table.tolist()
+        return found
     read = start_download(table)
     meanwhile()
     return read()

@@ -24,8 +24,9 @@ class Gpu:
 
     `matmul` is in bfloat16 FLOP/s (dense). `fp64` are the float64 operations of one multiprocessor in a
     cycle. `read_share` of the bandwidth is what a kernel that only reads reaches. In seconds, `launch` is the
-    host's time of an eager launch, `graph_launch` the time between two kernels of a recorded graph, and
-    `ramp` what a kernel takes beside its bytes, while its threads start and end.
+    host's time of an eager launch by PyTorch, `own_launch` of one of our kernels from Python, `graph_launch`
+    the time between two kernels of a recorded graph, and `ramp` what a kernel takes beside its bytes, while
+    its threads start and end.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Gpu:
     has_fp8: bool
     read_share: float = 0.9
     launch: float = 5e-6
+    own_launch: float = 20e-6
     graph_launch: float = 1.3e-6
     ramp: float = 2e-6
 
@@ -71,7 +73,7 @@ GPUS = {gpu.name: gpu for gpu in _ALL}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a kernel, or several in a row, do: bytes of memory read or written, and kernels.
+    """What a kernel, or several in a row, do: bytes of memory read or written, and kernels, of these `own`.
 
     For all threads of all kernels: `instructions`, of these `float64`, and floating-point operations of
     matrix products, `flops`.
@@ -79,6 +81,7 @@ class Work:
 
     bytes: float
     kernels: int = 1
+    own: int = 0
     instructions: float = 0
     float64: float = 0
     flops: float = 0
@@ -95,9 +98,9 @@ class Work:
             self.float64 / (gpu.fp64 * cycles),
             self.flops / gpu.matmul,
         )
-        gap = gpu.graph_launch + gpu.ramp
-        on_device = busy + self.kernels * gap
-        return on_device if is_graph else max(on_device, self.kernels * gpu.launch)
+        on_device = busy + self.kernels * (gpu.graph_launch + gpu.ramp)
+        on_host = (self.kernels - self.own) * gpu.launch + self.own * gpu.own_launch
+        return on_device if is_graph else max(on_device, on_host)
 
 
 def gpu_named(name: str) -> Gpu:

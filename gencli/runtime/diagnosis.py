@@ -93,9 +93,12 @@ def _cpu_features() -> list[str]:
 
 
 def _kernels() -> Iterator[Finding]:
+    import torch
+
     from gencli.models.decoder.products.times import read_times
 
-    entries = read_times().entries
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    entries = read_times(device).entries
     for sizes, times in entries.items():
         value = ", ".join(f"{kernel} {micros / 1000:.3f} ms" for kernel, micros in times.items())
         advice = "`kernel` = NAME takes one for all products."

@@ -32,6 +32,11 @@ __all__ = [
     "model_notices",
 ]
 
+_CURES = {
+    "cpu": " With `dtype` = float32 it does not.",
+    "cuda": " With gencli's own decoder and `invariant` = on it does not.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
@@ -215,14 +220,10 @@ def batch_notices(loaded: Loaded) -> Iterator[str]:
     """Yield a notice if texts depend on what is computed beside them."""
     spec = loaded.runner.spec
     if not spec.is_batch_invariant:
-        where = f" on {spec.device}" if spec.device.type != "cpu" else ""
-        cure = {
-            "cpu": " With `dtype` = float32 it does not.",
-            "cuda": " With gencli's own decoder and `invariant` = on it does not.",
-        }
         yield (
-            f"In {str(spec.dtype).removeprefix('torch.')}{where} a text may depend on what is computed beside it: "
-            f"other samples, the batch size, drafts, and where a batch was cut.{cure.get(spec.device.type, '')}"
+            f"In {str(spec.dtype).removeprefix('torch.')} a text may depend on what is computed beside it: "
+            "other samples, the batch size, drafts, and where a batch was cut."
+            f"{_CURES.get(spec.device.type, '')}"
         )
 
 

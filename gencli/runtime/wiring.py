@@ -12,7 +12,8 @@ import torch
 from gencli.config.settings import Settings
 from gencli.engine.engine import Engine
 from gencli.engine.queue import WINDOW
-from gencli.models.base import ModelRunner
+from gencli.errors import UsageError
+from gencli.models.base import ModelRunner, ModelSpec
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer
 from gencli.models.spread import Spread
@@ -115,7 +116,19 @@ def make_engine(
         grammars=grammars,
         amateurs=amateurs,
         window=window,
+        run_ahead=_run_ahead(settings, loaded.runner.spec),
     )
+
+
+def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:
+    """Return whether steps are asked to run ahead. Raises UsageError if the model is not on a GPU for it."""
+    wanted: bool | None = settings["async_steps"]
+    if wanted and spec.device.type != "cuda":
+        raise UsageError(
+            f"`async_steps` is on, but {spec.name} runs on {spec.device}, which works while the host waits.",
+            hint="Leave `async_steps` out, or give `device` = cuda.",
+        )
+    return wanted
 
 
 def bare_engine(runner: ModelRunner, tokenizer: Tokenizer, **options: Any) -> Engine:

@@ -43,7 +43,7 @@ SCORE_OWN: tuple[Option, ...] = (
 _HIDDEN = frozenset((*_CHANGED, *_UNUSED))
 _OF_MODEL = frozenset(
     "quiet debug model dtype backend quantize kernel invariant kv_dtype device device_map threads wait "
-    "max_batch memory_check trust_remote_code download offline preset template vars seed".split()
+    "max_batch async_steps memory_check trust_remote_code download offline preset template vars seed".split()
 )
 # Options of a run that change processed log-probabilities; a row may set them too.
 CHAIN_KEYS = frozenset(

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from processors.kernels.noise_triton import _of_gumbel, _of_row_key, _of_uniform
 
-__all__ = ["BLOCK", "OPTIONS", "SLICE", "rejection_triton"]
+__all__ = ["BLOCK", "OPTIONS", "SLICE", "TILE", "rejection_triton"]
 
 BLOCK = 512  # ids of a block of the two-level draw, as in processors.sampler
 SLICE = 8192  # ids of a task
-OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}  # fixed, as the defaults of Triton differ by release
+TILE = 2048  # ids at a time of the residual, which reads two rows
+# Fixed, as the defaults of Triton differ by release. With 80 registers six programs share a multiprocessor.
+OPTIONS = {"num_warps": 4, "maxnreg": 80, "enable_fp_fusion": False}
 
 _FEW = 4096  # counters at least: more than most steps need
 # Noise streams, as in processors.rng.
@@ -28,7 +30,7 @@ _TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (tl.constexpr(stream) for stream in (1, 2, 
 _STANDS, _REPLACED, _BROKEN = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # verdicts; 0: none yet
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
     # exp(logit - total), for a log-sum-exp in float64, in two float32 numbers.
     first = total.to(tl.float32)
@@ -36,7 +38,7 @@ def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
     return tl.exp(tl.load(row + ids, mask=ids < width, other=-float("inf")) - first) * rest
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn):  # type: ignore[no-untyped-def]
     # p, and what is left of it: max(0, p - q), or all but the draft where that was certain.
     p = _of_shares(target, ids, width, total)
@@ -70,7 +72,7 @@ def _of_verdict(logits, drafted, tops, masses, q, u, slices, SLICES: tl.constexp
     return tl.where(u * q < p, _STANDS, tl.where(p < 1.0, _REPLACED, _BROKEN)), most + tl.log(mass)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _of_best(weights, key, ids, is_inside):  # type: ignore[no-untyped-def]
     # The place with the largest logarithm of its weight plus noise; the lowest of equal ones.
     score = tl.log(weights.to(tl.float64)) + _of_gumbel(key, ids)
@@ -102,7 +104,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     tops, masses, totals, blocks, counters, accepted, replacement,
     width, logits_stride, proposal_stride, drafts_stride, positions_stride,
     num_rows, num_requests, most_drafts, slices, num_counters,
-    BLOCK: tl.constexpr, SLICE: tl.constexpr, SLICES: tl.constexpr,
+    BLOCK: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     # Counters: tickets, ended programs, stopped [Q], ended slices of the residual [Q], and of rows [R],
     # verdicts [R]. All are 0 before and after.
@@ -110,7 +112,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     ended_rest, ended = stopped + num_requests, stopped + 2 * num_requests
     verdicts = ended + num_rows
     num_tasks = (most_drafts + 1) * num_requests * slices
-    task = tl.atomic_add(counters, 1)
+    task = tl.atomic_add(counters, 1, sem="relaxed")
     turn, piece = task // (num_requests * slices), task % slices
     request = task // slices % num_requests
     start = tl.load(starts + request)
@@ -158,13 +160,14 @@ def _kernel(  # type: ignore[no-untyped-def]
             chance = tl.load(chances + place, mask=is_drawn, other=0.0).to(tl.float64)
             logit = tl.load(source + drafted, mask=is_drawn, other=0.0).to(tl.float64)
             source_total = tl.where(chance > 0, logit - tl.log(chance), float("inf"))
-            ids = tl.reshape(piece * SLICE + tl.arange(0, SLICE), (SLICE // BLOCK, BLOCK))
-            p, rest = _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn)
             num_blocks = slices * (SLICE // BLOCK)
             at = blocks + request * 2 * num_blocks
-            inside = piece * (SLICE // BLOCK) + tl.arange(0, SLICE // BLOCK)
-            tl.store(at + inside, tl.sum(rest, axis=1))
-            tl.store(at + num_blocks + inside, tl.sum(p, axis=1))
+            for first in range(piece * SLICE, (piece + 1) * SLICE, TILE):
+                ids = first + tl.reshape(tl.arange(0, TILE), (TILE // BLOCK, BLOCK))
+                p, rest = _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn)
+                block = first // BLOCK + tl.arange(0, TILE // BLOCK)
+                tl.store(at + block, tl.sum(rest, axis=1))
+                tl.store(at + num_blocks + block, tl.sum(p, axis=1))
             tl.debug_barrier()
             if tl.atomic_add(ended_rest + request, 1) == slices - 1:
                 seed, position = tl.load(seeds + row), tl.load(positions + row * positions_stride)
@@ -206,7 +209,7 @@ def rejection_triton(
         parts[0], parts[1], totals, blocks, _counters(num_counters, device), accepted, replacement,
         width, logits.stride(0), proposal.stride(0), drafts.stride(0), positions.stride(0),
         num_rows, num_requests, most_drafts, slices, num_counters,
-        BLOCK=BLOCK, SLICE=SLICE, SLICES=triton.next_power_of_2(slices), **OPTIONS,
+        BLOCK=BLOCK, TILE=TILE, SLICE=SLICE, SLICES=triton.next_power_of_2(slices), **OPTIONS,
     )  # fmt: skip
     return accepted, replacement
 

@@ -14,9 +14,11 @@ OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}  # fixed, as the defaults 
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(logits, ids, at, found, width, stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _kernel(logits, ids, at, found, width, stride, HAS_AT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     place = tl.program_id(0)
-    row = tl.load(at + place)
+    row = place.to(tl.int64)
+    if HAS_AT:
+        row = tl.load(at + place)
     if row < 0:
         tl.store(found + place, 1.0)
         return
@@ -40,8 +42,8 @@ def token_probability_triton(logits: Tensor, ids: Tensor, at: Tensor | None = No
     """As token_probability_torch. Logits need contiguous rows and the device of the ids."""
     found = torch.empty(len(ids), dtype=torch.float32, device=logits.device)
     if len(ids):
-        at = torch.arange(len(ids), device=ids.device) if at is None else at
+        has_at, rows = at is not None, ids if at is None else at
         _kernel[(len(ids),)](
-            logits, ids, at, found, logits.shape[1], logits.stride(0), BLOCK=BLOCK, **OPTIONS
+            logits, ids, rows, found, logits.shape[1], logits.stride(0), HAS_AT=has_at, BLOCK=BLOCK, **OPTIONS
         )
     return found

@@ -97,7 +97,8 @@ class Ban(Processor[BanParams]):
             banned.mask(logits, at[:, None], tail)
         if pairs:
             at = upload(pairs, logits.device, torch.int64)
-            logits[at[:, 0], at[:, 1]] = -math.inf
+            # A number of the host would be copied to the device, and waited for.
+            logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
         return logits
 
     def idle(self, rows: Rows) -> list[str]:

@@ -28,7 +28,7 @@ def resumed(bench, dtype, *flags, begun=("--max-batch", "2")):
         ("cpu", torch.float32, True),
         ("cpu", torch.float16, True),
         ("cpu", torch.bfloat16, False),
-        ("cuda", torch.float32, True),
+        ("cuda", torch.float32, False),
         ("cuda", torch.float16, False),
         ("cuda", torch.bfloat16, False),
         ("mps", torch.float16, False),

@@ -51,6 +51,12 @@ def test_a_device_that_is_not_here_is_named(gencli):
     assert "cuda:99" in result.err
 
 
+def test_steps_run_ahead_on_a_gpu_only(gencli):
+    refused = gencli("run", "--async", *SHORT)
+    assert (refused.code, "--async" in refused.err, "runs on cpu" in refused.err) == (2, True, True)
+    assert gencli("run", "--no-async", *SHORT).out == gencli("run", *SHORT).out
+
+
 def test_the_bundled_model_is_the_default_and_says_nothing_but_the_summary(gencli):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

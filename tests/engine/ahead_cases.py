@@ -1,11 +1,13 @@
 """Random requests, arrivals and cancellations, and what an engine tells of them step by step."""
 
+import time
 from collections import defaultdict
 from dataclasses import replace
 from itertools import count
 
-from gencli.core.events import Finish
-from gencli.core.request import Beams, Contrastive, Drafting, Guidance, Verification
+import pytest
+
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, Limits, Verification
 from gencli.errors import GencliError
 from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
@@ -30,22 +32,26 @@ SHARED = ("", "", "", "a prompt that others begin with " * 2, "long " * 30)
 CASES = everything()
 
 
-def random_request(rng, number):
-    """A request of any kind. Some contradict themselves and are refused."""
-    base, kind = rng.choice(CASES), rng.choice(KINDS)
+PLAIN = ({}, {"n": 3}, {"logprobs": 2}, {"session": "one"}, {"n": 2, "best_of": 4})
+
+
+def random_request(rng, number, kinds):
+    """A request of one of these kinds. Some contradict themselves and are refused."""
+    base, kind = rng.choice(CASES), rng.choice(kinds)
     chain = rng.choice((base.chain, Chain.parse(LETTERS), Chain.parse(LETTERS), REWINDING, GRAMMAR))
     prompt, most = rng.choice(SHARED) + rng.choice(("abc", "the cat", "ab" * 9)), rng.choice((1, 2, 9, 30))
-    plain = request(prompt, key=number, seed=number, chain=chain, max_tokens=most)
+    limits = Limits(most, rng.choice((None, None, None, 40, 200)))
+    plain = request(prompt, key=number, seed=number, chain=chain, limits=limits)
     jump = rng.choice(("auto", "off"))
     return replace(plain, stops=base.stops, draw=base.draw, jump=jump, **kind)
 
 
-def random_script(rng, size):
+def random_script(rng, size, *, kinds=KINDS):
     """What happens before which step: requests arrive, and some are cancelled."""
     script, step = defaultdict(list), 0
     for number in range(size):
         step += rng.choice((0, 0, 1, 3, 9))
-        script[step].append(("submit", random_request(rng, number)))
+        script[step].append(("submit", random_request(rng, number, kinds)))
         if rng.random() < 0.2:
             script[step + rng.randint(1, 12)].append(("cancel", str(number)))
     if rng.random() < 0.3:
@@ -53,24 +59,23 @@ def random_script(rng, size):
     return script
 
 
-def play(script, *, runner=None, **options):
-    """The events of each step without times, and the engine."""
+def play(script, **options):
+    """The events of each step, and the engine. Each look at the clock takes a second."""
     drafter = AdaptiveDrafter(NgramDrafter(), name="ngram", clock=count().__next__)
-    runner = runner or FakeRunner(WIDTH)
-    on = engine(runner=runner, drafter=drafter, clock=count().__next__, **options)
-    told, number = [], 0
-    while number <= max(script) or on.has_work:
-        events = []
-        for what, value in script.get(number, ()):
-            try:
-                found = getattr(on, what)(*([] if value is None else [value]))
-                events += found or ()
-            except (GencliError, ProcessorsError) as error:
-                events.append(str(error))
-        told.append([untimed(event) for event in (*events, *on.step())])
-        number += 1
+    runner = options.pop("runner", None) or FakeRunner(WIDTH)
+    told = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic", count().__next__)
+        on = engine(runner=runner, drafter=drafter, clock=count().__next__, **options)
+        while len(told) <= max(script) or on.has_work:
+            told.append([*_acted(on, script.get(len(told), ())), *on.step()])
     return told, on
 
 
-def untimed(event):
-    return replace(event, timings=None) if isinstance(event, Finish) else event
+def _acted(on, actions):
+    """The events of what happens before a step, and the messages of what was refused."""
+    for what, value in actions:
+        try:
+            yield from getattr(on, what)(*([] if value is None else [value])) or ()
+        except (GencliError, ProcessorsError) as error:
+            yield str(error)

@@ -1,18 +1,149 @@
 """With the next step launched before the last one is read, every event of every step is what it was."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from tests.engine.ahead_cases import play, random_script
+from gencli.engine.ahead import RunAhead, make_ahead
+from gencli.errors import UsageError
+from gencli.models.fake import FakeRunner
+from gencli.runtime.models import ModelChoice, load
+from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
+from tests.engine.harness import engine, generate, request, texts
+from tests.sham import CUDA, sham_device
+from tests.speculative.cases import WIDTH
+
+READ = ("event", "processors/upload.py:read")  # the one wait of a step: what it drew
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_random_requests_have_the_same_events_step_by_step(seed):
-    rng = random.Random(seed)
-    script = random_script(rng, 24)
-    options = {"max_batch": rng.choice((3, 4, 8)), "step_tokens": rng.choice((8, 40, None))}
+def both(script, **options):
+    """The events without the step ahead, which are those with it, and the engine that ran ahead."""
     plain, _ = play(script, run_ahead=False, **options)
     ahead, on = play(script, run_ahead=True, **options)
     assert ahead == plain
-    print(on.ahead.num_launched, on.ahead.num_used, len(plain), sum(map(len, plain)), sum(isinstance(e,str) for s in plain for e in s))
+    return plain, on
+
+
+def options(rng):
+    return {"max_batch": rng.choice((3, 4, 8)), "step_tokens": rng.choice((8, 40, None))}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_requests_have_the_same_events_step_by_step(seed):
+    rng = random.Random(seed)
+    both(random_script(rng, 24, kinds=KINDS if seed % 2 else PLAIN), **options(rng))
+
+
+def test_most_steps_of_plain_requests_are_launched_ahead():
+    plain, on = both({0: [("submit", request(key, max_tokens=30, chain="ignore_eos=true")) for key in "abc"]})
+    assert (len(plain), on.ahead.num_launched, on.ahead.num_used) == (30, 29, 29)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_with_keys_and_values_gives_the_same_events(seed):
+    rng = random.Random(seed)
+    script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
+    runs = [
+        play(script, runner=load(ModelChoice("tiny", dtype="float32")).runner, run_ahead=is_on, **chosen)
+        for is_on in (False, True)
+    ]
+    assert runs[0][0] == runs[1][0]
+    assert runs[1][1].ahead.num_used
+
+
+@pytest.mark.parametrize("number", [1, 7, 30])
+def test_an_interruption_gives_the_texts_so_far(number):
+    found = []
+    for is_on in (False, True):
+        on, events = engine(run_ahead=is_on), []
+        for key in "abc":
+            on.submit(request(key))
+        for event in on.run():
+            events.append((event.request, getattr(event, "text", "")))
+            if len(events) == number:
+                on.interrupt()
+        found.append(events)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 5])
+def test_texts_stay_where_fewer_lanes_fit(lanes):
+    rows = [request(f"Row {n}", max_tokens=5 + n, chain="temperature=0.9") for n in range(9)]
+    assert texts(rows, runner=FakeRunner(memory_lanes=lanes), run_ahead=True) == texts(rows)
+
+
+class Full(FakeRunner):
+    """Has no memory for a pass beside what a step holds."""
+
+    tried = 0
+
+    def forward_ahead(self, plan, ids):
+        self.tried += 1
+        raise MemoryError
+
+
+def test_where_the_memory_is_too_small_for_it_no_step_runs_ahead():
+    rows = [request(key) for key in "abc"]
+    runner = Full()
+    on = engine(runner=runner, run_ahead=True)
+    assert {key: end.text for key, end in generate(rows, on=on).items()} == texts(rows)
+    assert (runner.tried, on.ahead.num_launched, on.notices) == (2, 0, [])
+
+
+def test_it_is_on_for_a_gpu_alone_unless_it_is_asked_for():
+    assert make_ahead(FakeRunner(), None) is make_ahead(FakeRunner(), False) is None
+    assert isinstance(make_ahead(FakeRunner(), True), RunAhead)
+    with sham_device():
+        assert isinstance(make_ahead(FakeRunner(device=CUDA), None), RunAhead)
+        assert make_ahead(FakeRunner(device=CUDA), False) is None
+
+
+class Serial(FakeRunner):
+    """Takes tokens of the host only."""
+
+    def __init__(self):
+        super().__init__()
+        self._spec = replace(self._spec, can_run_ahead=False)
+
+
+def test_a_model_that_cannot_is_refused_by_name():
+    assert make_ahead(Serial(), None) is None
+    with pytest.raises(UsageError, match="fake:258:0 takes no tokens that the host has not read"):
+        make_ahead(Serial(), True)
+
+
+class Watched(FakeRunner):
+    """Notes how often the host had waited when a pass was launched ahead, and when a step ran plainly."""
+
+    def __init__(self, seen):
+        super().__init__(device=CUDA)
+        self.seen, self.ahead, self.plain = seen, [], []
+
+    def forward(self, plan):
+        self.plain.append(self.seen.waits.total())
+        return super().forward(plan)
+
+    def forward_ahead(self, plan, ids):
+        self.ahead.append(self.seen.waits.total())
+        return super().forward_ahead(plan, ids)
+
+
+def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw():
+    rows = [request(key, max_tokens=12, chain="ignore_eos=true") for key in "abc"]
+    with sham_device() as seen:
+        runner = Watched(seen)
+        assert texts(rows, runner=runner) == texts(rows)
+    assert (runner.plain, runner.ahead) == ([0], [*range(11)])
+    assert dict(seen.waits) == {READ: 12}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_a_device_no_step_waits_more_than_once(seed):
+    rng = random.Random(seed)
+    script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
+    here, _ = play(script, run_ahead=False, **chosen)
+    with sham_device() as seen:
+        there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
+    assert there == here
+    assert seen.waits[READ] == seen.waits.total() <= len(there)

@@ -10,6 +10,7 @@ import typer
 from gencli.bench.records import (
     BatchCost,
     DraftGain,
+    GpuCost,
     GrammarCost,
     RunCost,
     SamplerCost,
@@ -18,6 +19,7 @@ from gencli.bench.records import (
     StepCost,
 )
 from gencli.cli.commands.bench_batch import batch
+from gencli.cli.commands.bench_gpu import gpu
 from gencli.cli.commands.bench_grammar import grammar
 from gencli.cli.commands.bench_report import help_of
 from gencli.cli.commands.bench_run import runs
@@ -99,6 +101,15 @@ _BENCHMARKS: tuple[tuple[str, Callable[..., int], str, str, type[Any]], ...] = (
         "Measure gencli serve, a process of its own, under a load of streams: a closed loop of clients, or "
         "with --rate an open loop of requests at random times; and the same load as a batch.",
         ServeCost,
+    ),
+    (
+        "gpu",
+        gpu,
+        "Kernels and decode steps on a GPU, beside predictions.",
+        "Measure the GPU: its read bandwidth, a launch and the replay of a graph, kernels, chains with their "
+        "draw, a step of rejection, and decode steps of random models; beside what was predicted for such a "
+        "GPU. With --predict only the predictions are printed, for the GPU that --card names.",
+        GpuCost,
     ),
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
 from gencli.runtime.quiet import quiet_libraries
 
-__all__ = ["Form", "LogitRows", "Repeats", "Threads", "help_of", "measuring", "write_report"]
+__all__ = ["Form", "LogitRows", "Repeats", "Threads", "cells", "help_of", "measuring", "write_report"]
 
 # Options that the benchmarks share.
 Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
@@ -67,12 +67,13 @@ def write_report(
         report = {"conditions": dict(conditions), "records": rows, "summary": dict(summary or {})}
         Sink().write(record_text(report, form))
         return
-    Sink().write(table(_cells(records)))
+    Sink().write(table(cells(records)))
     Sink().write("".join(f"{line}\n" for line in lines))
     say("Conditions: " + ", ".join(f"{name} {value}" for name, value in conditions.items()) + ".")
 
 
-def _cells(records: Sequence[Any]) -> Iterator[list[str]]:
+def cells(records: Sequence[Any]) -> Iterator[list[str]]:
+    """Yield the lines of the table of these records, the names of the columns first."""
     columns = fields(records[0])
     yield [column.name for column in columns]
     for record in records:

@@ -87,9 +87,9 @@ _MODEL: tuple[Option, ...] = (
     Option(("--quantize",), Literal["none", "int8", "int4"], "Round weights to 8 or 4 bits when they are "
            "loaded, for gencli's own decoder on a CPU.", "Model", "none"),
     Option(("--kernel",), Literal["auto", "plain", "packed", "row-packed", "fixed"], "Matrix products of the "
-           "decoder: with weights as they are, packed for the CPU, packed for a single text, or on a GPU with "
-           "one order of sums. auto takes what is fastest on this machine; gencli doctor shows the times.",
-           "Model", "auto"),
+           "decoder: with weights as they are, packed for the CPU, packed for a single text, or with one "
+           "order of sums on a GPU. auto takes what is fastest on this machine; gencli doctor shows the "
+           "times.", "Model", "auto"),
     Option(("--invariant",), Literal["auto", "on", "off"], "Whether the bits of a text must not depend on "
            "what is computed beside it. auto: if that makes a step at most 5 % longer.", "Model", "auto"),
     Option(("--kv-dtype",), Literal["auto", "float32", "bfloat16", "float16", "fp8", "int8"], "Number "
@@ -108,6 +108,9 @@ _MODEL: tuple[Option, ...] = (
            "Model", "auto"),
     Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
+    Option(("--async/--no-async",), bool, "Launch each step on a GPU before the last one has been read: the "
+           "GPU does not wait for the host, and no text changes. By default it is on where the GPU and the "
+           "model allow it.", "Model", key_name="async_steps"),
     Option(("--memory-check",), Literal["on", "off"], "Refuse a model that does not fit into the free "
            "memory before it is loaded; off tries.", "Model", "on"),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,

@@ -12,6 +12,7 @@ from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.decoder import Decoder, Inside
+from gencli.models.decoder.fixed_attention import FixedPlan
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
@@ -26,13 +27,21 @@ __all__ = ["DecoderLanes"]
 class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
-    They are stored in `kv_dtype`, by default that of the decoder.
+    They are stored in `kv_dtype`, by default that of the decoder. With `is_fixed` the attention of a token
+    has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case.
     """
 
     can_rollback = True
 
-    def __init__(self, decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None = None) -> None:
-        self._decoder = decoder
+    def __init__(
+        self,
+        decoder: Decoder,
+        lengths: LaneLengths,
+        kv_dtype: torch.dtype | None = None,
+        *,
+        is_fixed: bool = False,
+    ) -> None:
+        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
         self._store = LaneStore(lengths)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
@@ -82,8 +91,9 @@ class DecoderLanes:
             if self._cells is None or self._cells.shape != buffers[0].shape:
                 self._cells = Cells(buffers[0].shape)
             plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
-        elif self._decoder.device.type != "cpu" and len(tokens) == len(feeds):
-            plan = DecodePlan(packed[2], packed[1], -(-length // STEP) * STEP)
+        elif self._is_fixed or (self._decoder.device.type != "cpu" and len(tokens) == len(feeds)):
+            kind = FixedPlan if self._is_fixed else DecodePlan
+            plan = kind(packed[2], packed[1], -(-length // STEP) * STEP)
         else:
             plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         step = Pass(plan, self._ropes(feeds, packed[1], length))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -119,10 +120,14 @@ class _Experts:
             weights = weights / weights.sum(-1, keepdim=True)
         weights = weights.to(states.dtype)
         mixed = torch.zeros_like(states)
-        for number in sorted({*chosen.flatten().tolist()}):
-            tokens, places = (chosen == number).nonzero(as_tuple=True)
-            made = self.experts[number](states[tokens]) * weights[tokens, places, None]
-            mixed.index_add_(0, tokens, made)
+        experts, order = chosen.flatten().sort(stable=True)
+        numbers = torch.arange(len(self.experts) + 1, device=states.device)
+        tokens, ordered = order // self.used, weights.flatten()[order, None]
+        ends = torch.searchsorted(experts, numbers).tolist()  # all that the host reads of the choice
+        for expert, (first, end) in zip(self.experts, pairwise(ends), strict=True):
+            if first < end:
+                some = tokens[first:end]
+                mixed.index_add_(0, some, expert(states[some]) * ordered[first:end])
         return mixed
 
 

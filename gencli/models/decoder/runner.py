@@ -55,6 +55,8 @@ class DecoderRunner(LaneRunner):
         spec = decoder.spec
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
+        self._kernels = kernels
+        is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
             name=name,
             vocab_size=spec.vocab_size,
@@ -66,7 +68,7 @@ class DecoderRunner(LaneRunner):
             backend=backend,
             quantization=quantization,
             kernels=() if kernels is None else kernels.names,
-            has_invariant_rows=kernels is not None and kernels.is_invariant and decoder.device.type == "cpu",
+            has_invariant_rows=is_fixed,
             kv_dtype=kv_dtype or decoder.dtype,
             notices=notices,
             rope_switches=spec.rope_switches,
@@ -75,7 +77,7 @@ class DecoderRunner(LaneRunner):
             has_states=not spec.rope_switches,
             can_run_ahead=not spec.rope_switches,
         )
-        super().__init__(model, _lanes(decoder, lengths, kv_dtype), lengths)
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed), lengths)
 
     @classmethod
     def load(
@@ -164,7 +166,9 @@ class DecoderRunner(LaneRunner):
         """
         count = first_count(count, len(self._decoder.layers))
         decoder, own = self._decoder.first(count), self._spec
-        return DecoderRunner(decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype)
+        return DecoderRunner(
+            decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype, kernels=self._kernels
+        )
 
 
 def _maker(
@@ -184,8 +188,9 @@ def _maker(
     return make
 
 
-def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None) -> Lanes:
+def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, *, is_fixed: bool) -> Lanes:
     if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths, kv_dtype)
+        return DecoderLanes(decoder, lengths, kv_dtype, is_fixed=is_fixed)
     inner = lengths.like()
-    return LongRopeLanes(DecoderLanes(decoder, inner, kv_dtype), inner, decoder.spec.rope_switches)
+    lanes = DecoderLanes(decoder, inner, kv_dtype, is_fixed=is_fixed)
+    return LongRopeLanes(lanes, inner, decoder.spec.rope_switches)

@@ -4,6 +4,7 @@ import json
 from dataclasses import fields
 
 import pytest
+import torch
 
 from gencli.bench import records
 from gencli.cli.app import main
@@ -18,6 +19,7 @@ KINDS = {
     "grammar": records.GrammarCost,
     "speculate": records.DraftGain,
     "serve": records.ServeCost,
+    "gpu": records.GpuCost,
 }
 
 
@@ -85,6 +87,31 @@ def test_bench_step_has_a_record_for_each_number_of_rows_and_chain(capsys):
     costs = report(small, capsys)["records"]
     assert {cost["rows"] for cost in costs} == {1, 2}
     assert all(0 < cost["least_ms"] <= cost["step_ms"] for cost in costs)
+
+
+def test_bench_gpu_predicts_without_a_gpu_and_writes_the_table_on_request(tmp_path, capsys):
+    path = tmp_path / "table.md"
+    asked = ["bench", "gpu", "--predict", "--card", "rtx 4090", "--shape", "1B", "--rows", "1"]
+    assert main([*asked, "--markdown", str(path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["conditions"]["card"] == "RTX 4090"
+    assert {record["what"] for record in found["records"]} == {"1B bf16", "1B int8", "1B int4"}
+    assert all(record["predicted_rate"] > 0 for record in found["records"])
+    assert {record["measured_us"] for record in found["records"]} == {None}
+    text = path.read_text(encoding="utf-8")
+    assert "card RTX 4090" in text
+    assert "| step | 1B bf16 |" in text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_bench_gpu_says_that_there_is_no_gpu(capsys):
+    assert main(["bench", "gpu"]) == 5
+    assert "There is no GPU to measure" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--predict"], ["--predict", "--card", "GTX"], ["--shape", "9B"]])
+def test_bench_gpu_refuses_what_it_does_not_know(wrong, capsys):
+    assert main(["bench", "gpu", *wrong]) == 2
 
 
 SPECULATE = ["bench", "speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]

@@ -36,6 +36,8 @@ def test_the_kernel_agrees(shape):
     kernel = interpreted("processors.kernels.token_probability_triton", "token_probability_triton")
     logits, ids, at, expected = probability_case(*shape)
     assert torch.allclose(kernel(logits, ids, at), expected, rtol=1e-5, atol=0)
+    some = logits.softmax(-1).gather(1, ids[: len(logits), None]).squeeze(1)
+    assert torch.allclose(kernel(logits, ids[: len(logits)], None), some, rtol=1e-5, atol=0)
     logits[0, 3 % shape[1]] = math.nan
     assert kernel(logits, ids[:1], torch.tensor([0])).isnan().all()
 

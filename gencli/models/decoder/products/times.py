@@ -110,11 +110,11 @@ def host_seconds(run: Callable[[], object]) -> float:
 def event_seconds(run: Callable[[], object]) -> float:
     """Return how long a GPU computes what a call launches, if it has work until then."""
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    first.record()  # type: ignore[no-untyped-call]
+    first.record()
     run()
-    last.record()  # type: ignore[no-untyped-call]
-    last.synchronize()  # type: ignore[no-untyped-call]
-    return float(first.elapsed_time(last)) / 1000  # type: ignore[no-untyped-call]
+    last.record()
+    last.synchronize()
+    return float(first.elapsed_time(last)) / 1000
 
 
 def measure(

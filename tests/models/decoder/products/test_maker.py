@@ -7,6 +7,7 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
+from gencli.models.decoder.products.fixed import FixedProduct
 from gencli.models.decoder.products.int8 import FbgemmProduct, QlinearProduct
 from gencli.models.decoder.products.maker import (
     KernelOptions,
@@ -99,3 +100,40 @@ def test_packed_bfloat16_is_invariant_unless_the_cpu_has_tiles(monkeypatch: pyte
     assert kernels_of(torch.bfloat16, CPU)[0].is_invariant is not has_tiles()
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
     assert kernels_of(torch.bfloat16, CPU)[0].is_invariant
+
+
+GPU = torch.device("cuda", 0)
+FORMATS = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def on_gpu(fixed: float, plain: float, **asked: object) -> ProductMaker:
+    """The choice with these times of the fixed and the plain product of a large weight."""
+    entries = {str(Sizes(torch.bfloat16, *LARGE, 1)): {"fixed": fixed, "plain": plain}}
+    times = KernelTimes(entries=entries, device=GPU)
+    return choose_kernels(Counter({LARGE: 3}), torch.bfloat16, GPU, KernelOptions(**asked), times)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("times", "asked", "name"),
+    [
+        ((104, 100), {}, "fixed"),
+        ((106, 100), {}, "plain"),
+        ((200, 100), {"invariant": "on"}, "fixed"),
+        ((104, 100), {"invariant": "off"}, "plain"),
+        ((200, 100), {"kernel": "fixed"}, "fixed"),
+    ],
+)
+def test_on_a_gpu_one_order_of_sums_is_taken_where_it_costs_hardly_more(
+    times: tuple[float, float], asked: dict[str, object], name: str
+) -> None:
+    pytest.importorskip("triton")
+    made = on_gpu(*times, **asked)
+    assert (made.names, made.is_invariant) == ((name,), name == "fixed")
+
+
+def test_a_gpu_has_it_with_triton_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    assert all(kernels_of(dtype, GPU) == [FixedProduct, PlainProduct] for dtype in FORMATS)
+    assert kernels_of(torch.float64, GPU) == kernels_of(torch.float32, torch.device("mps")) == [PlainProduct]
+    monkeypatch.setattr("gencli.models.decoder.products.fixed.find_spec", lambda name: None)
+    assert kernels_of(torch.bfloat16, GPU) == [PlainProduct]

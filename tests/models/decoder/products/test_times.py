@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from gencli.models.decoder.products.dense import PlainProduct
+from gencli.models.decoder.products.fixed import FixedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes, read_times
+from tests.sham import CUDA, sham_device
 
 SIZES = Sizes(torch.float32, 24, 16, 4)
 
@@ -56,3 +58,20 @@ def test_without_a_cache_nothing_is_written(tmp_path: Path) -> None:
     times.of(SIZES, [PlainProduct])
     times.write()
     assert not list(tmp_path.iterdir())
+
+
+def test_kernels_of_a_gpu_are_measured_there_by_its_clock_and_kept_beside_those_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("triton")
+    # Small, as the sham device computes on the CPU.
+    monkeypatch.setattr("gencli.models.decoder.products.times._SLICE", {"cuda": 2**12, "cpu": 2**12})
+    monkeypatch.setattr("gencli.models.decoder.products.times._OTHERS", {"cuda": 2**12, "cpu": 2**12})
+    with sham_device() as seen:
+        times = read_times(CUDA)
+        made = times.of(Sizes(torch.float32, 128, 16, 4), [FixedProduct, PlainProduct])
+        assert made == {"fixed": 2000.0, "plain": 2000.0}  # an event of the sham device is 1 ms after another
+        assert {kind for kind, _ in seen.waits} == {"event"}
+        times.write()
+        assert read_times(CUDA).entries == times.entries
+    assert read_times().entries == {}

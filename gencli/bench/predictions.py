@@ -1,0 +1,136 @@
+"""Predicted decode steps of models of common shapes on GPUs: from bytes, launches and the table of GPUs.
+
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gencli.bench.records import GpuCost
+from gencli.models.cards import Gpu, Work
+
+__all__ = ["FORMATS", "SHAPES", "Shape", "Weights", "predict_steps", "predicted_step", "step_work"]
+
+Weights = Literal["bf16", "int8", "int4"]
+FORMATS: tuple[Weights, ...] = ("bf16", "int8", "int4")
+# Bytes of a weight, with the scale and zero of a group of 32 inputs for int4.
+_BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
+# Share of the read bandwidth that products with such weights reach, from what gpt-fast reports for an A100:
+# 1397, 1069 and 863 GB/s for a 7B model.
+_REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
+
+# Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary, 2
+# of the attention, the activation), around the layers (embedding, norm, head), and of temperature, top-k,
+# top-p, min-p and draw.
+_LAYER, _OWN_OF_LAYER = 10, 6
+_AROUND = 3
+_CHAIN = 10
+_CHAIN_READS = 4  # times that a chain reads or writes the logits
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a decoder, with the vocabulary projection tied to the embeddings or not."""
+
+    name: str
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    is_tied: bool
+
+    @property
+    def layer_weights(self) -> int:
+        """The weights of a layer's products."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return attention + 3 * self.hidden * self.inner
+
+    @property
+    def head_weights(self) -> int:
+        """The weights of the vocabulary projection."""
+        return self.hidden * self.vocab
+
+    def config(self) -> dict[str, object]:
+        """Return config.json of a Llama of the shape."""
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": self.hidden,
+            "intermediate_size": self.inner,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocab,
+            "tie_word_embeddings": self.is_tied,
+            "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 500000.0,
+            "hidden_act": "silu",
+        }
+
+
+_ALL = (
+    Shape("1B", 16, 2048, 8192, 32, 8, 64, 128_256, True),  # Llama 3.2
+    Shape("8B", 32, 4096, 14_336, 32, 8, 128, 128_256, False),  # Llama 3.1
+)
+SHAPES = {shape.name: shape for shape in _ALL}
+
+
+def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
+    """Return what a decode step of so many rows with `keys` tokens each does, with a chain and its draw.
+
+    A head of int4 weights has eight bits. Where products reach less than the read bandwidth, their weights
+    count for as many bytes more.
+    """
+    inside = shape.layers * shape.layer_weights * _BYTES[weights] / _REACH[weights]
+    head_weights: Weights = "int8" if weights == "int4" else weights
+    head = shape.head_weights * _BYTES[head_weights] / _REACH[head_weights]
+    kv = rows * keys * shape.layers * 2 * shape.kv_heads * shape.head_dim * 2
+    logits = rows * shape.vocab * 4 * _CHAIN_READS
+    return Work(
+        inside + head + kv + logits,
+        kernels=shape.layers * _LAYER + _AROUND + _CHAIN,
+        own=shape.layers * _OWN_OF_LAYER + _CHAIN,
+        flops=2.0 * rows * (shape.layers * shape.layer_weights + shape.head_weights),
+    )
+
+
+def _least_bytes(shape: Shape, weights: Weights, rows: int, keys: int) -> float:
+    """Return the bytes of weights, keys and values that a step has to read."""
+    head = shape.head_weights * _BYTES["int8" if weights == "int4" else weights]
+    kv = rows * keys * shape.layers * 2 * shape.kv_heads * shape.head_dim * 2
+    return shape.layers * shape.layer_weights * _BYTES[weights] + head + kv
+
+
+def predict_steps(gpu: Gpu, shapes: Sequence[Shape], counts: Sequence[int], keys: int) -> Iterator[GpuCost]:
+    """Yield the predicted decode steps by shape, number format and rows, with and without a graph."""
+    for shape in shapes:
+        for weights in FORMATS:
+            for rows in counts:
+                for is_graph in (True, False):
+                    yield predicted_step(gpu, shape, weights, rows, keys, is_graph=is_graph)
+
+
+def predicted_step(
+    gpu: Gpu, shape: Shape, weights: Weights, rows: int, keys: int, *, is_graph: bool
+) -> GpuCost:
+    """Return the record of a predicted step."""
+    seconds = step_work(shape, weights, rows, keys).seconds(gpu, is_graph=is_graph)
+    least = _least_bytes(shape, weights, rows, keys) / gpu.read
+    return GpuCost(
+        part="step",
+        what=f"{shape.name} {weights}",
+        how="graphs" if is_graph else "eager",
+        rows=rows,
+        width=shape.vocab,
+        predicted_us=seconds * 1e6,
+        predicted_share=100 * least / seconds,
+        predicted_rate=rows / seconds,
+    )

@@ -1,0 +1,43 @@
+"""Facts of each block of a row's logits, and what follows from them for the row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from processors.kernels.choice.parts import Control, heat
+from processors.kernels.operation import operation
+from processors.sampler import BLOCK
+
+__all__ = ["block_facts", "block_facts_torch", "facts_of", "in_blocks"]
+
+
+def in_blocks(values: Tensor, beyond: float) -> Tensor:
+    """Return values [R, V] as [R, B, BLOCK], padded with `beyond`."""
+    return pad(values, (0, -values.shape[1] % BLOCK), value=beyond).view(len(values), -1, BLOCK)
+
+
+def facts_of(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Return the facts of logits [R, V] at a temperature [R, 1]; see `Fact`."""
+    blocks = in_blocks(logits.float(), -torch.inf)
+    is_finite = blocks > -torch.inf
+    top = blocks.amax(-1)
+    low = torch.where(is_finite, blocks, torch.inf).amin(-1)
+    base = torch.where(is_finite.any(-1), top, 0)[..., None]
+    some = torch.where(temperature > 0, temperature, 1)[..., None]
+    sums = ((blocks - base) / some).exp().sum(-1)
+    return torch.stack([top, low, sums, is_finite.sum(-1).float()], 1)
+
+
+def block_facts_torch(logits: Tensor, controls: Tensor) -> Tensor:
+    """As block_facts, in PyTorch."""
+    return facts_of(logits, heat(controls, Control.HEAT_CUT))
+
+
+block_facts = operation(
+    "block_facts(Tensor logits, Tensor controls) -> Tensor",
+    block_facts_torch,
+    "processors.kernels.choice.facts_triton:block_facts_triton",
+)
+"""Facts [R, 4, B] float32 of logits [R, V], at the temperature at which the stages truncate."""

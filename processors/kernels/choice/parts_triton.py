@@ -1,0 +1,68 @@
+"""What the Triton kernels of a choice share; each function does what that of its name does elsewhere."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from processors.rng import GAMMA, signed
+from processors.stages.tokens import LOWEST
+
+__all__ = ["OPTIONS"]
+
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
+
+_INF = tl.constexpr(float("inf"))
+_LOWEST = tl.constexpr(LOWEST)
+_GAMMA = tl.constexpr(signed(GAMMA))
+
+
+@triton.jit
+def _of_cooled(logits, peak, heat):  # type: ignore[no-untyped-def]
+    """(logits - peak) / heat, finite for finite logits; the logits where heat is 0."""
+    values = logits
+    if heat > 0:
+        lowered = tl.maximum(tl.math.div_rn(logits - peak, heat), _LOWEST)
+        values = tl.where(logits > -_INF, lowered, logits)
+    return values
+
+
+@triton.jit
+def _of_key(values):  # type: ignore[no-untyped-def]
+    """Integers, int32, in the order of the values; -0 is 0."""
+    bits = tl.where(values == 0, 0.0, values).to(tl.int32, bitcast=True)
+    return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
+@triton.jit
+def _of_order(values, ids):  # type: ignore[no-untyped-def]
+    """The order of values at ids, int64."""
+    return (_of_key(values).to(tl.int64) << 32) | (0x7FFFFFFF - ids.to(tl.int64))
+
+
+@triton.jit
+def _of_mix(value):  # type: ignore[no-untyped-def]
+    """SplitMix64's finaliser, as processors.rng.mix."""
+    value = (value ^ ((value >> 30) & 0x3FFFFFFFF)) * -4658895280553007687
+    value = (value ^ ((value >> 27) & 0x1FFFFFFFFF)) * -7723592293110705685
+    return value ^ ((value >> 31) & 0x1FFFFFFFF)
+
+
+@triton.jit
+def _of_row_key(seed, position, stream):  # type: ignore[no-untyped-def]
+    """As processors.rng.row_keys; `stream` is the stream times GAMMA."""
+    return _of_mix(_of_mix(seed + position * _GAMMA) + stream)
+
+
+@triton.jit
+def _of_gumbel(key, ids):  # type: ignore[no-untyped-def]
+    """Gumbel noise of ids, float64."""
+    mantissa = (_of_mix(key + ids.to(tl.int64) * _GAMMA) >> 12) & 0xFFFFFFFFFFFFF
+    u = (mantissa.to(tl.float64) + 0.5) * 2.220446049250313e-16
+    return -tl.log(-tl.log(u))
+
+
+@triton.jit
+def _of_value(key):  # type: ignore[no-untyped-def]
+    """The float32 with this key, int32."""
+    return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)

@@ -1,0 +1,126 @@
+"""What follows for a row from the facts of its blocks with Triton, one program a row."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from processors.kernels.choice.parts import NUM_BINS, Control, Fact, Level, Mark
+from processors.kernels.choice.parts_triton import _of_cooled, _of_key, _of_value
+from processors.kernels.choice.rows import REACH
+from processors.sampler import EMPTY, NON_FINITE
+from processors.stages.tokens import LOWEST
+
+__all__ = ["OPTIONS", "row_facts_triton"]
+
+OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
+
+_INF = tl.constexpr(float("inf"))
+_LOWEST = tl.constexpr(LOWEST)
+_INT_MIN = tl.constexpr(-(2**63))
+_REACH = tl.constexpr(REACH)
+_EMPTY, _NON_FINITE = tl.constexpr(EMPTY), tl.constexpr(NON_FINITE)
+_NUM_BINS = tl.constexpr(NUM_BINS)
+_CONTROLS, _LEVELS, _MARKS = tl.constexpr(len(Control)), tl.constexpr(len(Level)), tl.constexpr(len(Mark))
+_GREEDY, _HEAT = tl.constexpr(int(Control.GREEDY)), tl.constexpr(int(Control.HEAT_CUT))
+_MIN_P, _TOP_K, _TOP_P = (tl.constexpr(int(Control[name])) for name in ("MIN_P", "TOP_K", "TOP_P"))
+_IS_K_LATE, _IS_MIN_LATE = tl.constexpr(int(Control.IS_K_LATE)), tl.constexpr(int(Control.IS_MIN_LATE))
+_PEAK, _PER_UNIT, _UNIT = (tl.constexpr(int(one)) for one in Level)
+_FAULT, _LEAST, _COUNT, _IS_CUT = (
+    tl.constexpr(int(Mark[name])) for name in ("FAULT", "LEAST", "COUNT", "IS_CUT")
+)
+_FROM, _MIN_P_LEAST = tl.constexpr(int(Mark.FROM)), tl.constexpr(int(Mark.MIN_P_LEAST))
+_LOW, _SUM, _FINITE = (tl.constexpr(int(Fact[name])) for name in ("LOW", "SUM", "FINITE"))
+
+
+@triton.jit
+def _of_largest(values, k):  # type: ignore[no-untyped-def]
+    """The k-th largest of some values, found by halving the range of their keys."""
+    keys = _of_key(values).to(tl.int64)
+    low, high = tl.min(keys, 0), tl.max(keys, 0)
+    for _ in range(32):
+        middle = (low + high + 1) >> 1
+        is_reached = tl.sum((keys >= middle).to(tl.int32), 0) >= k
+        low, high = tl.where(is_reached, middle, low), tl.where(is_reached, high, middle - 1)
+    return _of_value(low.to(tl.int32))
+
+
+@triton.jit
+def _of_first_order(value):  # type: ignore[no-untyped-def]
+    return _of_key(value).to(tl.int64) << 32
+
+
+@triton.jit
+def _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, mine, levels, marks):  # type: ignore[no-untyped-def]
+    """Store where candidates of the row begin, the bins over them, and the unit of masses."""
+    heat = tl.load(mine + _HEAT).to(tl.float32)
+    min_p, k, p = tl.load(mine + _MIN_P), tl.load(mine + _TOP_K), tl.load(mine + _TOP_P)
+    peak = tl.maximum(peak, _LOWEST)
+    top = tl.where(heat > 0, 0.0, peak)
+    tops = _of_cooled(tops, peak, heat)
+    mass = tl.sum(tl.exp(tops - top) * sums, 0)
+    is_k_first = (k > 0) & (tl.load(mine + _IS_K_LATE) == 0)
+    is_min_first = (min_p > 0) & (tl.load(mine + _IS_MIN_LATE) == 0)
+    is_mass_listed = is_k_first & (p < 1)
+    exact = top.to(tl.float64) + tl.log(tl.where(min_p > 0, min_p, 1.0))
+    near = exact.to(tl.float32)
+    least = _of_value(_of_key(near) + (near.to(tl.float64) < exact).to(tl.int32))
+    begin = tl.where((min_p > 0) & (is_min_first | (is_mass_listed == 0)), least, -_INF)
+    if (k > 0) & (k <= num_blocks):
+        begin = tl.maximum(begin, _of_largest(tops, k))
+    known = tl.where(is_k_first | is_min_first, 1.0, mass.to(tl.float64) * 0.999)
+    share = (1.0 - p) * 0.5 * known / tl.maximum(count, 1).to(tl.float64)
+    is_bounded = (p < 1) & (is_mass_listed == 0)
+    from_p = (top.to(tl.float64) + tl.log(tl.where(is_bounded, share, 1.0))).to(tl.float32)
+    begin = tl.where(is_bounded, tl.maximum(begin, from_p), begin)
+    tl.store(marks + _FROM, _of_first_order(begin))
+    tl.store(marks + _MIN_P_LEAST, tl.where(min_p > 0, _of_first_order(least), _INT_MIN))
+    low = _of_cooled(tl.min(lows, 0), peak, heat)
+    reach = tl.maximum(tl.minimum(top - tl.maximum(begin, low), _REACH), 1e-30)
+    tl.store(levels + _PER_UNIT, tl.math.div_rn(_NUM_BINS * 1.0, reach).to(tl.float64))
+    tl.store(levels + _UNIT, tl.exp2(tl.floor(59.0 - tl.log2(mass)).to(tl.float64)))
+    is_cut = (min_p > 0) | (k > 0) | (p < 1)
+    is_wanted = (tl.load(mine + _GREEDY) == 0) & (fault == 0)
+    tl.store(marks + _IS_CUT, (is_cut & is_wanted).to(tl.int64))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(  # type: ignore[no-untyped-def]
+    facts, controls, levels, marks, bins, num_blocks, BLOCKS: tl.constexpr, CUTS: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    block = tl.arange(0, BLOCKS)
+    is_inside = block < num_blocks
+    mine = facts + row * 4 * num_blocks + block
+    tops = tl.load(mine, mask=is_inside, other=-_INF)
+    is_nan = tl.max((tops != tops).to(tl.int32), 0) > 0
+    peak = tl.where(is_nan, float("nan"), tl.max(tops, 0))
+    count = tl.sum(tl.load(mine + _FINITE * num_blocks, mask=is_inside, other=0.0).to(tl.int64), 0)
+    levels, marks, controls = levels + row * _LEVELS, marks + row * _MARKS, controls + row * _CONTROLS
+    place = tl.arange(0, 16)
+    tl.store(marks + place, tl.zeros((16,), tl.int64), mask=place < _MARKS)
+    tl.debug_barrier()
+    tl.store(levels + _PEAK, peak.to(tl.float64))
+    fault = tl.where(peak == -_INF, _EMPTY, tl.where(peak < _INF, 0, _NON_FINITE))
+    tl.store(marks + _FAULT, fault.to(tl.int64))
+    tl.store(marks + _LEAST, _INT_MIN)
+    tl.store(marks + _COUNT, count)
+    if CUTS:
+        lows = tl.load(mine + _LOW * num_blocks, mask=is_inside, other=_INF)
+        sums = tl.load(mine + _SUM * num_blocks, mask=is_inside, other=0.0)
+        _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, controls, levels, marks)
+        places = bins + row * 2 * _NUM_BINS + tl.arange(0, 2 * _NUM_BINS)
+        tl.store(places, tl.zeros((2 * _NUM_BINS,), tl.int64))
+
+
+def row_facts_triton(facts: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """As row_facts_torch."""
+    rows, _, blocks = facts.shape
+    levels = torch.empty((rows, len(Level)), dtype=torch.float64, device=facts.device)
+    marks = torch.empty((rows, len(Mark)), dtype=torch.int64, device=facts.device)
+    bins = torch.empty((rows, 2, NUM_BINS if cuts else 0), dtype=torch.int64, device=facts.device)
+    sizes = {"BLOCKS": max(16, triton.next_power_of_2(blocks)), "CUTS": cuts}
+    _kernel[(rows,)](facts, controls, levels, marks, bins, blocks, **sizes, **OPTIONS)
+    return levels, marks, bins

@@ -1,0 +1,150 @@
+"""gencli's own decoder on a device of its own: the texts of the CPU, and one wait for the device a step."""
+
+import json
+
+import pytest
+import torch
+import transformers as hf
+
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Stops, Verification
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.ngram import NgramDrafter
+from processors.catalog import GrammarParams
+from processors.chain import Chain
+from tests.engine.harness import request
+from tests.engine.test_device import READ_DRAFT, reads
+from tests.models.tiny_models import NATIVE_CONFIGS, long_rope
+from tests.sham import sham_device
+from tests.speculative.cases import LETTERS, SCHEMA, WIDTH, outcomes
+
+EXPERTS = ("tolist", "gencli/models/decoder/layers.py:__call__")  # how many tokens each expert has
+CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+
+
+class Counting(DecoderRunner):
+    """A decoder that counts the steps that choose a token."""
+
+    steps = 0
+
+    def forward(self, plan):
+        self.steps += bool(plan.num_rows)
+        return super().forward(plan)
+
+    def forward_layers(self, plan, layers, lanes=()):
+        self.steps += bool(plan.num_rows)
+        return super().forward_layers(plan, layers, lanes)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Saves a model of a kind once, with a vocabulary for the requests."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            torch.manual_seed(1)
+            config = long_rope("phi3").config if kind == "longrope" else NATIVE_CONFIGS[kind]()
+            config.vocab_size = WIDTH
+            made[kind] = tmp_path_factory.mktemp(kind)
+            hf.AutoModelForCausalLM.from_config(config).save_pretrained(made[kind])
+        return made[kind]
+
+    return of
+
+
+def saved(path):
+    folder, config = read_folder(str(path))
+    return read_checkpoint(folder, config, read_spec(config))
+
+
+def check(folder, kind, requests, *, drafter=lambda make: None, allowed=(), **options):
+    """Compare both devices; the host waits for each step's tokens, and for nothing else but `allowed`."""
+
+    def make(device):
+        return Counting.load(saved(folder(kind)), dtype="float32", device=device, max_lanes=12)
+
+    runner = make("cpu")
+    here, _ = outcomes(requests, runner=runner, drafter=drafter(lambda: make("cpu")), **options)
+    with sham_device() as seen:
+        there, draft = make("cuda"), drafter(lambda: make("cuda"))
+        seen.clear()  # of the loading
+        found, stood = outcomes(requests, runner=there, drafter=draft, **options)
+    assert found == here
+    assert reads(seen) == runner.steps
+    assert set(seen.waits) <= set(allowed)
+    return stood
+
+
+def texts(**rest):
+    """Prompts of several lengths, most of which are read in chunks."""
+    sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
+    options = {"chain": CHAIN, "max_tokens": 8} | rest
+    return [request(c * size, key=c, **options) for c, size in sizes.items()]
+
+
+@pytest.mark.parametrize("kind", [*NATIVE_CONFIGS, "longrope"])
+def test_each_family_with_prompts_in_chunks(folder, kind):
+    allowed = (EXPERTS,) if kind in ("qwen3_moe", "mixtral") else ()
+    check(folder, kind, texts(), max_batch=3, step_tokens=16, allowed=allowed)
+
+
+def test_stops_grammars_beams_searches_and_samples_share_steps(folder):
+    grammar = Chain((("grammar", GrammarParams(json.dumps(SCHEMA))),))
+    requests = [
+        *texts(chain=LETTERS),
+        request("{}", key="grammar", chain=grammar),
+        request("abc", key="stop", chain=LETTERS, stops=Stops(strings=("ab", "dc"), patterns=("c[ab]",))),
+        request("abc", key="beams", chain=LETTERS, beams=Beams(3), max_tokens=6),
+        request("abc", key="best", chain=LETTERS, best_of=3, n=2, max_tokens=6),
+        request("abc", key="search", chain="top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=6),
+        request("abc", key="logprobs", chain=CHAIN, logprobs=2, prompt_logprobs=2, max_tokens=6),
+        request("abc", key="cold", chain="temperature=0", max_tokens=6),
+    ]
+    check(folder, "llama", requests, max_batch=6, step_tokens=24)
+
+
+def test_guidance_and_a_contrast_of_layers_beside_others(folder):
+    requests = [
+        *texts(guidance=Guidance(1.7, tuple(b"cold "), cutoff=0.05)),
+        request("abc", key="dola", chain=CHAIN, dola=LayerContrast((1,)), max_tokens=8),
+        request("abc", key="plain", chain=CHAIN, max_tokens=8),
+    ]
+    check(folder, "gemma3", requests, max_batch=4, step_tokens=24)
+
+
+def test_texts_that_share_a_prefix(folder):
+    prompt = "a prompt that others begin with " * 3
+    requests = [request(prompt + c, key=c, chain=CHAIN, max_tokens=6) for c in "abcd"]
+    check(folder, "qwen3", requests, max_batch=2, step_tokens=64)
+
+
+DRAFTERS = {
+    "ngram": lambda make: NgramDrafter(),
+    "model": lambda make: ModelDrafter(make()),
+}
+
+
+@pytest.mark.parametrize("policy", ["match", "rejection"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_drafts(folder, name, policy):
+    drafting = Drafting(name, 3, verification=Verification(policy))
+    requests = [
+        request("abcabcdabcaaaa", key=c, chain=c, drafting=drafting, max_tokens=16)
+        for c in (
+            LETTERS,
+            f"{LETTERS} | temperature=0.7 | top_p=0.9",
+            f"{LETTERS} | repetition=1.3 | top_k=3",
+        )
+    ]
+    stood = check(
+        folder,
+        "llama",
+        requests,
+        drafter=lambda make: AdaptiveDrafter(DRAFTERS[name](make), name=name, clock=lambda: 0.0),
+        allowed=(READ_DRAFT,),
+    )
+    assert stood or name == "ngram"

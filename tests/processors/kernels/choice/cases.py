@@ -1,0 +1,35 @@
+"""Logits with what is rare in them, and the values of stages for their rows."""
+
+import math
+
+import torch
+
+from processors.kernels.choice.parts import Control
+
+INF = math.inf
+SHAPES = [(1, 1), (3, 31), (2, 512), (2, 513), (3, 5000)]
+
+KINDS = {
+    "normal": lambda x: 3 * x,
+    "whole numbers": lambda x: (3 * x).round(),
+    "equal": lambda x: torch.zeros_like(x),
+    "masked": lambda x: (3 * x).masked_fill(torch.rand_like(x) < 0.7, -INF),
+    "few": lambda x: (3 * x).masked_fill(torch.rand_like(x) < 1 - 20 / x.shape[1], -INF),
+    "huge": lambda x: 1e37 * x,
+    "tiny": lambda x: 1e-42 * x,
+}
+
+
+def made(kind, rows, width):
+    torch.manual_seed(rows * width)
+    return KINDS[kind](torch.randn(rows, width))
+
+
+def controls_of(rows, **values):
+    """Controls of rows, the same in each, or one value a row; a temperature is that of cut and draw."""
+    table = torch.zeros(rows, len(Control), dtype=torch.float64)
+    table[:, Control.TOP_P] = 1
+    heat = values.pop("heat", 0.8)
+    for name, value in {"HEAT_CUT": heat, "HEAT_DRAW": heat, **values}.items():
+        table[:, Control[name]] = torch.as_tensor(value, dtype=torch.float64)
+    return table

@@ -1,0 +1,53 @@
+"""Kernels that the verification of a step's drafts launches on a GPU, by policy."""
+
+import pytest
+import torch
+
+from processors.history import History
+from processors.policy import Verification
+from processors.rejection import Proposal
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.verifier import Verifier
+from tests.sham import CUDA, sham_device
+
+WIDTH, REQUESTS, DRAFTS = 8192, 8, 4
+# With the draw of the token behind the drafts. Raise a number only for a reason.
+LAUNCHES = {"match": 181, "rejection": 184, "lossy-typical": 199, "lossy-threshold": 190}
+
+
+def launched(policy, *, is_drawn=True):
+    """What verifying the same drafts launches on the sham device; the host waits for none of it."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(REQUESTS * (DRAFTS + 1), WIDTH, generator=generator)
+    source = torch.randn(REQUESTS * DRAFTS, WIDTH, generator=generator)
+    tokens = source.softmax(-1).multinomial(1, generator=generator)
+    chances = source.softmax(-1).gather(1, tokens).squeeze(1)
+    drafts = tokens.view(REQUESTS, DRAFTS).tolist()
+    with sham_device() as seen:
+        history, sampler = History(slots=REQUESTS, device=CUDA), Sampler()
+        verifier = Verifier(sampler)
+        for slot in range(REQUESTS):
+            history.admit(slot, [7], seed=slot)
+            sampler.admit(slot, "gumbel")
+            verifier.admit(slot, Verification(policy))
+        rows = Rows.build(history, range(REQUESTS), drafts)
+        told = Proposal(source.to(CUDA), (is_drawn,) * len(source), chances.to(CUDA)) if is_drawn else None
+        logits = logits.to(CUDA)
+        seen.clear()
+        verifier(logits, rows, told)
+        assert not seen.waits
+        return seen.launches
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
+@pytest.mark.parametrize("policy", LAUNCHES)
+def test_verification_launches_no_more_kernels_than_the_table_says(policy):
+    assert sum(launched(policy).values()) <= LAUNCHES[policy]
+
+
+@pytest.mark.parametrize("is_drawn", [True, False])
+def test_rejection_decides_and_replaces_in_one_launch(is_drawn):
+    found = launched("rejection", is_drawn=is_drawn)
+    assert found["rejection"] == 1
+    assert not found["token_probability"]
