@@ -6,10 +6,10 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test test-gpu check format clean
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The set-up runs again only when what it installs from has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -30,6 +30,11 @@ demo: $(VENV)/.installed  ## install, then stream a story from the bundled model
 
 test: $(VENV)/.installed-dev  ## the whole test suite; with FAST=1 the quick part of it, for work
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(FAST),-m "not slow")
+
+# Kernels run on the card against their references, with the cases of their other tests.
+test-gpu: $(VENV)/.installed-dev  ## what holds on a CUDA card, in minutes; skipped where there is none
+	@$(BIN)/python -c 'import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else "There is no CUDA device: all is skipped.")'
+	GENCLI_KERNELS=cuda $(BIN)/python -m pytest -m gpu
 
 check: $(VENV)/.installed-dev  ## format, lint, types, import rules
 	$(BIN)/ruff format --check .

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from processors.kernels.choice.parts import Control
-from processors.kernels.choice.run import choose
-from processors.params import Params
+from processors.kernels.choice.run import Kind, choose
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
 
-__all__ = ["DeviceChoice"]
+__all__ = ["FUSED", "DeviceChoice"]
 
 _Program = tuple[StageCall, ...]
 _MOST_PLANS = 16
+FUSED = ("temperature", "min_p", "top_k", "top_p")
 _OFF = {Control.TOP_P: 1.0}  # values of a stage that is off, if not 0
 
 
@@ -32,7 +32,7 @@ class _Plan:
     program: _Program
     head: _Program
     controls: Tensor
-    greedy: bool
+    kind: Kind
 
 
 class DeviceChoice:
@@ -50,7 +50,7 @@ class DeviceChoice:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         plan = self._planned(rows)
         work = self._pipeline.run(plan.head, logits, rows) if plan.head else logits
-        return choose(work, plan.controls, rows.seeds, rows.positions, greedy=plan.greedy)
+        return choose(work, plan.controls, rows.seeds, rows.positions, kind=plan.kind)
 
     def _planned(self, rows: Rows) -> _Plan:
         """Return the plan of the rows' slots, made anew if one has changed."""
@@ -77,11 +77,11 @@ class DeviceChoice:
             program=program,
             head=program[:first],
             controls=upload(found, rows.slots.device, torch.float64),
-            greedy=all(line[Control.GREEDY] for line in found),
+            kind=_kind(found),
         )
 
     def _may_be_fused(self, call: StageCall) -> bool:
-        return call.stage in _SETTERS and self._pipeline.registry.is_builtin(call.stage)
+        return call.stage in FUSED and self._pipeline.registry.is_builtin(call.stage)
 
     def _controls(self, calls: _Program, rows: Rows) -> list[list[float]] | None:
         """Return the controls of the rows for the calls; None if they cannot say them."""
@@ -95,22 +95,33 @@ class DeviceChoice:
         return found
 
 
-def _line(stages: Sequence[tuple[str, Params]]) -> list[float] | None:
+def _line(stages: Sequence[tuple[str, Any]]) -> list[float] | None:
     """Return the controls of a row with these stages, in order; None if there are none that mean the same."""
-    names = [name for name, _ in stages]
-    if len(set(names)) < len(names):
+    names, params = [name for name, _ in stages], dict(stages)
+    is_known = len(params) == len(stages) and all(getattr(one, "keep", 1) == 1 for one in params.values())
+    if not is_known or "temperature" in names[1:-1]:
         return None
-    line = [_OFF.get(control, 0.0) for control in Control]
-    for name, params in stages:
-        _SETTERS[name](line, params, names)
+    line = [0.0] * len(Control)
+    line[Control.TOP_P] = 1.0  # off
+    if heat := params.get("temperature"):
+        smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+        line[Control.GREEDY] = float(heat.temperature == 0)
+        line[Control.HEAT_DRAW] = min(max(heat.temperature, smallest), largest)
+        line[Control.HEAT_CUT] = line[Control.HEAT_DRAW] if names[0] == "temperature" else 0.0
+    if min_p := params.get("min_p"):
+        line[Control.MIN_P] = min_p.p
+        line[Control.IS_MIN_LATE] = float("top_p" in names[: names.index("min_p")])
+    if top_k := params.get("top_k"):
+        line[Control.TOP_K], line[Control.KEEP_TIES] = top_k.k, float(top_k.ties == "keep")
+        line[Control.IS_K_LATE] = float("top_p" in names[: names.index("top_k")])
+    if top_p := params.get("top_p"):
+        line[Control.TOP_P], line[Control.EXCLUSIVE] = top_p.p, float(top_p.boundary == "exclusive")
     return line
 
 
-def _set_temperature(line: list[float], params: Any, names: Sequence[str]) -> None:
-    smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
-    line[Control.GREEDY] = float(params.temperature == 0)
-    line[Control.HEAT_DRAW] = min(max(params.temperature, smallest), largest)
-    line[Control.HEAT_CUT] = line[Control.HEAT_DRAW]
-
-
-_SETTERS = {"temperature": _set_temperature}
+def _kind(lines: Sequence[Sequence[float]]) -> Kind:
+    """Return which kernels these controls need."""
+    if all(line[Control.GREEDY] for line in lines):
+        return "greedy"
+    cuts = any(line[Control.MIN_P] or line[Control.TOP_K] or line[Control.TOP_P] < 1 for line in lines)
+    return "cut" if cuts else "draw"

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from processors.kernels.sums import row_sums
+
 __all__ = ["contrast_layers", "fold"]
 
 _LEAST = -1e30  # log-probability of an id that an early layer masks
@@ -57,4 +59,4 @@ def _divergence(one: Tensor, other: Tensor) -> Tensor:
     middle = (halves[0] + halves[1]).mul_(0.5).log_()
     each = zip(halves, (one, other), strict=True)
     parts = [half.mul_(side - middle).nan_to_num_(0.0) for half, side in each]
-    return (parts[0] + parts[1]).sum(dim=-1, keepdim=True).mul_(0.5)
+    return row_sums(parts[0] + parts[1]).mul_(0.5)

@@ -19,6 +19,7 @@ from processors.base import Noise
 from processors.catalog import Draw
 from processors.kernels.blocks import few_finite
 from processors.kernels.softmax import softmax_parts
+from processors.kernels.sums import row_cumsums, row_sums
 from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
 from processors.upload import upload
@@ -205,7 +206,7 @@ def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
 
     An index of weight 0 is never returned, whatever the rounding.
     """
-    sums = weights.cumsum(dim=-1)
+    sums = row_cumsums(weights)
     target = u * sums[:, -1:]
     place = torch.arange(weights.shape[1], device=weights.device)
     last = torch.where(weights > 0, place, 0).amax(dim=-1, keepdim=True)
@@ -225,7 +226,7 @@ def _sums_of_blocks(weights: Tensor) -> Tensor:
     whole = weights.shape[1] // BLOCK * BLOCK
     sums = [weights[:, :whole].view(len(weights), -1, BLOCK).sum(dim=-1)] if whole else []
     if whole < weights.shape[1]:
-        sums.append(weights[:, whole:].sum(dim=-1, keepdim=True))
+        sums.append(row_sums(weights[:, whole:]))
     return torch.cat(sums, dim=1).to(torch.float64)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["start_download", "upload", "upload_ints"]
+__all__ = ["copy_to", "start_download", "upload", "upload_ints"]
+
+_MOST_STAGED = 2**16  # bytes that CUDA copies from pageable memory without waiting for queued work
 
 
 def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
@@ -26,6 +28,13 @@ def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=device)
     found = torch.frombuffer(array("q", values), dtype=torch.int64)
     return found if device.type == "cpu" else found.to(device, non_blocking=True)
+
+
+def copy_to(device: torch.device, host: Tensor) -> Tensor:
+    """Return a tensor of the host on `device`, copied asynchronously whatever its size."""
+    if device.type == "cuda" and host.nbytes > _MOST_STAGED:
+        host = torch.empty_like(host, pin_memory=True).copy_(host)
+    return host.to(device, non_blocking=True)
 
 
 def start_download(values: Tensor) -> Callable[[], list[Any]]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from processors.kernels.softmax import token_probability
+from processors.kernels.sums import row_sums
 from processors.rows import Rows
 from processors.upload import upload
 
@@ -83,7 +84,7 @@ def is_typical(logits: Tensor, drafted: Tensor) -> Tensor:
     Typical acceptance of Medusa (Cai et al. 2024).
     """
     logprobs = logits.log_softmax(dim=-1)
-    entropy = torch.special.entr(logprobs.exp()).sum(dim=-1)
+    entropy = row_sums(torch.special.entr(logprobs.exp())).squeeze(1)
     chosen = logprobs.gather(1, drafted[:, None]).squeeze(1).exp()
     level = (TYPICAL_FACTOR * (-entropy).exp()).clamp(max=TYPICAL_FLOOR)
     return torch.gt(chosen, level)

@@ -16,6 +16,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.helpers.quick import end_quick, quick_gencli
+from tests.interpreted import ON_CUDA
 
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -29,11 +30,13 @@ SLOW = Path(__file__).with_name("slow.txt")
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items):
-    """Mark the tests of the functions that slow.txt lists."""
+    """Mark the tests of the functions that slow.txt lists, and the tests of kernels if they run on a card."""
     names = set(SLOW.read_text(encoding="utf-8").splitlines())
     for item in items:
         if item.nodeid.partition("[")[0] in names:
             item.add_marker("slow")
+        if ON_CUDA and hasattr(item.module, "interpreted"):
+            item.add_marker("gpu")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,7 @@
-"""Triton kernels on a CPU, by Triton's interpreter: their values, not their speed."""
+"""Triton kernels on a CPU, by Triton's interpreter: their values, not their speed.
+
+With GENCLI_KERNELS=cuda, as `make test-gpu` sets it, they run on the CUDA device: the same tests, on a card.
+"""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +13,9 @@ from multiprocessing import get_context
 import pytest
 import torch
 
-__all__ = ["interpreted"]
+__all__ = ["ON_CUDA", "interpreted"]
+
+ON_CUDA = os.environ.get("GENCLI_KERNELS") == "cuda"
 
 
 def interpreted(module, function):
@@ -21,9 +26,14 @@ def interpreted(module, function):
     """
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
+    if ON_CUDA and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
 
     def call(*args):
-        found, changed = _process().submit(_run, module, function, args).result()
+        if ON_CUDA:
+            found, changed = _run_there(module, function, args)
+        else:
+            found, changed = _process().submit(_run, module, function, args).result()
         for here, there in zip(args, changed, strict=True):
             if isinstance(here, torch.Tensor):
                 here.copy_(there)
@@ -44,3 +54,14 @@ def _process():
 
 def _run(module, function, args):
     return getattr(import_module(module), function)(*args), args
+
+
+def _run_there(module, function, args):
+    found, changed = _run(module, function, _moved(args, "cuda"))
+    return _moved(found, "cpu"), _moved(changed, "cpu")
+
+
+def _moved(value, device):
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    return type(value)(_moved(part, device) for part in value) if isinstance(value, list | tuple) else value

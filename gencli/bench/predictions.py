@@ -12,7 +12,16 @@ from typing import Literal
 from gencli.bench.records import GpuCost
 from gencli.models.cards import Gpu, Work
 
-__all__ = ["FORMATS", "SHAPES", "Shape", "Weights", "predict_steps", "predicted_step", "step_work"]
+__all__ = [
+    "FORMATS",
+    "SHAPES",
+    "Shape",
+    "Weights",
+    "predict_steps",
+    "predicted_step",
+    "step_bytes",
+    "step_work",
+]
 
 Weights = Literal["bf16", "int8", "int4"]
 FORMATS: tuple[Weights, ...] = ("bf16", "int8", "int4")
@@ -22,8 +31,8 @@ _BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
 # 1397, 1069 and 863 GB/s for a 7B model.
 _REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
 
-# Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary, 2
-# of the attention, the activation), around the layers (embedding, norm, head), and of temperature, top-k,
+# Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary,
+# 2 of the attention, the activation), around the layers (embedding, norm, head), and of temperature, top-k,
 # top-p, min-p and draw.
 _LAYER, _OWN_OF_LAYER = 10, 6
 _AROUND = 3
@@ -102,7 +111,7 @@ def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
     )
 
 
-def _least_bytes(shape: Shape, weights: Weights, rows: int, keys: int) -> float:
+def step_bytes(shape: Shape, weights: Weights, rows: int, keys: int) -> float:
     """Return the bytes of weights, keys and values that a step has to read."""
     head = shape.head_weights * _BYTES["int8" if weights == "int4" else weights]
     kv = rows * keys * shape.layers * 2 * shape.kv_heads * shape.head_dim * 2
@@ -123,7 +132,7 @@ def predicted_step(
 ) -> GpuCost:
     """Return the record of a predicted step."""
     seconds = step_work(shape, weights, rows, keys).seconds(gpu, is_graph=is_graph)
-    least = _least_bytes(shape, weights, rows, keys) / gpu.read
+    least = step_bytes(shape, weights, rows, keys) / gpu.read
     return GpuCost(
         part="step",
         what=f"{shape.name} {weights}",

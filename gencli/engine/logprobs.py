@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from gencli.core.events import Alternative, TokenLogprobs
+from processors.kernels.sums import row_logsumexps
 from processors.rows import Rows
 from processors.upload import upload
 
@@ -186,7 +187,7 @@ def _side_by_side(*columns: Tensor) -> Tensor:
 def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     """Return log_softmax(logits) [A, V] at the ids [A, M]; minus infinity where the logit is that."""
     found = logits.gather(1, ids)
-    return torch.where(found == -torch.inf, found, found - logits.logsumexp(dim=1, keepdim=True))
+    return torch.where(found == -torch.inf, found, found - row_logsumexps(logits))
 
 
 def _rank(logits: Tensor, chosen: Tensor) -> Tensor:

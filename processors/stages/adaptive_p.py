@@ -9,6 +9,7 @@ from torch import Tensor
 
 from processors.catalog.feedback import AdaptivePParams
 from processors.kernels.blocks import row_parts
+from processors.kernels.sums import row_sums
 from processors.rows import Rows
 from processors.stages.feedback import Feedback
 from processors.stages.tokens import LOWEST
@@ -45,7 +46,7 @@ class AdaptiveP(Feedback[AdaptivePParams]):
         for part in row_parts(logits):
             some, top = logits[part], peak[part]
             p = mass(some, top)
-            total = p.sum(1, keepdim=True)
+            total = row_sums(p)
             away = p.div_(total * _WIDTH).sub_(wanted[part] / _WIDTH).abs_()
             new = (away * away).div_(away.add_(1)).mul_(-_SHARPNESS).add_(_PEAK)
             is_left = torch.gt(some, -math.inf, out=torch.empty_like(some)).sum(1, keepdim=True) < 2

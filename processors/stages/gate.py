@@ -13,6 +13,7 @@ from processors.base import Admission
 from processors.catalog import Phase
 from processors.catalog.gate import XtcParams
 from processors.kernels.blocks import is_surplus, row_parts
+from processors.kernels.sums import row_sums
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.stages.lists import IdStage
@@ -114,7 +115,7 @@ def _without_top(logits: Tensor, options: _Options) -> Tensor:
     is_expected = options.mode == 1
     if not _may(is_expected):
         return out
-    share = (mass(logits, peak) * gone).sum(1, keepdim=True) / total
+    share = row_sums(mass(logits, peak) * gone) / total
     left = 1 - options.probability
     # Others gain the factor 1 + probability share / (1 - share); the excluded lose it instead.
     shift = (left * (1 - share) / (1 - left * share)).log()

@@ -25,7 +25,7 @@ from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
-from processors.upload import upload
+from processors.upload import copy_to, upload
 
 __all__ = ["GrammarStage"]
 
@@ -181,8 +181,7 @@ class GrammarStage(Processor[GrammarParams]):
         ]
         if not decided:
             return logits
-        masks = torch.stack([slot_masks[i].masks[steps[i]] for i in decided])
-        masks = masks.to(logits.device, non_blocking=True)
+        masks = copy_to(logits.device, torch.stack([slot_masks[i].masks[steps[i]] for i in decided]))
         if len(decided) == len(rows):
             return apply_bitmask(logits, masks)
         at = upload(decided, logits.device)

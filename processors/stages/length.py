@@ -12,6 +12,7 @@ from processors.base import Admission
 from processors.catalog import IgnoreEosParams, MinTokensParams, Phase
 from processors.catalog.constrain import EosAboveParams
 from processors.kernels.blocks import row_parts
+from processors.kernels.sums import row_sums
 from processors.rows import Rows
 from processors.stages.lists import IdStage, mask
 from processors.stages.tokens import LOWEST, checked
@@ -85,7 +86,7 @@ class EosAbove(IdStage[EosAboveParams]):
         ids, filled = self.ids.gather(rows)
         ends = logits.gather(1, ids)
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-        total = torch.cat([mass(logits[part], peak[part]).sum(1, keepdim=True) for part in row_parts(logits)])
+        total = torch.cat([row_sums(mass(logits[part], peak[part])) for part in row_parts(logits)])
         likely = mass(ends.amax(1, keepdim=True), peak) > self.columns.exact("p", rows)[:, None] * total
         decided = filled & likely
         return logits.masked_fill_(decided, -math.inf).scatter_(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from processors.catalog.feedback import MirostatParams
 from processors.kernels.blocks import drop_below, row_parts
+from processors.kernels.sums import row_sums
 from processors.rows import Rows
 from processors.stages.best import best, cut
 from processors.stages.feedback import Feedback
@@ -55,7 +56,7 @@ class Mirostat(Feedback[MirostatParams]):
                 threshold = torch.where(is_first[part], by_count[0], threshold)
                 room = torch.where(is_first[part], by_count[1], room)
             drop_below(out[part], threshold, room)
-            left = masses.masked_fill_(out[part] == -math.inf, 0).sum(1, keepdim=True)
+            left = row_sums(masses.masked_fill_(out[part] == -math.inf, 0))
             totals.append(top + left.log())
         return out, torch.cat(totals).squeeze(1)
 
@@ -71,7 +72,7 @@ def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tens
 
     Where all tokens have a larger one, the first of the most likely stays.
     """
-    threshold = peak + masses.sum(1, keepdim=True).log() - mu * _LN2
+    threshold = peak + row_sums(masses).log() - mu * _LN2
     is_one = threshold > peak
     return rounded_up(torch.where(is_one, peak, threshold)), torch.where(is_one, 1, masses.shape[1])
 
@@ -90,8 +91,8 @@ def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:
     steps = torch.arange(1, ranked.shape[1], dtype=torch.float64, device=ranked.device)
     steps = ((steps + 1) / steps).log()
     is_known = ranked[:, 1:] > -math.inf
-    squares = (is_known * steps.square()).sum(1, keepdim=True)
-    s = (torch.where(is_known, gaps, 0.0) * steps).sum(1, keepdim=True) / squares
+    squares = row_sums(is_known * steps.square())
+    s = row_sums(torch.where(is_known, gaps, 0.0) * steps) / squares
     rest = s - 1
     ratio = torch.where(rest == 0, 1 / math.log(max(width, 2)), rest / -torch.expm1(-rest * math.log(width)))
     size = ((mu * _LN2 + ratio.log()) / s).clamp(max=math.log(width)).exp()

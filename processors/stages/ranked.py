@@ -14,6 +14,7 @@ from processors.base import Processor
 from processors.catalog import Phase
 from processors.catalog.ranked import MinKParams, TfsParams, TopHParams, TypicalParams
 from processors.kernels.blocks import drop_above, drop_below, stable_order
+from processors.kernels.sums import row_cumsums, row_sums
 from processors.rows import Rows
 from processors.stages.best import best, cut, enough_best, of_row, settled
 from processors.stages.thresholds import total_and_entropy
@@ -39,11 +40,11 @@ class TopH(Processor[TopHParams]):
         peak = ranked[:, :1].clamp(min=LOWEST).double()
         is_candidate = _places(ranked) < self.columns.gather("candidates", rows)[:, None]
         masses = mass(ranked, peak).masked_fill_(~is_candidate, 0.0)
-        total = masses.sum(1, keepdim=True)
+        total = row_sums(masses)
         if False in self.columns.known("renormalise", rows):
             is_renormalised = self.columns.gather("renormalise", rows)[:, None]
             total = torch.where(is_renormalised, total, of_row(total_mass, logits, ranked, peak))
-        sums = masses.div_(total).xlogy(masses).neg_().cumsum(1)
+        sums = row_cumsums(masses.div_(total).xlogy(masses).neg_())
         is_within = (sums <= sums[:, -1:] * self.columns.exact("h", rows)[:, None]) & (masses > 0)
         count = is_within.sum(1, keepdim=True).maximum(self.columns.gather("keep", rows)[:, None])
         return drop_below(logits, *cut(ranked, count))
@@ -154,7 +155,7 @@ def _closest(
     distance = (below - mean).abs_()
     order = stable_order(distance)
     distance, values = distance.gather(1, order), ranked.gather(1, order)
-    sums = mass(values, peak).cumsum(1)
+    sums = row_cumsums(mass(values, peak))
     under = (sums < bound).sum(1, keepdim=True)
     count = torch.where(boundary == 1, (sums <= bound).sum(1, keepdim=True), under) + (boundary != 2)
     limit = distance.gather(1, count.clamp(min=1, max=size) - 1)
@@ -182,7 +183,7 @@ def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[T
     """
     masses = mass(ranked, ranked[:, :1].clamp(min=LOWEST).double())
     bends = (masses[:, :-2] - 2 * masses[:, 1:-1] + masses[:, 2:]).abs_()
-    sums = bends.masked_fill_(ranked[:, 2:] == -math.inf, 0.0).cumsum(1)
+    sums = row_cumsums(bends.masked_fill_(ranked[:, 2:] == -math.inf, 0.0))
     total = sums[:, -1:]
     behind = masses[:, -2:].sum(1, keepdim=True)
     count = (sums <= z * total).sum(1, keepdim=True)

@@ -12,6 +12,7 @@ from processors.catalog import Phase
 from processors.catalog.feedback import SkewParams
 from processors.kernels.blocks import row_parts
 from processors.kernels.ranking import ranked
+from processors.kernels.sums import row_cumsums
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
 
@@ -46,7 +47,7 @@ def _skewed(values: Tensor, gain: Tensor) -> Tensor:
     x = values.double()
     peak = x[:, :1].clamp(min=LOWEST)
     below = x - peak
-    sums = below.exp().cumsum(1)
+    sums = row_cumsums(below.exp())
     total = sums[:, -1:]
     ratio = below - sums.log()  # ln(p[i] / c[i])
     chance = ratio.exp()

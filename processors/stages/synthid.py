@@ -8,6 +8,7 @@ from torch import Tensor
 from processors.catalog import Phase
 from processors.catalog.watermark import SynthIdParams
 from processors.kernels.blocks import row_parts
+from processors.kernels.sums import row_sums
 from processors.rows import Rows
 from processors.stages.tables import TableStage
 from processors.stages.tokens import LOWEST
@@ -68,7 +69,7 @@ def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: T
     if logits.is_cuda:  # sums by index are not reproducible there
         bits = tournament.bits(context[:, None], torch.arange(logits.shape[1], device=logits.device))
         masses = mass(logits, peak)
-        moved = logits + _factors(masses / masses.sum(1, keepdim=True), bits, tournament.depth)
+        moved = logits + _factors(masses / row_sums(masses), bits, tournament.depth)
     else:
         moved = _moved(tournament, logits, finite, peak, context)
     moved = moved.clamp_(min=LOWEST).float()
@@ -139,7 +140,7 @@ def _factors(masses: Tensor, bits: Tensor, depth: int) -> Tensor:
     logs = torch.zeros_like(masses)
     for place in range(depth):
         wins = (bits >> place & 1).bool()
-        lost = masses.masked_fill(wins, 0).sum(1, keepdim=True).clamp_(min=_LEAST)
+        lost = row_sums(masses.masked_fill(wins, 0)).clamp_(min=_LEAST)
         # 1 + g - mean, by the mass of the losers instead of 1 - mean: exact where nearly all win.
         factor = torch.where(wins, 1 + lost, lost)
         masses = masses * factor

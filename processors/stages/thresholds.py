@@ -17,6 +17,7 @@ from processors.base import Processor
 from processors.catalog import Phase
 from processors.catalog.thresholds import EpsilonParams, EtaParams, PLessParams, TopAParams, TopNSigmaParams
 from processors.kernels.blocks import row_parts
+from processors.kernels.sums import row_sums
 from processors.params import Params
 from processors.rows import Rows
 from processors.stages.tokens import LOWEST
@@ -121,16 +122,16 @@ def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     is_in = logits > -torch.inf
     count = is_in.sum(1, keepdim=True)
     below = torch.where(is_in, logits.double() - peak, 0.0)
-    below -= below.sum(1, keepdim=True) / count
-    squares = torch.where(is_in, below, 0.0).square_().sum(1, keepdim=True)
+    below -= row_sums(below) / count
+    squares = row_sums(torch.where(is_in, below, 0.0).square_())
     return (squares / (count - is_sample.long())).sqrt_()
 
 
 def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
     """Return the total mass and the entropy in nats [A, 2], for peaks [A, 1] float64."""
     masses = mass(logits, peak)
-    total = masses.sum(1, keepdim=True)
-    weighted = masses.mul_((logits.double() - peak).clamp_(min=_FAR)).sum(1, keepdim=True)
+    total = row_sums(masses)
+    weighted = row_sums(masses.mul_((logits.double() - peak).clamp_(min=_FAR)))
     return torch.cat([total, total.log() - weighted / total], dim=1)
 
 
@@ -146,5 +147,5 @@ def _squares(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
 
 def _sums(logits: Tensor, peak: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
     masses = mass(logits, peak)
-    total, count = masses.sum(1, keepdim=True), (logits > -torch.inf).sum(1, keepdim=True)
-    return torch.cat([total, power(masses).sum(1, keepdim=True), count.double()], dim=1)
+    total, count = row_sums(masses), (logits > -torch.inf).sum(1, keepdim=True)
+    return torch.cat([total, row_sums(power(masses)), count.double()], dim=1)

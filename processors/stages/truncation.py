@@ -15,6 +15,7 @@ from processors.base import Processor
 from processors.catalog import MinPParams, Phase, TopKParams, TopPParams
 from processors.columns import Columns
 from processors.kernels.blocks import drop_below
+from processors.kernels.sums import row_cumsums, row_sums
 from processors.rows import Rows
 from processors.stages.best import best, cut, enough_best, of_row, settled
 from processors.stages.tokens import LOWEST
@@ -98,7 +99,7 @@ def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) 
 
 def total_mass(logits: Tensor, peak: Tensor) -> Tensor:
     """Return the sum of exp(logits - peak) over each row [A, 1] float64."""
-    return mass(logits, peak).sum(1, keepdim=True)
+    return row_sums(mass(logits, peak))
 
 
 def _nucleus(
@@ -108,7 +109,7 @@ def _nucleus(
 
     peak, bound, is_exclusive, keep [A, 1]. Masses are relative to that of the best token.
     """
-    sums = mass(ranked, peak).cumsum(1)
+    sums = row_cumsums(mass(ranked, peak))
     inclusive = (sums < bound).sum(1, keepdim=True) + 1
     exclusive = (sums <= bound).sum(1, keepdim=True)
     count = torch.where(is_exclusive, exclusive, inclusive).maximum(keep)

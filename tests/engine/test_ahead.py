@@ -10,7 +10,7 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
-from tests.engine.harness import engine, generate, request, texts
+from tests.engine.harness import Error, engine, generate, request, texts
 from tests.sham import CUDA, sham_device
 from tests.speculative.cases import WIDTH
 
@@ -38,6 +38,14 @@ def test_random_requests_have_the_same_events_step_by_step(seed):
 def test_most_steps_of_plain_requests_are_launched_ahead():
     plain, on = both({0: [("submit", request(key, max_tokens=30, chain="ignore_eos=true")) for key in "abc"]})
     assert (len(plain), on.ahead.num_launched, on.ahead.num_used) == (30, 29, 29)
+
+
+def test_a_text_that_finds_no_token_fails_alone():
+    stuck = request("x", chain='allowed=[97] | ban=["aaa"]')
+    plain, on = both({0: [("submit", stuck), ("submit", request("y", max_tokens=9))]})
+    failed = [event for step in plain for event in step if isinstance(event, Error)]
+    assert [(event.request, event.text) for event in failed] == [("x", "aa")]
+    assert on.ahead.num_used == 8
 
 
 @pytest.mark.parametrize("seed", range(3))

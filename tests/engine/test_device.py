@@ -126,11 +126,11 @@ class Wide(FakeRunner):
 LAUNCHES = {
     "temperature=0": 17,
     "temperature=0.8": 18,
-    "temperature=0.8 | top_k=50": 43,
-    "temperature=0.8 | top_p=0.9": 63,
-    "temperature=0.8 | min_p=0.05": 39,
+    "temperature=0.8 | top_k=50": 22,
+    "temperature=0.8 | top_p=0.9": 22,
+    "temperature=0.8 | min_p=0.05": 22,
     "repetition=1.1 | temperature=0.8": 40,
-    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 158,
+    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 87,
 }
 
 

@@ -5,6 +5,8 @@ import random
 import pytest
 import torch
 
+from processors.base import Admission
+from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from tests.processors.test_choose import KINDS, PARTS, WIDTHS, admitted
 
@@ -29,3 +31,40 @@ def test_random_chains_over_all_kinds_of_logits(kind):
         made = [" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)]
         draws = [draw.choice(("gumbel", "gumbel", "greedy")) for _ in range(rows)]
         compare(made if draw.random() < 0.6 else made[:1] * rows, logits, draws)
+
+
+ORDERS = (
+    "top_p=0.9 | temperature=0.7",
+    "top_k=20 | top_p=0.7 | temperature=3",
+    "top_p=0.8 | min_p=0.1 | top_k=30 | temperature=0.9",
+    "temperature=0.8 | top_p=0.6 | top_k:k=40,ties=keep",
+    "top_p=0.9 | temperature=0.5 | top_k=9",
+    "top_p:p=0.8,boundary=exclusive | min_p=0.2",
+)
+
+
+@pytest.mark.parametrize("width", [33_000, 5000, 513, 1])
+def test_stages_run_in_the_order_of_each_row(width):
+    for seed, kind in enumerate(("normal", "whole numbers", "bfloat16", "equal")):
+        generator = torch.Generator().manual_seed(seed)
+        compare(list(ORDERS), KINDS[kind](torch.randn(len(ORDERS), width, generator=generator), generator))
+        compare([ORDERS[seed]], KINDS[kind](torch.randn(1, width, generator=generator), generator))
+
+
+def test_ten_thousand_rows():
+    draw, generator = random.Random(1), torch.Generator().manual_seed(1)
+    for _ in range(25):
+        logits = 3 * torch.randn(400, draw.choice((100, 300, 700)), generator=generator)
+        logits = logits.bfloat16() if draw.random() < 0.5 else logits
+        one = " | ".join(filter(None, map(draw.choice, PARTS[1:])))
+        chains = [draw.choice((one, *ORDERS)) for _ in range(400)]
+        compare(chains, logits)
+
+
+def test_a_slot_that_is_admitted_again_has_its_new_values():
+    logits = 3 * torch.randn(1, 5000)
+    pipeline, sampler, rows = admitted(["top_k=1"], 5000)
+    choose = DeviceChoice(pipeline, sampler)
+    assert choose(logits, rows) == logits.argmax()
+    pipeline.admit(0, Chain.parse("temperature=50 | top_k=400"), Admission((1,)))
+    assert torch.equal(choose(logits, rows), sampler(pipeline(logits, rows), rows))

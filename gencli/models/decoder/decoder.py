@@ -13,7 +13,9 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.layers import Layer, Norm, Pass, read_layer, read_norm
+from gencli.models.decoder.fused import FusedPass, fused_layers
+from gencli.models.decoder.layers import Layer, Pass, read_layer, read_norm
+from gencli.models.decoder.norms import Norm
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import HEAD, ProductMaker
 from gencli.models.decoder.reader import WeightReader
@@ -68,7 +70,7 @@ class Decoder:
     def __call__(
         self,
         ids: Tensor,
-        step: Pass,
+        step: Pass | FusedPass,
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
         inside: Inside | None = None,
@@ -82,6 +84,38 @@ class Decoder:
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
+        if isinstance(step, FusedPass):
+            states, last_states = fused_layers(
+                self.layers,
+                self.norm,
+                states,
+                step,
+                buffers,
+                wanted,
+                early=early,
+                places=inside.places if inside else None,
+            )
+            if inside:
+                inside.last = last_states
+        else:
+            states = self._plain_layers(states, step, buffers, wanted, inside)
+        logits = self.head(states)
+        if spec.logit_divisor != 1.0:
+            logits = logits / spec.logit_divisor
+        if spec.logit_cap is not None:
+            logits = (logits / spec.logit_cap).tanh_() * spec.logit_cap
+        return logits
+
+    def _plain_layers(
+        self,
+        states: Tensor,
+        step: Pass,
+        buffers: Sequence[Tensor],
+        wanted: Tensor | None,
+        inside: Inside | None,
+    ) -> Tensor:
+        """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
+        early = inside.early if inside else None
         *first, last = zip(self.layers, buffers, strict=True)
         for number, (layer, buffer) in enumerate(first):
             if early and number in early:
@@ -93,15 +127,9 @@ class Decoder:
         if inside and inside.places is not None:
             states = self.norm(layer(states, buffer, step))
             inside.last = states[inside.places]
-            states = states if wanted is None else states[wanted]
-        else:  # the other tokens leave keys and values only
-            states = self.norm(layer(states, buffer, step, wanted))
-        logits = self.head(states)
-        if spec.logit_divisor != 1.0:
-            logits = logits / spec.logit_divisor
-        if spec.logit_cap is not None:
-            logits = (logits / spec.logit_cap).tanh_() * spec.logit_cap
-        return logits
+            return states if wanted is None else states[wanted]
+        # The other tokens leave keys and values only.
+        return self.norm(layer(states, buffer, step, wanted))
 
 
 def read_decoder(

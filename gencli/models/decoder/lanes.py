@@ -10,9 +10,10 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decode_attention import DecodePlan
+from gencli.models.decoder.decode_attention import device_plan
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.fixed_attention import FixedPlan
+from gencli.models.decoder.fused import FusedPass
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
@@ -41,7 +42,7 @@ class DecoderLanes:
         *,
         is_fixed: bool = False,
     ) -> None:
-        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._decoder, self._is_fixed = decoder, is_fixed
         self._store = LaneStore(lengths)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
@@ -86,22 +87,29 @@ class DecoderLanes:
             wanted_rows: Tensor | None = packed.new_empty(0)
         else:
             wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
-        plan: AttentionPlan
-        if self._is_tiled:
-            if self._cells is None or self._cells.shape != buffers[0].shape:
-                self._cells = Cells(buffers[0].shape)
-            plan = TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
-        elif self._is_fixed or (self._decoder.device.type != "cpu" and len(tokens) == len(feeds)):
-            kind = FixedPlan if self._is_fixed else DecodePlan
-            plan = kind(packed[2], packed[1], -(-length // STEP) * STEP)
+        ropes = self._ropes(feeds, packed[1], length)
+        step: Pass | FusedPass
+        if packed.is_cuda:
+            cells, end = (packed[2], packed[1]), -(-length // STEP) * STEP
+            plan = FixedPlan(cells, end) if self._is_fixed else device_plan(feeds, cells, end)
+            step = FusedPass(plan, ropes)
         else:
-            plan = SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
-        step = Pass(plan, self._ropes(feeds, packed[1], length))
+            step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
         return self._store.holds(feeds)
+
+    def _plan(
+        self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor
+    ) -> AttentionPlan:
+        """Return the attention of a pass without kernels of our own; `packed` has ids, positions and rows."""
+        if not self._is_tiled:
+            return SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
+        if self._cells is None or self._cells.shape != buffer.shape:
+            self._cells = Cells(buffer.shape)
+        return TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""

@@ -8,41 +8,18 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, rms_norm, silu
 
+from gencli.models.decoder.activations import ACTIVATIONS
 from gencli.models.decoder.attention import AttentionPlan
+from gencli.models.decoder.norms import Norm, normalize_heads, residual_sum
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.rope import rotate
-from gencli.models.decoder.spec import Activation, DecoderSpec
+from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.kv.formats import as_stored
 
-__all__ = ["Layer", "Norm", "Pass", "read_layer", "read_norm"]
-
-_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "silu": silu,
-    "gelu": gelu,
-    "gelu_tanh": lambda given: gelu(given, approximate="tanh"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """RMS norm over the last dimension: x / sqrt(mean(x^2) + eps) * weight.
-
-    With a float32 weight, values of 16 bits are rounded once, after the multiplication.
-    """
-
-    weight: Tensor
-    eps: float
-
-    def __call__(self, given: Tensor) -> Tensor:
-        """Return the normalized values."""
-        if self.weight.dtype != given.dtype:
-            wide = given.to(self.weight.dtype)
-            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(given.dtype)
-        return rms_norm(given, self.weight.shape, self.weight, self.eps)
+__all__ = ["Experts", "Layer", "Pass", "read_layer", "read_norm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +47,8 @@ class _Attention:
         heads, kv_heads = spec.num_heads, spec.num_kv_heads
         made = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
         if self.query_norm is not None and self.key_norm is not None:
-            self._normalize(made, self.query_norm, self.key_norm)
+            norms = (self.query_norm, self.key_norm)
+            normalize_heads(made, heads, kv_heads, norms, is_whole=spec.qk_norm == "whole")
         rope = spec.layer_ropes[self.index]
         if rope is not None:
             rotate(made[:, : heads + kv_heads], *step.ropes[rope])
@@ -79,14 +57,6 @@ class _Attention:
             made, buffer, window=spec.windows[self.index], scale=spec.scale, cap=spec.score_cap
         )
         return self.out(mixed if wanted is None else mixed[wanted])
-
-    def _normalize(self, made: Tensor, query_norm: Norm, key_norm: Norm) -> None:
-        heads = self.spec.num_heads
-        for part, norm in (
-            (made[:, :heads], query_norm),
-            (made[:, heads : heads + self.spec.num_kv_heads], key_norm),
-        ):
-            part.copy_(norm(part if self.spec.qk_norm == "head" else part.flatten(1)).view_as(part))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +74,7 @@ class _Mlp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Experts:
+class Experts:
     """Mixture of experts: the best `used` of them for each token, weighted by the router's softmax."""
 
     router: Product
@@ -136,7 +106,7 @@ class Layer:
     """One layer: attention and feed-forward block, each with a norm before or after it, or both."""
 
     attention: _Attention
-    mlp: _Mlp | _Experts
+    mlp: _Mlp | Experts
     norms: tuple[Norm | None, Norm | None, Norm | None, Norm | None]
     residual_scale: float
 
@@ -149,12 +119,9 @@ class Layer:
         mixed = self.attention(states if before is None else before(states), buffer, step, wanted)
         if wanted is not None:
             states = states[wanted]
-        states = self._add(states, mixed if after is None else after(mixed))
+        states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
         made = self.mlp(states if mlp_before is None else mlp_before(states))
-        return self._add(states, made if mlp_after is None else mlp_after(made))
-
-    def _add(self, states: Tensor, more: Tensor) -> Tensor:
-        return states + (more if self.residual_scale == 1.0 else more * self.residual_scale)
+        return residual_sum(states, made if mlp_after is None else mlp_after(made), self.residual_scale)
 
 
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
@@ -173,7 +140,7 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, inde
     def norm(name: str | None) -> Norm | None:
         return None if name is None else read_norm(spec, reader, prefix + name, spec.hidden)
 
-    mlp: _Mlp | _Experts
+    mlp: _Mlp | Experts
     if index in spec.expert_layers:
         mlp = _read_experts(spec, reader, make, prefix)
     else:
@@ -231,11 +198,11 @@ def _read_mlp(
     return _Mlp(
         _product(reader, make, gate_up, (2 * width, spec.hidden), has_bias=spec.has_mlp_bias),
         _product(reader, make, [down], (spec.hidden, width), has_bias=spec.has_mlp_bias),
-        _ACTIVATIONS[spec.activation],
+        ACTIVATIONS[spec.activation],
     )
 
 
-def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str) -> _Experts:
+def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str) -> Experts:
     experts, names = spec.experts, spec.names
     assert experts is not None
     gate, up, down = names.expert
@@ -244,7 +211,7 @@ def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, p
         own = f"{prefix}{names.experts}.{number}."
         made.append(_read_mlp(spec, reader, make, [own + gate, own + up], own + down, experts.width))
     router = reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden))
-    return _Experts(make(router), tuple(made), experts.used, experts.is_normalized)
+    return Experts(make(router), tuple(made), experts.used, experts.is_normalized)
 
 
 def _product(

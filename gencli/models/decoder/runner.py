@@ -75,7 +75,8 @@ class DecoderRunner(LaneRunner):
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
-            can_run_ahead=not spec.rope_switches,
+            # A mixture of experts reads on the host which of them compute, and so waits for each layer.
+            can_run_ahead=not spec.rope_switches and spec.experts is None,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed), lengths)
 

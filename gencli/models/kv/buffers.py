@@ -23,12 +23,16 @@ __all__ = ["LaneBuffer", "LaneRows", "LaneStore"]
 _LEAST_MAPPED = 2**20  # bytes
 
 
-def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Return zeros of a shape, with the dtype and device of `like`.
+def _zeros(shape: tuple[int, int, int, int], like: Tensor) -> Tensor:
+    """Return zeros [rows, heads, capacity, D], with the dtype and device of `like`.
 
-    On a CPU they lie in a mapping of their own, which goes back to the system when a larger buffer replaces
-    them. The allocator would keep it: the holes of growing buffers took a tenth of the memory of a run.
+    On CUDA a token's heads are adjacent in memory, as kernels for packed texts read them. On a CPU the zeros
+    lie in a mapping of their own, which goes back to the system when a larger buffer replaces them. The
+    allocator would keep it: the holes of growing buffers took a tenth of the memory of a run.
     """
+    if like.is_cuda:
+        rows, heads, capacity, width = shape
+        return like.new_zeros(rows, capacity, heads, width).transpose(1, 2)
     count = math.prod(shape)
     if like.device.type != "cpu" or count * like.dtype.itemsize < _LEAST_MAPPED:
         return like.new_zeros(shape)

@@ -26,9 +26,11 @@ __all__ = [
     "Fact",
     "Level",
     "Mark",
+    "bin_of",
     "cooled",
     "first_order",
     "heat",
+    "is_mass_listed",
     "masses",
     "order",
     "value_of",
@@ -127,3 +129,16 @@ def masses(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
     peak = torch.where(temperature > 0, 0.0, levels[:, Level.PEAK, None].clamp(min=LOWEST))
     shares = ((values.double() - peak) * LOG2_E).exp2()
     return (shares * levels[:, Level.UNIT, None] + 0.5).long()
+
+
+def bin_of(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
+    """Return the bin of each value [R, N]; the larger the value, the lower its bin."""
+    top = torch.where(temperature > 0, 0.0, levels[:, Level.PEAK, None].float().clamp(min=LOWEST))
+    places = (top - values) * levels[:, Level.PER_UNIT, None].float()
+    return places.nan_to_num(0.0, posinf=NUM_BINS).clamp(0, NUM_BINS - 1).long()
+
+
+def is_mass_listed(controls: Tensor) -> Tensor:
+    """Return in which rows [R] top-p takes its share of what a top-k before it leaves."""
+    is_k_first = (controls[:, Control.TOP_K] > 0) & (controls[:, Control.IS_K_LATE] == 0)
+    return is_k_first & (controls[:, Control.TOP_P] < 1)

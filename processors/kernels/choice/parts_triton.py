@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from processors.kernels.choice.parts import LOG2_E, NUM_BINS
 from processors.rng import GAMMA, signed
 from processors.stages.tokens import LOWEST
 
@@ -14,6 +15,8 @@ OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
 _INF = tl.constexpr(float("inf"))
 _LOWEST = tl.constexpr(LOWEST)
+_LOG2_E = tl.constexpr(LOG2_E)
+_NUM_BINS = tl.constexpr(NUM_BINS)
 _GAMMA = tl.constexpr(signed(GAMMA))
 
 
@@ -66,3 +69,23 @@ def _of_gumbel(key, ids):  # type: ignore[no-untyped-def]
 def _of_value(key):  # type: ignore[no-untyped-def]
     """The float32 with this key, int32."""
     return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _of_top(peak, heat):  # type: ignore[no-untyped-def]
+    """The largest cooled logit."""
+    return tl.where(heat > 0, 0.0, tl.maximum(peak, _LOWEST))
+
+
+@triton.jit
+def _of_bin(values, peak, heat, per_unit):  # type: ignore[no-untyped-def]
+    """The bins of values, int32."""
+    places = (_of_top(peak, heat) - values) * per_unit.to(tl.float32)
+    return tl.maximum(tl.minimum(places, _NUM_BINS - 1.0), 0.0).to(tl.int32)
+
+
+@triton.jit
+def _of_mass(values, peak, heat, unit):  # type: ignore[no-untyped-def]
+    """exp(value - the largest value) as integers, int64, that are summed without rounding."""
+    below = values.to(tl.float64) - _of_top(peak, heat).to(tl.float64)
+    return (tl.exp2(below * _LOG2_E) * unit + 0.5).to(tl.int64)

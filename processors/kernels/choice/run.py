@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
+from processors.kernels.choice.bins import fill_bins, find_window
+from processors.kernels.choice.cuts import collect, cut
 from processors.kernels.choice.draws import draw_ids, survey
 from processors.kernels.choice.facts import block_facts
 from processors.kernels.choice.rows import row_facts
 
-__all__ = ["choose"]
+__all__ = ["Kind", "choose"]
+
+Kind = Literal["greedy", "draw", "cut"]  # all rows are greedy, none is truncated, or some are
 
 
-def choose(
-    logits: Tensor, controls: Tensor, seeds: Tensor, positions: Tensor, *, greedy: bool = False
-) -> Tensor:
+def choose(logits: Tensor, controls: Tensor, seeds: Tensor, positions: Tensor, *, kind: Kind) -> Tensor:
     """Return a token [R] int64 for each row of logits [R, V], negative ones as those of Sampler.
 
-    controls [R, C]: see `Control`. `greedy`: all rows are. The shapes depend on those of the arguments alone,
-    so that a CUDA graph can record the launches.
+    controls [R, C]: see `Control`. All shapes follow from those of the arguments, so a CUDA graph can record
+    the launches.
     """
     facts = block_facts(logits, controls)
-    levels, marks, _ = row_facts(facts, controls, False)
-    ids = None if greedy else survey(logits, controls, levels, marks, facts)
+    levels, marks, bins = row_facts(facts, controls, kind == "cut")
+    if kind == "cut":
+        fill_bins(logits, controls, levels, facts, marks, bins)
+        find_window(bins, controls, levels, marks)
+        listed = collect(logits, controls, levels, facts, marks)
+        cut(logits, controls, levels, listed, marks)
+    ids = None if kind == "greedy" else survey(logits, controls, levels, marks, facts)
     tokens: Tensor = draw_ids(logits, controls, levels, marks, facts, ids, seeds, positions)
     return tokens

@@ -1,45 +1,66 @@
-"""Decode steps on a device: the attention of rows of any length, in shapes that do not depend on them."""
+"""Passes on CUDA have the logits of the CPU, and wait for nothing."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.runner import DecoderRunner
+from tests.models.decoder.test_attention import STEPS
 from tests.models.native import CPU, native_decoder
 from tests.models.tiny_models import NATIVE_CONFIGS, VOCAB, build_native
-from tests.sham import CUDA, sham_device
+from tests.sham import CUDA, Record, sham_device
 
-LENGTHS = {0: 40, 2: 3, 3: 17}  # tokens by lane; the window of the models is 16
-
-
-def feeds(lengths: dict[int, int]) -> tuple[Feed, ...]:
-    noise = torch.Generator().manual_seed(3)
-    return tuple(
-        Feed(lane, 0, tuple(torch.randint(0, VOCAB, (length,), generator=noise).tolist()), 1)
-        for lane, length in lengths.items()
-    )
+EXPERTS = ("mixtral", "qwen3_moe")  # which are chosen on the host
 
 
-def logits(kind: str, device: torch.device) -> list[torch.Tensor]:
-    """The logits of a prompt step and of two decode steps."""
-    runner = DecoderRunner(native_decoder(build_native(kind), device), max_lanes=4)
-    steps = [feeds(LENGTHS)]
-    steps += [
-        tuple(Feed(lane, length + more, (7 + lane + more,), 1) for lane, length in LENGTHS.items())
-        for more in range(2)
-    ]
-    return [runner.forward(StepPlan(step)) for step in steps]
+def runner(kind: str, device: torch.device, *, seen: Record | None = None, **options: Any) -> DecoderRunner:
+    """A runner with a tiny model. `seen` forgets what loading did."""
+    made = DecoderRunner(native_decoder(build_native(kind), device), max_lanes=3, **options)
+    if seen is not None:
+        seen.clear()
+    return made
+
+
+def plan(step: tuple[tuple[int, int, int], ...]) -> StepPlan:
+    """The feeds (lane, start, count) of a step; a token is a function of its lane and place."""
+    feeds = []
+    for lane, start, count in step:
+        tokens = tuple((7 * lane + 3 * place + place**2) % VOCAB for place in range(start, start + count))
+        feeds.append(Feed(lane, start, tokens, count))
+    return StepPlan(tuple(feeds))
+
+
+def on_host(found: torch.Tensor) -> torch.Tensor:
+    return getattr(found, "host", found)
 
 
 @pytest.mark.parametrize("kind", NATIVE_CONFIGS)
 def test_logits_are_those_of_the_cpu_and_nothing_waits(kind: str) -> None:
-    here = logits(kind, CPU)
+    more = (((0, 71, 3), (1, 9, 40), (2, 70, 1)), ((2, 71, 1), (1, 49, 1)))
+    steps = [plan(step) for step in (*STEPS[:2], *more)]
+    here = runner(kind, CPU)
+    expected = [here.forward(step) for step in steps]
     with sham_device() as seen:
-        there = logits(kind, CUDA)
+        there = runner(kind, CUDA, seen=seen)
+        found = [there.forward(step) for step in steps]
         waits = dict(seen.waits)
-    for one, other in zip(here, there, strict=True):
-        torch.testing.assert_close(getattr(other, "host", other), one, rtol=1e-3, atol=1e-3)
-    if kind not in ("mixtral", "qwen3_moe"):  # whose experts are chosen on the host
-        assert waits == {}
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(on_host(one), other, rtol=1e-3, atol=1e-3)
+    assert kind in EXPERTS or waits == {}
+
+
+@pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int8])
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_narrower_keys_and_values_are_those_of_the_cpu(kind: str, kv_dtype: torch.dtype) -> None:
+    here = runner(kind, CPU, kv_dtype=kv_dtype)
+    expected = [here.forward(plan(step)) for step in STEPS]
+    with sham_device():
+        there = runner(kind, CUDA, kv_dtype=kv_dtype)
+        found = [there.forward(plan(step)) for step in STEPS]
+    for one, other in zip(found, expected, strict=True):
+        # Numbers beside the middle of two of the format may be rounded to either.
+        assert float((on_host(one) - other).norm() / other.norm()) < 0.02

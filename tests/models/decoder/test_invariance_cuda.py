@@ -22,7 +22,7 @@ from tests.speculative.cases import outcomes
 pytest.importorskip("triton", reason="without Triton no product on a GPU has one order of sums")
 
 CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
-PRODUCTS = {"mm", "addmm", "linear", "mv"}  # bmm would be the reference of the attention
+OTHERS = {"mm", "addmm", "bmm", "linear", "mv", "attend_chunk", "_scaled_dot_product_attention_math"}
 
 
 def runner(kind, device, lanes=4):
@@ -32,7 +32,7 @@ def runner(kind, device, lanes=4):
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
-def test_texts_are_those_of_the_cpu_and_no_other_product_runs(kind):
+def test_texts_are_those_of_the_cpu_and_no_other_product_or_attention_runs(kind):
     sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
     drafting = Drafting("ngram", 3, verification=Verification("match"))
     requests = [request(c * size, key=c, chain=CHAIN, max_tokens=6) for c, size in sizes.items()]
@@ -46,34 +46,38 @@ def test_texts_are_those_of_the_cpu_and_no_other_product_runs(kind):
     assert model.spec.kernels == ("fixed",)
     assert model.spec.is_batch_invariant
     assert "fixed_product" in launched
-    assert not launched & PRODUCTS
+    assert not launched & OTHERS
 
 
-def fed(model, *chunks):
-    """The logits behind the last of a lane's chunks."""
+def launches(model, *chunks):
+    """The names of what a lane's chunks launch, each in a pass of its own, and the last logits."""
     start, rows = 0, None
-    for chunk in chunks:
-        rows = model.forward(StepPlan((Feed(0, start, tuple(chunk), 1),)))
-        start += len(chunk)
-    return rows.host
+    with sham_device() as seen:
+        runner = model()
+        seen.clear()
+        for chunk in chunks:
+            rows = runner.forward(StepPlan((Feed(0, start, tuple(chunk), 1),)))
+            start += len(chunk)
+        return set(seen.launches), rows.host
 
 
-def test_a_prompt_has_the_same_bits_in_any_chunks():
+def test_a_prompt_is_computed_by_the_kernels_of_decode_steps_however_it_is_cut():
     ids = torch.randint(0, VOCAB, (40,), generator=torch.Generator().manual_seed(3)).tolist()
-    with sham_device():
-        whole = fed(runner("llama", CUDA), ids)
-        for cut in (1, 17, 39):
-            assert torch.equal(fed(runner("llama", CUDA), ids[:cut], ids[cut:]), whole)
-        assert torch.equal(fed(runner("llama", CUDA), ids[:20], *([one] for one in ids[20:])), whole)
+    steps, expected = launches(lambda: runner("llama", CUDA), *([one] for one in ids))
+    for cut in (1, 17, 40):
+        names, logits = launches(lambda: runner("llama", CUDA), *filter(None, (ids[:cut], ids[cut:])))
+        assert names == steps
+        torch.testing.assert_close(logits, expected)  # by references, whose order the CPU decides
 
 
 def test_many_tokens_are_attended_to_in_turns(monkeypatch):
-    made, buffer = torch.randn(5, 8, 4), torch.randn(3, 4, 6, 4)
-    rows, places = torch.tensor([0, 0, 2, 1, 2]), torch.tensor([0, 1, 5, 3, 4])
+    noise = torch.Generator().manual_seed(3)
+    queries, buffer = torch.randn(5, 4, 4, generator=noise), torch.randn(3, 4, 256, 4, generator=noise)
+    cells = torch.tensor([0, 0, 2, 1, 2]), torch.tensor([0, 1, 205, 3, 4])
     options = {"window": 3, "scale": 0.5, "cap": None}
-    whole = DecodePlan(rows, places, 6).attend(made, buffer, **options)
-    monkeypatch.setattr("gencli.models.decoder.fixed_attention._MAX_CELLS", 12)
-    torch.testing.assert_close(FixedPlan(rows, places, 6).attend(made, buffer, **options), whole)
+    whole = DecodePlan(*cells, 256).attend(queries, buffer, **options)
+    monkeypatch.setattr("gencli.models.decoder.fixed_attention._MAX_CELLS", 512)
+    torch.testing.assert_close(FixedPlan(cells, 256).attend(queries, buffer, **options), whole)
 
 
 def test_without_triton_it_is_refused(monkeypatch):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +162,17 @@ def _is_table(entries: Any) -> bool:
 def _machine(device: torch.device) -> str:
     """Return what decides the times: processor, PyTorch, threads, and variables that limit instructions."""
     if device.type == "cuda":
-        about = (torch.cuda.get_device_name(device), f"torch {torch.__version__}")
-        return ", ".join((*about, f"triton {version('triton')}"))
+        return ", ".join((torch.cuda.get_device_name(device), f"torch {torch.__version__}", *_triton()))
     found: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     limits = [f"{name}={os.environ[name]}" for name in _ISA if name in os.environ]
     about = (found.get("cpu_name") or platform.processor(), f"{found.get('num_logical_cores')} cores")
     return ", ".join(
         map(str, (*about, f"torch {torch.__version__}", f"{torch.get_num_threads()} threads", *limits))
     )
+
+
+def _triton() -> list[str]:
+    """Return Triton's release; none where it is not installed, or not under this name."""
+    with suppress(PackageNotFoundError):
+        return [f"triton {version('triton')}"]
+    return []

@@ -1,6 +1,7 @@
 """Times of product kernels in the user's cache."""
 
 import json
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,16 @@ def test_kernels_of_a_gpu_are_measured_there_by_its_clock_and_kept_beside_those_
         times.write()
         assert read_times(CUDA).entries == times.entries
     assert read_times().entries == {}
+
+
+def test_without_triton_a_gpu_has_times_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gencli.models.decoder.products.times.version", version_of_nothing)
+    with sham_device():
+        times = read_times(CUDA)
+        times.of(Sizes(torch.float32, 8, 16, 1), [PlainProduct])
+        times.write()
+        assert read_times(CUDA).entries == times.entries
+
+
+def version_of_nothing(name: str) -> str:
+    raise PackageNotFoundError(name)

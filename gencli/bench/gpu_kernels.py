@@ -1,0 +1,191 @@
+"""Kernels, chains and rejection on the logits of one step, as `gencli bench gpu` measures them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import processors.rejection  # noqa: F401  defines the operation
+from gencli.bench.records import GpuCost
+from gencli.bench.sampler import made_logits
+from gencli.bench.stopwatch import Stopwatch
+from gencli.models.cards import Gpu, Work
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.choose import Chooser
+from processors.history import History
+from processors.kernels.bitmask import apply_bitmask
+from processors.kernels.softmax import token_probability
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from processors.sampler import Sampler
+
+__all__ = ["CHAINS", "WIDTHS", "measure_chains", "measure_kernels", "measure_rejection"]
+
+WIDTHS = (32_000, 128_256, 151_936)
+_DRAFTS, _REQUESTS = 4, 64  # of the step of rejection
+# Chains with their draw; how many kernels they launch, and how often these read or write all logits.
+CHAINS = {
+    "greedy": ("temperature=0", 3, 1),
+    "draw": ("temperature=0.8", 4, 2),
+    "top-p": ("temperature=0.8 | top_p=0.95", 8, 4),
+    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", 8, 4),
+    "six stages": (
+        "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95",
+        16,
+        6,
+    ),
+}
+_PROMPT = 300  # tokens, which penalties look at
+_Call = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A kernel: its call with logits [R, V], and the bytes that it has to read and write for each logit."""
+
+    name: str
+    make: Callable[[Tensor], _Call]
+    bytes_of: float
+
+
+def _masking(logits: Tensor) -> _Call:
+    masks = torch.full(
+        (len(logits), -(-logits.shape[1] // 32)), 0x55555555, dtype=torch.int32, device=logits.device
+    )
+    return lambda: apply_bitmask(logits, masks)
+
+
+def _probability(logits: Tensor) -> _Call:
+    ids = torch.arange(len(logits), device=logits.device)
+    return lambda: token_probability(logits, ids)
+
+
+_KERNELS = (
+    _Case("logsumexp (torch)", lambda logits: lambda: logits.logsumexp(-1), 4),
+    _Case("apply_bitmask", _masking, 4 + 1 / 8),
+    _Case("token_probability", _probability, 4),
+)
+
+
+def measure_kernels(
+    gpu: Gpu | None,
+    read: float,
+    watch: Stopwatch,
+    device: torch.device,
+    widths: Sequence[int],
+    counts: Sequence[int],
+) -> Iterator[GpuCost]:
+    """Yield the cost of each kernel by width and rows. `read`: the measured bandwidth, bytes/s."""
+    for width in widths:
+        for rows in counts:
+            logits = made_logits("peaked", rows, width).to(device)
+            one_pass = 0.0
+            for case in _KERNELS:
+                work = Work(case.bytes_of * logits.numel(), own=1)
+                us = watch.us(case.make(logits.clone()))
+                one_pass = one_pass or us
+                yield _cost("kernel", case.name, rows, width, work, us, gpu, read, one_pass)
+
+
+def measure_chains(
+    gpu: Gpu | None,
+    read: float,
+    watch: Stopwatch,
+    device: torch.device,
+    widths: Sequence[int],
+    counts: Sequence[int],
+) -> Iterator[GpuCost]:
+    """Yield the cost of each chain with its draw, as `measure_kernels`."""
+    for width in widths:
+        for rows in counts:
+            logits = made_logits("peaked", rows, width).to(device)
+            one_pass = watch.us(lambda logits=logits: logits.logsumexp(-1))  # type: ignore[misc]
+            for name, (chain, kernels, reads) in CHAINS.items():
+                work = Work(4 * reads * logits.numel(), kernels=kernels, own=kernels)
+                us = watch.us(_chain(Chain.parse(chain), logits))
+                yield _cost("chain", name, rows, width, work, us, gpu, read, one_pass)
+
+
+def measure_rejection(
+    gpu: Gpu | None,
+    read: float,
+    watch: Stopwatch,
+    device: torch.device,
+    width: int,
+    requests: int = _REQUESTS,
+) -> GpuCost:
+    """Return the cost of verifying drafts by rejection; none has the draw of the token behind them."""
+    rows = requests * (_DRAFTS + 1)
+    logits = made_logits("peaked", rows, width).to(device)
+    # The drafts come from nearly the target's distribution, so most stand; no more is read than counted here.
+    work = Work(4.0 * width * requests * (_DRAFTS + 2), own=1)
+    call = _rejection(logits, requests)
+    one_pass = watch.us(lambda: logits.logsumexp(-1))
+    return _cost("rejection", f"{_DRAFTS} drafts", rows, width, work, watch.us(call), gpu, read, one_pass)
+
+
+def _cost(
+    part: str,
+    what: str,
+    rows: int,
+    width: int,
+    work: Work,
+    us: float,
+    gpu: Gpu | None,
+    read: float,
+    one_pass: float,
+) -> GpuCost:
+    speed = work.bytes / (us * 1e-6)
+    predicted = None if gpu is None else work.seconds(gpu)
+    return GpuCost(
+        part=part,
+        what=what,
+        how="graphs",
+        rows=rows,
+        width=width,
+        predicted_us=None if predicted is None else predicted * 1e6,
+        measured_us=us,
+        gb_per_s=speed / 1e9,
+        predicted_share=None if gpu is None or predicted is None else 100 * work.bytes / predicted / gpu.read,
+        measured_share=100 * speed / read,
+        passes=us / one_pass,
+    )
+
+
+def _chain(chain: Chain, logits: Tensor) -> _Call:
+    """Return chain and draw as the engine runs them; it has built the rows before the model runs."""
+    count, width = logits.shape
+    pipeline, sampler = Pipeline(Env(width, device=logits.device)), Sampler()
+    history = History(slots=count, device=logits.device)
+    stages, draw = chain.resolved()
+    for slot in range(count):
+        prompt = tuple((7919 * (slot + place)) % width for place in range(_PROMPT))
+        history.admit(slot, prompt, seed=slot)
+        pipeline.admit(slot, stages, Admission(prompt))
+        sampler.admit(slot, draw)
+    step = pipeline.prepare(Rows.build(history, range(count)))
+    chooser = Chooser(pipeline, sampler)
+    return lambda: chooser(logits, step)
+
+
+def _rejection(logits: Tensor, requests: int) -> _Call:
+    """Return the verification of drafts that were drawn from nearly the target's distribution."""
+    count = _DRAFTS + 1
+    ids = torch.arange(len(logits), device=logits.device)
+    starts = ids[::count].contiguous()
+    is_draft = ids % count < _DRAFTS
+    source = logits[ids[is_draft]] * 0.98
+    tokens = source.argmax(-1)
+    given = (
+        starts,
+        torch.full_like(starts, _DRAFTS),
+        tokens.view(requests, _DRAFTS),
+        torch.where(is_draft, ids - ids // count, -1),  # the row of the proposal
+        source,
+        token_probability(source, tokens),
+    )
+    return lambda: torch.ops.gencli.rejection(logits, ids, ids, *given)

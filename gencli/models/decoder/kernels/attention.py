@@ -1,0 +1,110 @@
+"""Attention of single tokens over rows of the KV cache, in two launches on CUDA.
+
+The keys of a row are cut into parts of SPLIT tokens. The first launch computes the softmax of each part, the
+second joins the parts in their order. So the bits of a token depend on its own row alone, and a row costs
+what it holds, whatever `end` bounds the longest one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gencli.models.kv.formats import widened
+from processors.kernels.operation import operation
+
+__all__ = ["SPLIT", "attend_rows", "num_parts"]
+
+SPLIT = 128  # tokens of a row that one program reads
+
+
+def attend_rows(
+    queries: Tensor,
+    buffer: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    end: int,
+    *,
+    window: int | None,
+    scale: float,
+    cap: float | None,
+) -> Tensor:
+    """Return the attention [N, Hq * D] of `queries` [N, Hq, D], in their format.
+
+    `buffer` [rows, 2 * Hkv, capacity, W] has keys, then values, as they are stored (see kv.formats). Query n
+    reads the keys of row rows[n] up to positions[n], which is below `end`; a window in tokens hides keys
+    before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
+    """
+    parts, marks = _parts(
+        queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0
+    )
+    found: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype)
+    return found
+
+
+def num_parts(end: int, window: int | None) -> int:
+    """Return how many parts a row has at most, with keys before `end` or of a window."""
+    parts = -(-end // SPLIT)
+    return parts if window is None else min(parts, (window - 2) // SPLIT + 2)
+
+
+def _parts_torch(
+    queries: Tensor,
+    buffer: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    num: int,
+    window: int,
+    scale: float,
+    cap: float,
+) -> tuple[Tensor, Tensor]:
+    """Return sums of values [N, Hq, P, D] and (largest score, sum of weights) [N, Hq, P, 2], in float32."""
+    count, heads, width = queries.shape
+    kv_heads = buffer.shape[1] // 2
+    places = _first_parts(positions, window)[:, None] * SPLIT
+    places = places + torch.arange(num * SPLIT, device=positions.device)
+    is_seen = places <= positions[:, None]
+    if window:
+        is_seen &= places > positions[:, None] - window
+    held = buffer.transpose(1, 2)[rows[:, None], places.clamp(max=buffer.shape[2] - 1)]
+    held = widened(held, queries.dtype).float().transpose(1, 2)  # [N, 2 * Hkv, P * SPLIT, D]
+    grouped = queries.float().view(count, kv_heads, heads // kv_heads, width)
+    scores = (grouped @ held[:, :kv_heads].transpose(-1, -2)) * scale
+    if cap:
+        scores = (scores / cap).tanh() * cap
+    scores = scores.masked_fill(~is_seen[:, None, None], -torch.inf).view(count, heads, num, SPLIT)
+    top = scores.amax(-1, keepdim=True)
+    weights = (scores - top.clamp(min=-3e38)).exp()
+    values = held[:, kv_heads:].reshape(count, kv_heads, 1, num, SPLIT, width)
+    grouped_weights = weights.to(queries.dtype).float().view(count, kv_heads, -1, num, 1, SPLIT)
+    sums = (grouped_weights @ values).reshape(count, heads, num, width)
+    return sums, torch.cat([top, weights.sum(-1, keepdim=True)], -1)
+
+
+def _joined_torch(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype) -> Tensor:
+    """Return the attention [N, Hq * D] of the parts of _parts_torch."""
+    tops, totals = marks.unbind(-1)
+    weights = (tops - tops.amax(-1, keepdim=True)).exp()
+    found = (parts * weights[..., None]).sum(2) / (totals * weights).sum(-1, keepdim=True)
+    return found.flatten(1).to(dtype)
+
+
+def _first_parts(positions: Tensor, window: int) -> Tensor:
+    """Return the number [N] of the first part that each query sees."""
+    if not window:
+        return torch.zeros_like(positions)
+    return (positions + 1 - window).clamp(min=0) // SPLIT
+
+
+_MODULE = "gencli.models.decoder.kernels.attention_triton"
+_parts = operation(
+    "attend_parts(Tensor queries, Tensor buffer, Tensor rows, Tensor positions, int num, int window, "
+    "float scale, float cap) -> (Tensor, Tensor)",
+    _parts_torch,
+    f"{_MODULE}:attend_parts",
+)
+_joined = operation(
+    "join_parts(Tensor parts, Tensor marks, Tensor positions, int window, ScalarType dtype) -> Tensor",
+    _joined_torch,
+    f"{_MODULE}:join_parts",
+)

@@ -1,0 +1,49 @@
+"""Attention of a chunk by PyTorch's kernel for packed texts, which takes no mask and shares key heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gencli.models.decoder.kernels.chunk import attend_chunk_torch
+
+__all__ = ["attend_chunk_varlen"]
+
+_FORMATS = (torch.bfloat16, torch.float16)
+_MAX_WIDTH = 256  # of a head
+
+
+def attend_chunk_varlen(
+    queries: Tensor, keys: Tensor, values: Tensor, window: int, scale: float, cap: float
+) -> Tensor:
+    """As attend_chunk_torch, which computes what the kernel lacks: caps, float32, and older GPUs."""
+    if cap or not _is_known(queries):
+        return attend_chunk_torch(queries, keys, values, window, scale, cap)
+    from torch.nn.attention.varlen import varlen_attn
+
+    width, length = len(queries), len(keys)
+    made = varlen_attn(
+        queries,
+        keys,
+        values,
+        torch.arange(0, width + 1, width, dtype=torch.int32, device=queries.device),
+        torch.arange(0, length + 1, length, dtype=torch.int32, device=queries.device),
+        width,
+        length,
+        scale=scale,
+        window_size=(window - 1, 0) if window else (-1, 0),
+        enable_gqa=True,
+        num_splits=1,  # the sums of a text are the same beside any others
+    )
+    assert isinstance(made, Tensor)
+    return made.flatten(1)
+
+
+def _is_known(queries: Tensor) -> bool:
+    width = queries.shape[-1]
+    return (
+        queries.dtype in _FORMATS
+        and width % 8 == 0
+        and width <= _MAX_WIDTH
+        and torch.cuda.get_device_capability(queries.device) >= (8, 0)
+    )

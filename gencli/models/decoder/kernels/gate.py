@@ -1,0 +1,29 @@
+"""The gate of a feed-forward block, one launch on CUDA."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from gencli.models.decoder.activations import ACTIVATIONS
+from gencli.models.decoder.spec import Activation
+from processors.kernels.operation import operation
+
+__all__ = ["gated"]
+
+
+def gated(made: Tensor, activation: Activation) -> Tensor:
+    """Return act(gate) * up, [N, I], of [N, 2 * I]: gates, then up. Both steps round to its format."""
+    found: Tensor = _gated(made, activation)
+    return found
+
+
+def _gated_torch(made: Tensor, activation: Activation) -> Tensor:
+    gate, up = made.chunk(2, -1)
+    return ACTIVATIONS[activation](gate).mul_(up)
+
+
+_gated = operation(
+    "gated(Tensor made, str activation) -> Tensor",
+    _gated_torch,
+    "gencli.models.decoder.kernels.gate_triton:gated",
+)

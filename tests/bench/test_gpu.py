@@ -1,0 +1,56 @@
+"""What `gencli bench gpu` does on a card runs on a CPU too, with small shapes and another clock."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.bench.gpu import measure_card
+from gencli.bench.gpu_kernels import CHAINS, measure_chains, measure_kernels, measure_rejection
+from gencli.bench.gpu_steps import Way, measure_steps
+from gencli.bench.predictions import Shape
+from gencli.bench.stopwatch import HostStopwatch
+from gencli.models.cards import GPUS
+
+CPU, WATCH, H200, READ = torch.device("cpu"), HostStopwatch(), GPUS["H200"], 10e9
+SMALL = Shape("small", 2, 64, 128, 4, 2, 16, 600, True)
+
+
+def test_the_card_has_its_bandwidth_and_its_launches():
+    found = [*measure_card(H200, WATCH, CPU, size=1 << 12)]
+    assert [one.what for one in found] == [
+        "read (sum)",
+        "read (largest)",
+        "copy",
+        "a launch",
+        "a kernel of a graph",
+    ]
+    assert all(one.measured_us > 0 and one.predicted_us > 0 for one in found)
+
+
+@pytest.mark.parametrize("gpu", [H200, None])
+def test_kernels_chains_and_rejection_are_measured_beside_predictions(gpu):
+    found = [*measure_kernels(gpu, READ, WATCH, CPU, (600,), (1, 2))]
+    found += measure_chains(gpu, READ, WATCH, CPU, (600,), (2,))
+    found.append(measure_rejection(gpu, READ, WATCH, CPU, 600, requests=2))
+    assert {one.part for one in found} == {"kernel", "chain", "rejection"}
+    assert {one.what for one in found if one.part == "chain"} == set(CHAINS)
+    assert all(one.measured_us > 0 and one.passes > 0 and one.measured_share > 0 for one in found)
+    assert {one.predicted_us is None for one in found} == {gpu is None}
+
+
+@pytest.mark.parametrize("shape", [SMALL, replace(SMALL, is_tied=False)], ids=["tied", "untied"])
+def test_steps_of_a_random_model_are_measured(shape):
+    ways = (Way("eager"), Way("eager", "int8"))
+    found = [*measure_steps(H200, READ, WATCH, CPU, [shape], [1, 3], context=5, steps=2, ways=ways)]
+    assert all(one.measured_rate for one in found)
+    told = [(one.what, one.rows, one.how) for one in found]
+    assert told == [(f"small {kind}", rows, "eager") for kind in ("bf16", "int8") for rows in (1, 3)]
+
+
+def test_a_way_that_is_refused_says_why_and_the_others_go_on():
+    ways = (Way("wrong", load={"kv_dtype": "float99"}), Way("eager"))
+    wrong, right = measure_steps(None, READ, WATCH, CPU, [SMALL], [1], context=5, steps=1, ways=ways)
+    assert wrong.how.startswith("wrong: ")
+    assert wrong.measured_us is None
+    assert right.measured_us > 0

@@ -1,0 +1,55 @@
+"""Kernels that a decode step on CUDA launches, in a layer and outside of all layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.core.step import Feed, StepPlan
+from gencli.models.decoder.runner import DecoderRunner
+from tests.models.native import native_decoder
+from tests.models.tiny_models import NATIVE_CONFIGS, build_native
+from tests.sham import CUDA, sham_device
+
+# By family: launches of a layer, and of a step outside of its layers. Raise a number only for a reason.
+# A layer has four products, two norms with the sums before them, rotation, two for attention, and the gate.
+LAUNCHES = {
+    "llama": (10, 6),
+    "mistral": (10, 6),
+    "qwen2": (10, 6),
+    "qwen3": (10, 6),
+    "phi3": (10, 6),
+    "granite": (10, 8),
+    "olmo2": (10, 5),
+    "smollm3": (10, 6),
+    "gemma": (10, 7),
+    "gemma2": (10, 10),
+    "gemma3": (10, 9),
+}
+EXPERTS = {"mixtral", "qwen3_moe"}  # are chosen on the host, and launch by how many of them are
+
+
+def launches(kind: str, num_layers: int) -> dict[str, int]:
+    """The launches of a decode step of three rows."""
+    decoder = native_decoder(build_native(kind), CUDA)
+    runner = DecoderRunner(replace(decoder, layers=decoder.layers[:num_layers]), max_lanes=3)
+    with sham_device() as seen:
+        for start, count in ((0, 5), (5, 1)):
+            seen.clear()
+            runner.forward(StepPlan(tuple(Feed(lane, start, (lane + 1,) * count, 1) for lane in range(3))))
+        return dict(seen.launches)
+
+
+def test_every_family_has_its_launches() -> None:
+    families = {NATIVE_CONFIGS[kind]().model_type for kind in (*LAUNCHES, *EXPERTS)}
+    assert families == {make().model_type for make in NATIVE_CONFIGS.values()}
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
+@pytest.mark.parametrize("kind", LAUNCHES)
+def test_a_layer_launches_no_more_kernels_than_the_table_says(kind: str) -> None:
+    with sham_device():
+        one, two = (sum(launches(kind, count).values()) for count in (1, 2))
+    assert (two - one, 2 * one - two) == LAUNCHES[kind]

@@ -1,0 +1,58 @@
+"""Sums over rows: the kernels, interpreted, have PyTorch's values and one order for any number of rows."""
+
+import pytest
+import torch
+
+from processors.kernels.sums import row_cumsums, row_logsumexps, row_sums
+from tests.interpreted import interpreted
+from tests.sham import CUDA, sham_device
+
+KERNELS = "processors.kernels.sums_triton"
+
+
+def some(rows, width, dtype=torch.float64):
+    return torch.rand(rows, width, dtype=dtype, generator=torch.Generator().manual_seed(width))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 700, 2048, 5001])
+@pytest.mark.parametrize("name", ["row_sums", "row_cumsums"])
+def test_sums_are_those_of_pytorch_and_do_not_see_other_rows(name, width, dtype):
+    launch, plain = interpreted(KERNELS, f"{name}_triton"), {"row_sums": row_sums, "row_cumsums": row_cumsums}
+    values = some(5, width, dtype)
+    found = launch(values)
+    torch.testing.assert_close(found, plain[name](values))
+    assert torch.equal(launch(values[3:4].clone()), found[3:4])
+    if name == "row_cumsums":
+        assert (found.diff(dim=1) >= 0).all()
+
+
+def test_parts_of_rows_and_columns_and_no_rows():
+    values = some(4, 90)
+    for part in (values[:, 30:80], values[:, ::2], values[:0]):
+        for name, plain in (("row_sums", row_sums), ("row_cumsums", row_cumsums)):
+            torch.testing.assert_close(interpreted(KERNELS, f"{name}_triton")(part), plain(part))
+
+
+def test_what_is_no_number_stays_in_its_row():
+    values = some(3, 3000)
+    values[0, 7], values[1, 2500] = torch.nan, torch.inf
+    sums, running = (interpreted(KERNELS, f"{name}_triton")(values) for name in ("row_sums", "row_cumsums"))
+    assert sums[0].isnan().all()
+    assert sums[1].isinf().all()
+    assert sums[2].isfinite().all()
+    assert running[0, 7:].isnan().all()
+    assert running[:, :7].isfinite().all()
+
+
+def test_on_a_gpu_each_is_one_launch_and_of_the_same_value():
+    values = torch.stack([some(1, 300)[0].log(), torch.full((300,), -torch.inf)])
+    with sham_device() as seen:
+        there = values.to(CUDA)
+        seen.clear()
+        found = [row_sums(there), row_cumsums(there)]
+        assert dict(seen.launches) == {"row_sums": 1, "row_cumsums": 1}
+        found.append(row_logsumexps(there))
+    expected = row_sums(values), row_cumsums(values), row_logsumexps(values)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.host, other)

@@ -1,0 +1,29 @@
+"""Values go to a device and come back without a wait but the one that reads them."""
+
+import pytest
+import torch
+
+from processors.upload import copy_to, start_download, upload_ints
+from tests.sham import CUDA, sham_device
+
+
+@pytest.mark.parametrize("size", [3, 20_000])
+def test_a_tensor_of_any_size_is_copied_without_a_wait(size):
+    host = torch.arange(size)
+    with sham_device() as seen:
+        there = copy_to(CUDA, host)
+        assert there.device == CUDA
+        assert not seen.waits
+        assert there.tolist() == host.tolist()
+    assert copy_to(torch.device("cpu"), host).tolist() == host.tolist()
+
+
+def test_what_is_launched_before_values_are_read_is_not_waited_for():
+    with sham_device() as seen:
+        values = upload_ints([5, 7], CUDA)
+        read = start_download(values)
+        values.add_(1)
+        assert not seen.waits
+        assert read() == [5, 7]
+        assert dict(seen.waits) == {("event", "processors/upload.py:read"): 1}
+    assert start_download(torch.tensor([[1], [2]]))() == [[1], [2]]
