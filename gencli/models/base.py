@@ -45,6 +45,7 @@ class ModelSpec:
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
     that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
     vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
+    `token_bytes` is about the temporary memory that a fed token takes in a pass, 0 if unknown.
     `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
     """
 
@@ -66,6 +67,7 @@ class ModelSpec:
     num_layers: int = 0
     is_tied: bool = False
     has_states: bool = False
+    token_bytes: int = 0
     can_run_ahead: bool = False
 
     def limit(self, length: int) -> int:

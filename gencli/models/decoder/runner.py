@@ -75,6 +75,7 @@ class DecoderRunner(LaneRunner):
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
+            token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             # A mixture of experts reads on the host which of them compute, and so waits for each layer.
             can_run_ahead=not spec.rope_switches and spec.experts is None,
         )
