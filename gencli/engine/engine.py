@@ -124,6 +124,10 @@ class Engine:
         )
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
+        if spec.graphs is not None:
+            spec.graphs.notices = self.notices
+        if self.ahead:
+            self.ahead.notices = self.notices
         self._interrupted = False
         self._has_given = False  # whether any request so far had a given output or a prefix
         self._may_hold = False  # whether tokens of any request so far may be taken back

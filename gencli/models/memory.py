@@ -63,6 +63,9 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     embeddings in memory is a second copy of them.
     """
     whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
+    if spec is not None and quantize == "int4" and not has_codes(card):
+        ends = spec.vocab_size * spec.hidden * (1 if spec.is_tied else 2)  # which have eight bits
+        return whole + max(0, ends - ends * whole // max(1, card.weights.parameters))
     if has_codes(card) or quantize in ("int8", "int4") or spec is None or not whole:
         return whole
     if quantize == "kept":

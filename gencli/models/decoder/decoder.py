@@ -11,8 +11,10 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
+from gencli.models.decoder.attention import AttentionPlan
+from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.fused import FusedPass, fused_layers
+from gencli.models.decoder.fused import fused_layers
 from gencli.models.decoder.layers import Layer, Pass, read_layer, read_norm
 from gencli.models.decoder.norms import Norm
 from gencli.models.decoder.products.base import Product
@@ -70,7 +72,7 @@ class Decoder:
     def __call__(
         self,
         ids: Tensor,
-        step: Pass | FusedPass,
+        step: Pass[AttentionPlan] | Pass[DevicePlan],
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
         inside: Inside | None = None,
@@ -84,7 +86,7 @@ class Decoder:
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
-        if isinstance(step, FusedPass):
+        if isinstance(step.plan, DevicePlan):
             states, last_states = fused_layers(
                 self.layers,
                 self.norm,
@@ -109,7 +111,7 @@ class Decoder:
     def _plain_layers(
         self,
         states: Tensor,
-        step: Pass,
+        step: Pass[AttentionPlan],
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
         inside: Inside | None,
