@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from processors.choice_steps import ChoiceSteps
+from processors.graphs import Graphs
 from processors.kernels.choice.parts import Control
 from processors.kernels.choice.run import Kind, choose
 from processors.pipeline import Pipeline, StageCall
@@ -39,18 +41,26 @@ class DeviceChoice:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses, on CUDA.
 
     The stages at the end of the chains are fused with the draw as far as the kernels know them; what comes
-    before runs stage after stage. Rows draw by Gumbel-max, or take the largest logit.
+    before runs stage after stage. Rows draw by Gumbel-max, or take the largest logit. `graphs` record the
+    kernels.
     """
 
-    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
+    def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
+        self._choose = choose if graphs is None else ChoiceSteps(graphs)
         self._plans: dict[int, _Plan] = {}  # by the id of their program
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         plan = self._planned(rows)
         work = self._pipeline.run(plan.head, logits, rows) if plan.head else logits
-        return choose(work, plan.controls, rows.seeds, rows.positions, kind=plan.kind)
+        return self._choose(work, plan.controls, rows.seeds, rows.positions, kind=plan.kind)
+
+    def free(self) -> None:
+        """Free the memory that is kept between steps."""
+        self._plans.clear()
+        if isinstance(self._choose, ChoiceSteps):
+            self._choose.free()
 
     def _planned(self, rows: Rows) -> _Plan:
         """Return the plan of the rows' slots, made anew if one has changed."""
