@@ -18,8 +18,9 @@ from torch import Tensor
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.scheduler import SampledSequences, Scheduler
 from gencli.engine.sequence import Sequence
-from gencli.errors import UsageError, is_out_of_memory
+from gencli.errors import UsageError
 from gencli.models.base import AheadRunner, Inner, ModelRunner, ModelSpec
+from processors.machine_faults import is_out_of_memory
 from processors.upload import upload_ints
 
 __all__ = ["RunAhead", "make_ahead", "next_feeds"]
