@@ -44,7 +44,7 @@ def is_interrupt(error: BaseException) -> bool:
     )
 
 
-def ends_step(error: BaseException) -> bool:
+def _ends_step(error: BaseException) -> bool:
     """Whether an error concerns all rows: Ctrl-C, a full memory, or a GPU that has failed."""
     return is_interrupt(error) or is_out_of_memory(error) or bool(device_fault(error))
 
@@ -162,7 +162,7 @@ class ForeignStage(Processor[Any]):
         try:
             return _checked_flags(self._inner.prepare(rows), rows)
         except BaseException as error:
-            if ends_step(error):
+            if _ends_step(error):
                 raise
         flags = torch.zeros_like(rows.drafts, dtype=torch.bool)
         for index, slot in enumerate(rows.host_slots):
@@ -182,7 +182,7 @@ class ForeignStage(Processor[Any]):
         try:
             return self._applied(logits, rows)
         except BaseException as error:
-            if ends_step(error):
+            if _ends_step(error):
                 raise
             together = fault_text("apply", error)
         found, num_failed = self._apply_alone(logits, rows)
@@ -206,7 +206,7 @@ class ForeignStage(Processor[Any]):
             try:
                 out[index] = self._applied(logits[index : index + 1], rows.select([index]))[0]
             except BaseException as error:
-                if ends_step(error):
+                if _ends_step(error):
                     raise
                 self._last[slot] = StageFault(fault_text("apply", error), error)
                 num_failed += 1
@@ -230,7 +230,7 @@ class ForeignStage(Processor[Any]):
         except ProcessorsError:  # the stage refuses a parameter
             raise
         except BaseException as error:
-            if ends_step(error):
+            if _ends_step(error):
                 raise
             raise StageFailure(fault_text(hook, error), stage=self.name, slot=slot, position=0) from error
 

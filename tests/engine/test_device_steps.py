@@ -15,10 +15,6 @@ from tests.speculative.cases import WIDTH
 
 # What the penalties read is as long as the longest text.
 GROWS_WITH_THE_TEXT = ("processors/rows.py", "processors/stages/penalties.py", "processors/stages/tokens.py")
-    "gencli/models/decoder/layers.py",
-    "gencli/models/decoder/products/",
-    "gencli/models/decoder/rope.py",
-)
 
 
 def steady(seen, runner, chain, *, rows=4, first=10):
