@@ -12,7 +12,6 @@ from torch import Tensor
 
 from processors.choose_on_device import DeviceChoice
 from processors.conditions.picks import Key
-from processors.graphs import Graphs
 from processors.pipeline import Pipeline, StageCall
 from processors.registry import Registry
 from processors.rows import Rows
@@ -59,13 +58,12 @@ class Chooser:
 
     The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
     order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
-    installed. On CUDA see DeviceChoice, whose kernels `graphs` record; rows that draw by inverse CDF leave
-    the whole step to the stages.
+    installed. On CUDA see DeviceChoice; rows that draw by inverse CDF leave the whole step to the stages.
     """
 
-    def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._on_device = DeviceChoice(pipeline, sampler, graphs)
+        self._on_device = DeviceChoice(pipeline, sampler)
         self._plan = _Plan((), None, (), ())
         self._plans: dict[int, _Plan] = {}  # by the id of their program, for conditions that come and go
 
@@ -86,10 +84,6 @@ class Chooser:
             at = upload(group.places, work.device)
             tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
         return tokens
-
-    def free(self) -> None:
-        """Free the memory that is kept between steps."""
-        self._on_device.free()
 
     def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [A] for the logits [A, V] before the group's stages."""

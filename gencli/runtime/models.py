@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gencli.errors import ModelError, UsageError
+from gencli.errors import ModelError, UsageError, device_faults
 from gencli.models.files.locate import find_local
 from gencli.models.gguf.head import is_gguf
 from gencli.models.spread import ONE_DEVICE, Spread, rank
@@ -84,11 +84,14 @@ def load(
     """Load a bundled model, a folder, a GGUF file, or a hub name from the local cache.
 
     `on_bytes` is called with the loaded and the total bytes of weights, `on_tokenizer` once, before the
-    weights are read. Raises UsageError or ModelError.
+    weights are read. Raises UsageError, ModelError, or DeviceError.
     """
     choice.spread.check(choice.device)
-    if choice.name == "fake":
-        return _load_fake(choice)
+    with device_faults():
+        return _load_fake(choice) if choice.name == "fake" else _load(choice, on_bytes, on_tokenizer)
+
+
+def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokenizer | None) -> Loaded:
     from gencli.models.files.vocabulary import declared_vocabulary
     from gencli.text.tokenizer import HFTokenizer
 

@@ -8,9 +8,7 @@ import torch
 from processors.base import Admission
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
-from processors.graphs import Graphs
 from tests.processors.test_choose import KINDS, PARTS, WIDTHS, admitted
-from tests.recorder import CpuRecorder
 
 
 def compare(chains, logits, draws="gumbel"):
@@ -70,20 +68,3 @@ def test_a_slot_that_is_admitted_again_has_its_new_values():
     assert choose(logits, rows) == logits.argmax()
     pipeline.admit(0, Chain.parse("temperature=50 | top_k=400"), Admission((1,)))
     assert torch.equal(choose(logits, rows), sampler(pipeline(logits, rows), rows))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_replayed_choices_are_those_of_the_stages(dtype):
-    graphs, draw, generator = Graphs(CpuRecorder), random.Random(2), torch.Generator().manual_seed(2)
-    steps = 0
-    for count in (1, 3, 5):
-        for chain in ("temperature=0", "temperature=0.8", *ORDERS):
-            pipeline, sampler, rows = admitted([draw.choice((chain, chain, ORDERS[0]))] * count, 700)
-            choose = DeviceChoice(pipeline, sampler, graphs)
-            for _ in range(4):
-                logits = (3 * torch.randn(count, 700, generator=generator)).to(dtype)
-                assert torch.equal(choose(logits, rows), sampler(pipeline(logits, rows), rows))
-                steps += 1
-            choose.free()
-    assert graphs.num_replayed == steps * 3 // 4
-    assert not graphs.notices

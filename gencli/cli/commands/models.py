@@ -35,7 +35,7 @@ __all__ = ["PAGE", "command", "run"]
 # Keys of the options of each subcommand, besides --debug.
 _OF_WORD = {
     "list": ("format",),
-    "show": ("batch", "context", "memory", "format"),
+    "show": ("batch", "context", "memory", "card", "format"),
     "pull": ("trust_remote_code", "format"),
     "rm": ("yes", "format"),
     "alias": ("remove", "format"),
@@ -59,6 +59,8 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
                "Model", bounds=Bounds(ge=1, le=MOST)),
         Option(("--memory",), bool, "Show in full what the model takes on the CPU: weights, keys and values, "
                "buffers, libraries.", "Model", False),
+        Option(("--card",), str, "Show what of the model fits a GPU of this memory, such as 24GB, or of this "
+               "name, such as H100; no GPU is needed.", "Model", metavar="CARD"),
         Option(("--trust-remote-code",), bool, "Fetch the Python code that comes with a model, too; only "
                "commands that are given the same flag run it.", "Model", False),
         Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
@@ -223,6 +225,11 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         }
         for dtype, weights in _memory(card, record["quantization"])
     ]
+    if values["card"] is not None:
+        from gencli.cli.commands.models_card import card_json, card_text  # imports torch
+
+        record["memory"] = card_json(card, values["card"], batch, tokens)
+        return record, card_text(record)
     if values["memory"]:
         from gencli.cli.commands.models_memory import memory_json, memory_text  # imports torch
 

@@ -110,9 +110,10 @@ _MODEL: tuple[Option, ...] = (
            "Model", "auto"),
     Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
-    Option(("--async/--no-async",), bool, "Launch each step on a GPU before the last one has been read: the "
-           "GPU does not wait for the host, and no text changes. By default it is on where the GPU and the "
-           "model allow it.", "Model", key_name="async_steps"),
+    Option(("--async/--no-async",), bool, "Launch each step on a GPU before the last one has been read, so "
+           "that the GPU does not wait for the host. What is computed beside a text may change, as with "
+           "another `max_batch`. By default it is on where the GPU and the model allow it.", "Model",
+           key_name="async_steps"),
     Option(("--memory-check",), Literal["on", "off"], "Refuse a model that does not fit into the free "
            "memory before it is loaded; off tries.", "Model", "on"),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 from torch import Tensor
 
@@ -11,11 +11,12 @@ from gencli.models.decoder.kernels.attention import attend_rows
 __all__ = ["DecodePlan", "DevicePlan"]
 
 
-class DevicePlan(Protocol):
-    """The attention of one pass over N tokens. `cells` are their (row, position) indices [N] in buffers."""
+class DevicePlan(ABC):
+    """Attention of one pass over N tokens. `cells` are their (row, position) indices [N] in the buffers."""
 
     cells: tuple[Tensor, Tensor]
 
+    @abstractmethod
     def attend(
         self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
     ) -> Tensor:
@@ -25,7 +26,7 @@ class DevicePlan(Protocol):
         """
 
 
-class DecodePlan:
+class DecodePlan(DevicePlan):
     """N tokens that are computed one by one. Shapes depend on N and `end` alone: a graph can record it.
 
     `rows` [N] int64 are the rows of the KV buffers, `positions` [N] int64 the tokens' places. `end` bounds

@@ -10,7 +10,7 @@ from torch import Tensor
 from gencli.core.step import Feed
 from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.decoder import Decoder
-from gencli.models.decoder.fused import FusedPass
+from gencli.models.decoder.layers import Pass
 from gencli.models.kv.lengths import STEP
 from gencli.models.longrope import factors_of
 from processors.graphs import Graphs, bucket_of
@@ -102,7 +102,7 @@ class DecodeSteps:
         ropes = tuple(
             table.rows(positions, factors[0] if factors else None, 0) for table in self._decoder.tables
         )
-        return self._decoder(ids, FusedPass(DecodePlan(rows, positions, end), ropes), buffers, None)
+        return self._decoder(ids, Pass(DecodePlan(rows, positions, end), ropes), buffers, None)
 
 
 def _up(number: int, step: int) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.decode_attention import DecodePlan
+from gencli.models.decoder.decode_attention import DecodePlan, DevicePlan
 
 __all__ = ["FixedPlan"]
 
 _MAX_CELLS = 2**20  # keys that are looked at in a call, over all its tokens; what bounds the memory
 
 
-class FixedPlan:
+class FixedPlan(DevicePlan):
     """The plan for N tokens of any lanes that are all computed one by one, also those of a long prompt.
 
     A token's sums are those of DecodePlan, whose order its position alone decides. Keys of a prompt are read

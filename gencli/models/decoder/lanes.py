@@ -10,9 +10,9 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
+from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, roomy
 from gencli.models.decoder.decoder import Decoder, Inside
-from gencli.models.decoder.fused import FusedPass
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.mixed_attention import device_plan
 from gencli.models.decoder.tiled import TiledPlan
@@ -95,11 +95,10 @@ class DecoderLanes:
         else:
             wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
         ropes = self._ropes(feeds, packed[1], length)
-        step: Pass | FusedPass
+        step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
-            plan = device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed)
-            step = FusedPass(plan, ropes)
+            step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
         else:
             step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)

@@ -19,7 +19,7 @@ __all__ = ["MixedPlan", "device_plan"]
 _MOST_TOKENS = 16
 
 
-class MixedPlan:
+class MixedPlan(DevicePlan):
     """Short feeds are computed token by token, as by DecodePlan; each longer feed has its own call.
 
     `feeds` have buffer rows as lanes.

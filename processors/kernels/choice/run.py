@@ -17,13 +17,21 @@ __all__ = ["Kind", "choose"]
 Kind = Literal["greedy", "draw", "cut"]  # all rows are greedy, none is truncated, or some are
 
 
-def choose(logits: Tensor, controls: Tensor, seeds: Tensor, positions: Tensor, *, kind: Kind) -> Tensor:
+def choose(
+    logits: Tensor,
+    controls: Tensor,
+    seeds: Tensor,
+    positions: Tensor,
+    *,
+    kind: Kind,
+    facts: Tensor | None = None,
+) -> Tensor:
     """Return a token [R] int64 for each row of logits [R, V], negative ones as those of Sampler.
 
     controls [R, C]: see `Control`. All shapes follow from those of the arguments, so a CUDA graph can record
-    the launches.
+    the launches. `facts`: those of the blocks, if known.
     """
-    facts = block_facts(logits, controls)
+    facts = block_facts(logits, controls) if facts is None else facts
     levels, marks, bins = row_facts(facts, controls, kind == "cut")
     if kind == "cut":
         fill_bins(logits, controls, levels, facts, marks, bins)

@@ -107,6 +107,36 @@ def test_the_memory_is_shown_in_parts(gencli):
     assert half["weights"] > eight["weights"] > four["weights"]
 
 
+def test_what_fits_a_card_is_shown_with_what_to_type(gencli):
+    flags = ("--batch", "8", "--context", "1000")
+    head, about, title, *rows, _, advice = gencli(
+        "models", "show", "tiny", "--card", "24GB", *flags
+    ).out.splitlines()
+    assert head == "tiny on 24GB, of which programs find 23.6 GiB: 8 texts of 1000 tokens"
+    assert "512.0 MiB, which is an assumption" in about
+    assert title.split()[0] == "weights"
+    assert len(rows) == 10
+    assert advice == "Fits for 8 texts of 1000 tokens: gencli run --model tiny --device cuda"
+    record = json.loads(gencli("models", "show", "tiny", "--card", "24GB", *flags, "--format", "json").out)
+    of = record["memory"]["of"]
+    assert [one["flags"] for one in of][1::4] == [
+        "--dtype bfloat16",
+        "--quantize int8 --kv-dtype int8",
+        "--quantize int4 --kv-dtype fp8",
+    ]
+    exact, half, eight, fp8 = of[:4]
+    assert exact["kv"] == 2 * half["kv"] == 4 * fp8["kv"] == 8 * exact["kv_of_one"]
+    assert fp8["kv"] < eight["kv"] < half["kv"]
+
+
+def test_too_small_a_card_is_said(gencli):
+    shown = gencli("models", "show", "tiny", "--card", "0.5GB").out
+    assert shown.endswith(
+        "Nothing fits for 1 text of 1024 tokens: take fewer or shorter texts, or a smaller model."
+    )
+    assert {line.split()[-3] for line in shown.splitlines()[3:-2]} == {"no"}
+
+
 _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 # What no other test needs.
 OLDER = {
