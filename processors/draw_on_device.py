@@ -9,7 +9,7 @@ from torch import Tensor
 
 from processors.catalog import Draw
 from processors.kernels.choice.parts import Control
-from processors.kernels.choice.run import Kind, choose
+from processors.kernels.choice.run import Given, Kind, choose
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
@@ -24,7 +24,7 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
         return sampler(logits, rows)
     kind: Kind = "greedy" if set(draws) == {"greedy"} else "draw"
     seeds, positions = rows.seeds.contiguous(), rows.positions.contiguous()
-    return choose(logits, _controls(draws, logits.device), seeds, positions, kind=kind)
+    return choose(Given(logits, _controls(draws, logits.device), seeds, positions), kind)
 
 
 @lru_cache(64)

@@ -45,8 +45,9 @@ def is_interrupt(error: BaseException) -> bool:
 
 
 def _ends_step(error: BaseException) -> bool:
-    """Whether an error concerns all rows: Ctrl-C, a full memory, or a GPU that has failed."""
-    return is_interrupt(error) or is_out_of_memory(error) or bool(device_fault(error))
+    """Whether an error concerns all rows: Ctrl-C, PyTorch without memory, or a GPU that has failed."""
+    is_full = isinstance(error, RuntimeError) and is_out_of_memory(error)
+    return is_interrupt(error) or is_full or bool(device_fault(error))
 
 
 def checked_logits(out: object, logits: Tensor, *, is_strict: bool = False) -> Tensor:
