@@ -32,7 +32,7 @@ from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwner
 from gencli.engine.speculation import Clock, Speculation
 from gencli.engine.step_result import StepResult, first_rows
-from gencli.errors import GenerationError, device_faults
+from gencli.errors import DeviceError, GenerationError, device_faults
 from gencli.models.base import ModelRunner
 from gencli.models.files.vocabulary import end_ids
 from gencli.speculative.base import Drafter
@@ -200,11 +200,16 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Run one step; its events, none without work. For a loop of the caller's own, in place of `run`."""
-        with self._changing, device_faults():
-            events = [*self._endings.cancelled(), *self._endings.late()]
-            if self._scheduler.has_work:
-                events += [*self._scheduler.reading(), *self._step()]
-            return [*self._best_of.select(events)]
+        with self._changing:
+            try:
+                events = [*self._endings.cancelled(), *self._endings.late()]
+                if self._scheduler.has_work:
+                    events += [*self._scheduler.reading(), *self._step()]
+                return [*self._best_of.select(events)]
+            except Exception as error:
+                if found := DeviceError.of(error):
+                    raise found from error
+                raise
 
     def _end_all(self) -> list[Event]:
         with self._changing, device_faults():
@@ -245,7 +250,7 @@ class Engine:
             return events + self._preempt_all()
         events += self._scores()
         events += self._outputs.take(result) if result else []
-        return events + (self._preempt_all() if self._room.was_full() else [])
+        return events + (self._preempt_all() if self._room.is_full else [])
 
     def _choose(self) -> StepResult | None:
         """Run the model and choose tokens. Commits nothing and emits no event."""
@@ -310,6 +315,7 @@ class Engine:
 
         A single one restarts alone, and fails if it was alone.
         """
+        self._room.is_full = False
         num_used = self._scheduler.num_used
         preempted, slots, num_idle = self._scheduler.preempt_all()
         self._release(slots, slots)

@@ -10,10 +10,13 @@ __all__ = ["Room"]
 
 
 class Room:
-    """A context in which the memory may run out; what was to be done there is left undone then."""
+    """A context in which the memory may run out; what was to be done there is left undone then.
+
+    `is_full`: whether that has happened.
+    """
 
     def __init__(self) -> None:
-        self._is_full = False
+        self.is_full = False
 
     def __enter__(self) -> None:
         pass
@@ -22,10 +25,5 @@ class Room:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         is_full = error is not None and is_out_of_memory(error)
-        self._is_full |= is_full
+        self.is_full |= is_full
         return is_full
-
-    def was_full(self) -> bool:
-        """Whether the memory has run out since the last call."""
-        found, self._is_full = self._is_full, False
-        return found

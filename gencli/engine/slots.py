@@ -46,7 +46,7 @@ class Slots:
         self._can_rollback, self._stays_warm = can_rollback, stays_warm
 
     def __len__(self) -> int:
-        return len(self._empty) + self.num_idle
+        return len(self._empty) + len(self._age) + len(self._parked)
 
     @property
     def num_idle(self) -> int:

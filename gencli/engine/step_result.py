@@ -69,7 +69,7 @@ class StepResult:
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
         is_plain = ranked is None and choices is None and measured is None and scored is None
         if width == 1 and is_plain and not any(wanted):
-            (plain,) = _transfer(tokens, meanwhile=meanwhile)
+            plain = _read(tokens, meanwhile)
             return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
         table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # as float64, which holds every token exactly
