@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from processors.edits_on_device import EDITING, DeviceEdits, edit_line
+from processors.graphs import Graphs
 from processors.kernels.choice.parts import Control
-from processors.kernels.choice.run import Kind, choose
+from processors.kernels.choice.run import Edits, Given, Kind, choose
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.static_inputs import StaticInputs
 from processors.upload import upload
 
 __all__ = ["FUSED", "DeviceChoice"]
@@ -45,23 +47,48 @@ class DeviceChoice:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses, on CUDA.
 
     The stages at the end of the chains are fused with the draw as far as the kernels know them; what comes
-    before runs stage after stage. Rows draw by Gumbel-max, or take the largest logit.
+    before runs stage after stage. Rows draw by Gumbel-max, or take the largest logit. With `graphs` the
+    kernels of logits that come to the same place again are recorded, and replayed as one launch.
     """
 
-    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
+    def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._plans: dict[int, _Plan] = {}  # by the id of their program
+        self._graphs, self._static = graphs, StaticInputs()
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         plan = self._planned(rows)
-        head, edits, facts = plan.head, plan.edits, None
+        head, edits = plan.head, plan.edits
         if edits and not edits.apply_to(rows):
             head, edits = head + edits.calls, None
         work = self._pipeline.run(head, logits, rows) if head else logits
-        if edits:
-            work, facts = edits.run(work, plan.controls, rows)
-        return choose(work, plan.controls, rows.seeds, rows.positions, kind=plan.kind, facts=facts)
+        given = Given(work, plan.controls, rows.seeds, rows.positions)
+        return self._chosen(given, plan.kind, edits.given(rows) if edits else None)
+
+    def _chosen(self, given: Given, kind: Kind, edits: Edits | None) -> Tensor:
+        """Return the tokens, by a graph if there is one for these shapes and addresses."""
+        if self._graphs is None or not self._graphs.records:
+            return choose(given, kind, edits)
+        given, edits = self._held(given, edits)
+        tensors = [one for one in (*given, *(edits or ())) if one is not None]
+        places = tuple((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in tensors)
+        has = tuple(one is not None for one in edits or ())
+        found = self._graphs.run((kind, has, places), lambda: choose(given, kind, edits))
+        assert isinstance(found, Tensor)
+        return found.clone()  # the next replay overwrites it
+
+    def _held(self, given: Given, edits: Edits | None) -> tuple[Given, Edits | None]:
+        """Return what is given, but for logits and history in tensors that stay where they are."""
+        new = {name: one for name, one in given._asdict().items() if name != "logits"}
+        for name, one in edits._asdict().items() if edits else ():
+            if one is not None and name not in ("tokens", "prompts"):
+                new[name] = one
+        key = tuple((name, one.shape, one.dtype) for name, one in new.items())
+        held = dict(zip(new, self._static.hold(key, list(new.values())), strict=True))
+        mine = {name: one for name, one in held.items() if name in Given._fields}
+        others = {name: one for name, one in held.items() if name in Edits._fields}
+        return given._replace(**mine), edits._replace(**others) if edits else None
 
     def _planned(self, rows: Rows) -> _Plan:
         """Return the plan of the rows' slots, made anew if one has changed."""

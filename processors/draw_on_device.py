@@ -9,7 +9,7 @@ from torch import Tensor
 
 from processors.catalog import Draw
 from processors.kernels.choice.parts import Control
-from processors.kernels.choice.run import choose
+from processors.kernels.choice.run import Given, Kind, choose
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
@@ -22,9 +22,9 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
     draws = sampler.draws(rows)
     if not logits.is_cuda or "multinomial" in draws:
         return sampler(logits, rows)
-    kind = "greedy" if set(draws) == {"greedy"} else "draw"
+    kind: Kind = "greedy" if set(draws) == {"greedy"} else "draw"
     seeds, positions = rows.seeds.contiguous(), rows.positions.contiguous()
-    return choose(logits, _controls(draws, logits.device), seeds, positions, kind=kind)
+    return choose(Given(logits, _controls(draws, logits.device), seeds, positions), kind)
 
 
 @lru_cache(64)

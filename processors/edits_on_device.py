@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, edit_facts, edit_listed
+from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed
+from processors.kernels.choice.run import Edits
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
 from processors.stages.grammar import GrammarStage
@@ -81,16 +82,13 @@ class DeviceEdits:
         """Whether the kernels know these rows: they see no drafts, and no forced tokens."""
         return not rows.drafts.shape[1] and not rows.has_forced
 
-    def run(self, logits: Tensor, controls: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the edited logits [R, V] float32 and their facts. The logits are not changed."""
-        masks = self._masks(rows)
+    def given(self, rows: Rows) -> Edits:
+        """Return what the kernels read in this step."""
+        masks, history = self._masks(rows), rows.history
         if self.lists is None:
-            work = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
-        else:
-            work = torch.zeros(logits.shape, dtype=torch.float32, device=logits.device)
-            seen = (rows.history.tokens, rows.history.lengths, rows.history.prompt_lengths, rows.slots)
-            edit_listed(logits, self.edits, self.lists, *seen, work)
-        return work, edit_facts(logits, controls, self.edits, masks, work, self.lists is not None)
+            return Edits(self.edits, masks=masks)
+        seen = history.tokens, history.lengths, history.prompt_lengths, rows.slots
+        return Edits(self.edits, self.lists, masks, *seen)
 
     def _masks(self, rows: Rows) -> Tensor | None:
         """Return the bit masks of the grammars for this step; None where all tokens are allowed."""

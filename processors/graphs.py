@@ -7,6 +7,7 @@ before each replay. Whoever replaces such a tensor calls `Graphs.clear`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -15,11 +16,18 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder"]
+__all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder", "bucket_of"]
 
 Outputs = Tensor | tuple[Tensor, ...]
 
+_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+_MORE_ROWS = 32  # the distance of larger buckets
 _MOST_KEYS = 1024  # that are remembered; a key that is forgotten counts as new
+
+
+def bucket_of(count: int) -> int:
+    """Return the number of rows, at least `count`, that a step is filled up to, so that graphs are few."""
+    return _ROWS[bisect_left(_ROWS, count)] if count <= _ROWS[-1] else -(-count // _MORE_ROWS) * _MORE_ROWS
 
 
 class Graph(Protocol):
@@ -172,9 +180,10 @@ class Graphs:
     def _refuse(self, key: Hashable, fault: str) -> None:
         self._put(key, "failed")
         self.clear()  # a full memory needs the room, and the pool may be damaged
-        if not self._has_told:
-            self.notices.append(f"A CUDA graph could not be recorded ({fault}): such steps run without it.")
-            self._has_told = True
+        notice = f"A CUDA graph could not be recorded ({fault}): such steps run without it."
+        if not self._has_told and notice not in self.notices:
+            self.notices.append(notice)
+        self._has_told = True
 
     def _put(self, key: Hashable, known: Graph | Literal["seen", "failed"]) -> None:
         self._known[key] = known

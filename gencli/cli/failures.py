@@ -114,6 +114,6 @@ def _flags(error: BaseException) -> dict[str, str]:
     """The long flags of the command that was called, by their keys."""
     parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
     names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
-    return {
-        name.lstrip("-").replace("-", "_"): name for name in names if name.startswith("-") and name != "-h"
-    }
+    keys = {entry.flag: entry.key for entry in OPTIONS}
+    flags = [name for name in names if name.startswith("-") and name != "-h"]
+    return {keys.get(name, name.lstrip("-").replace("-", "_")): name for name in flags}

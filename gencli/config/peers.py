@@ -30,6 +30,7 @@ OPTION_NAMES: _Names = {
     "quantize": "quantization q_bits load_in_8bit load_in_4bit bits",
     "tp": "tensor_parallel tensor_parallel_size tp_size",
     "threads": "num_threads num_thread n_threads cpu_threads threads_batch",
+    "async_steps": "async_scheduling overlap_schedule",
     "max_batch": "batch_size num_batch max_num_seqs parallel np n_parallel max_batch_size concurrency",
     "system": "system_prompt system_message sys instructions",
     "chat": "apply_chat_template",

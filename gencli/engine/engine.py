@@ -96,7 +96,8 @@ class Engine:
             score_rows=self._score_rows,
         )
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, self._device, grammars)
-        self._state = state = ProcessorState(env, self._registry, num_slots=max_batch)
+        graphs = spec.graphs.like() if spec.graphs else None  # memory of their own: both run in a step
+        self._state = state = ProcessorState(env, self._registry, num_slots=max_batch, graphs=graphs)
         self.pipeline = state.pipeline
         engine_drafter = make_engine_drafter(drafter, self.pipeline, state.sampler, state.history)
         self._speculation = Speculation(engine_drafter, self.pipeline, self._registry, spec, clock=clock)
@@ -124,10 +125,9 @@ class Engine:
         )
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
-        if spec.graphs is not None:
-            spec.graphs.notices = self.notices
-        if self.ahead:
-            self.ahead.notices = self.notices
+        for one in (spec.graphs, graphs, self.ahead):
+            if one is not None:
+                one.notices = self.notices
         self._interrupted = False
         self._has_given = False  # whether any request so far had a given output or a prefix
         self._may_hold = False  # whether tokens of any request so far may be taken back

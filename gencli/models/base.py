@@ -48,6 +48,7 @@ class ModelSpec:
     vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
     `graphs` run its decode steps; None where their shapes are not fixed. `no_graphs` says why none are
     recorded.
+    `token_bytes` is about the temporary memory that a fed token takes in a pass, 0 if unknown.
     `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
     """
 
@@ -71,6 +72,7 @@ class ModelSpec:
     has_states: bool = False
     graphs: Graphs | None = None
     no_graphs: str = ""
+    token_bytes: int = 0
     can_run_ahead: bool = False
 
     def limit(self, length: int) -> int:

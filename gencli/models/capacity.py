@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gencli.errors import ModelError
+from gencli.models.base import ModelSpec
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.card import Card
 from gencli.models.files.quantization import Quantize
 from gencli.models.free_memory import free_memory
 from gencli.models.gguf.plan import weight_format
-from gencli.models.memory import lane_bytes, weight_bytes
+from gencli.models.memory import lane_bytes, row_bytes, weight_bytes
 
-__all__ = ["MAX_BATCH", "Capacity", "Held", "plan_capacity", "process_memory"]
+__all__ = ["MAX_BATCH", "Capacity", "Held", "plan_capacity", "plan_chunk", "process_memory"]
 
 # Maximum batch size; beyond it a step takes proportionally longer.
 MAX_BATCH = {"cpu": 64, "cuda": 256, "mps": 64}
+_LEAST_CHUNK = 64  # tokens of a step; smaller steps read the weights too often
 _SHARE = 0.8  # of the free memory; the rest is for activations, logits and buffers that grow
 
 
@@ -104,3 +106,15 @@ def plan_capacity(
             hint="Lower `max_tokens`, take a smaller `kv_dtype` or `dtype`, or raise `kv_memory`.",
         )
     return Capacity(min(fits, MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
+
+
+def plan_chunk(spec: ModelSpec, free: int | None, *, rows: int, most: int) -> int:
+    """Return the token budget of a step, at most `most`, with temporary memory that fits `free` bytes.
+
+    The memory is free beside the weights. A fifth of it is for a step, as plan_capacity plans keys and values
+    in the rest: `rows` rows of logits, then tokens. A budget of 64, and twice `rows`, is never undercut.
+    """
+    if free is None or not spec.token_bytes:
+        return most
+    left = int((1 - _SHARE) * free) - rows * row_bytes(spec.vocab_size, spec.dtype)
+    return min(most, max(_LEAST_CHUNK, 2 * rows, left // spec.token_bytes))

@@ -17,7 +17,7 @@ from gencli.models.kv.lengths import STEP
 from gencli.models.onednn import can_pack
 from gencli.units import size
 
-__all__ = ["Need", "check_fit", "lane_bytes", "need_of", "step_bytes", "weight_bytes"]
+__all__ = ["Need", "check_fit", "lane_bytes", "need_of", "row_bytes", "step_bytes", "weight_bytes"]
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
 _CHUNK = 512  # prompt tokens of a step
@@ -97,11 +97,15 @@ def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
     """Return about the bytes of the largest step: 512 prompt tokens in a layer, or `rows` rows of logits."""
     spec = card.spec
     vocabulary = card.vocabulary if isinstance(card.vocabulary, int) else 0
-    logits = rows * vocabulary * (dtype.itemsize + 4 * _ROW_COPIES)
+    logits = row_bytes(vocabulary, dtype) * rows
     if spec is None:
         return logits
-    inner = spec.experts.width if spec.experts else spec.inner
-    return max(logits, _CHUNK * (4 * inner + 4 * spec.hidden) * dtype.itemsize)
+    return max(logits, _CHUNK * spec.token_numbers * dtype.itemsize)
+
+
+def row_bytes(vocabulary: int, dtype: torch.dtype) -> int:
+    """Return about the bytes of a row of logits in `dtype`, and of what is computed from it."""
+    return vocabulary * (dtype.itemsize + 4 * _ROW_COPIES)
 
 
 def check_fit(

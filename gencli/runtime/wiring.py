@@ -12,10 +12,13 @@ import torch
 from gencli.config.settings import Settings
 from gencli.engine.engine import Engine
 from gencli.engine.queue import WINDOW
+from gencli.engine.token_budget import step_limit
 from gencli.errors import UsageError
 from gencli.models.base import ModelRunner, ModelSpec
+from gencli.models.capacity import plan_chunk
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer
+from gencli.models.free_memory import free_memory
 from gencli.models.spread import Spread
 from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
@@ -108,16 +111,28 @@ def make_engine(
         drafter = make_drafter(settings["draft"], loaded, choice, registry=registry)
     if amateurs is None:
         amateurs = load_amateurs(settings["contrast"], loaded, choice)
+    batch = settings["max_batch"] if max_batch is None else max_batch
     return Engine(
         loaded.runner,
         loaded.tokenizer,
-        max_batch=settings["max_batch"] if max_batch is None else max_batch,
+        max_batch=batch,
+        step_tokens=_step_tokens(loaded.runner.spec, batch),
         registry=registry,
         drafter=drafter,
         grammars=grammars,
         amateurs=amateurs,
         window=window,
         run_ahead=_run_ahead(settings, loaded.runner.spec),
+    )
+
+
+def _step_tokens(spec: ModelSpec, batch: int) -> int:
+    """Return the token budget of a step; on a GPU its temporary memory has to fit beside the weights."""
+    most = step_limit(None, batch)
+    return (
+        plan_chunk(spec, free_memory(spec.device), rows=batch, most=most)
+        if spec.device.type == "cuda"
+        else most
     )
 
 

@@ -80,7 +80,7 @@ def huge(folder: Path) -> Any:
     ("free", "hint"),
     [
         (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) or `quantize` = int8 (2.0 GiB) or `quantize` = int4"),
-        (2**31, "`quantize` = int4 (1.2 GiB) fits; `memory_check` = off tries anyway"),
+        (2**31, "`quantize` = int4 (1.3 GiB) fits; `memory_check` = off tries anyway"),
         (2**30, "A smaller model fits"),
     ],
 )

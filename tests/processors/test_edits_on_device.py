@@ -9,6 +9,7 @@ from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from processors.history import History
+from processors.kernels.choice.run import edited
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -47,7 +48,7 @@ def compare(chains, logits):
     assert torch.equal(choose(logits, rows), sampler(expected, rows)), chains
     plan = choose._planned(rows)
     if plan.edits and not plan.head:
-        found, _ = plan.edits.run(logits, plan.controls, rows)
+        found, _ = edited(logits, plan.controls, plan.edits.given(rows))
         same = pipeline.run(plan.edits.calls, logits, rows)
         sound = same.amax(1) < torch.inf  # of failed rows only the fault counts
         assert torch.equal(found[sound], same[sound])

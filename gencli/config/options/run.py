@@ -85,7 +85,7 @@ _MODEL: tuple[Option, ...] = (
            "decoder, or transformers. auto takes the decoder for every model that it knows in full.",
            "Model", "auto"),
     Option(("--quantize",), Literal["none", "int8", "int4"], "Round weights to 8 or 4 bits when they are "
-           "loaded, for gencli's own decoder on a CPU.", "Model", "none"),
+           "loaded, for gencli's own decoder on a CPU or an NVIDIA GPU.", "Model", "none"),
     Option(("--kernel",), Literal["auto", "plain", "packed", "row-packed", "fixed"], "Matrix products of the "
            "decoder: with weights as they are, packed for the CPU, packed for a single text, or with one "
            "order of sums on a GPU. auto takes what is fastest on this machine; gencli doctor shows the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 
 import torch
@@ -14,7 +13,7 @@ from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.layers import Pass
 from gencli.models.kv.lengths import STEP
 from gencli.models.longrope import factors_of
-from processors.graphs import Graphs
+from processors.graphs import Graphs, bucket_of
 from processors.upload import upload_into
 
 __all__ = ["SPARE_ROWS", "DecodeSteps", "is_decode_step", "roomy"]
@@ -23,8 +22,6 @@ SPARE_ROWS = (
     1  # of the KV buffers, the first ones, where the rows that fill a bucket write; nobody reads there
 )
 
-_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
-_MORE_ROWS = 32  # the distance of larger buckets
 _PARTS = 4  # capacities between two powers of two
 
 
@@ -82,7 +79,7 @@ class DecodeSteps:
 
     def _fill(self, feeds: Sequence[Feed], ids: Tensor | None) -> Tensor:
         """Write the inputs of the feeds into the static tensor of their bucket, in one copy from the host."""
-        bucket = _rows(len(feeds))
+        bucket = bucket_of(len(feeds))
         switches = self._decoder.spec.rope_switches
         fill = [0] * (bucket - len(feeds))
         columns = [*(feed.lane for feed in feeds), *fill, *(feed.start for feed in feeds), *fill]
@@ -106,11 +103,6 @@ class DecodeSteps:
             table.rows(positions, factors[0] if factors else None, 0) for table in self._decoder.tables
         )
         return self._decoder(ids, Pass(DecodePlan(rows, positions, end), ropes), buffers, None)
-
-
-def _rows(count: int) -> int:
-    """Return the bucket of a number of rows."""
-    return _ROWS[bisect_left(_ROWS, count)] if count <= _ROWS[-1] else _up(count, _MORE_ROWS)
 
 
 def _up(number: int, step: int) -> int:

@@ -41,7 +41,9 @@ class WeightReader(Protocol):
         ...
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices [out, in] on the CPU, valid until the next one.
+        """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
+
+        They lie on the CPU and have the digits that are stored, whatever the dtype of the states is.
 
         Raises ModelError as `read` does.
         """

@@ -84,6 +84,7 @@ class DecoderRunner(LaneRunner):
             has_states=not spec.rope_switches,
             graphs=graphs,
             no_graphs=why_no_graphs(spec, decoder.device) or "`cuda_graphs` is off",
+            token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             # A mixture of experts reads on the host which of them compute, and so waits for each layer.
             can_run_ahead=not spec.rope_switches and spec.experts is None,
         )

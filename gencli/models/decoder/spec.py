@@ -110,6 +110,11 @@ class DecoderSpec:
         return tuple(sorted({length for rope in self.ropes for length in rope.switches}))
 
     @property
+    def token_numbers(self) -> int:
+        """About how many numbers a fed token takes at a time, in the largest block of a layer."""
+        return 4 * (self.experts.width if self.experts else self.inner) + 4 * self.hidden
+
+    @property
     def products(self) -> Counter[tuple[int, int]]:
         """The matrix products of one token in a pass, by size (out, in)."""
         heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim

@@ -43,9 +43,9 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         self._files.read_into(part.name, target, self._count)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices, as WeightReader.slices, on the CPU."""
+        """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
         inputs, parts = shape[1], self.check(names, shape)
-        scratch = torch.empty(max(1, _SLICE // max(1, inputs)), inputs, dtype=self.dtype)
+        scratch = torch.empty(max(1, _SLICE // max(1, inputs)), inputs)
         for name, part in zip(names, parts, strict=True):
             for start in range(0, part.shape[0], len(scratch)):
                 found = scratch[: part.shape[0] - start]

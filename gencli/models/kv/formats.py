@@ -44,5 +44,5 @@ def widened(stored: Tensor, dtype: torch.dtype) -> Tensor:
     """Return keys and values [..., D] in `dtype`, as `as_stored` has stored them."""
     if stored.dtype != torch.int8:
         return stored.to(dtype)
-    codes, scales = stored.split([stored.shape[-1] - SCALE_BYTES, SCALE_BYTES], -1)
-    return (codes * scales.view(torch.float32)).to(dtype)
+    codes, scales = stored[..., :-SCALE_BYTES], stored[..., -SCALE_BYTES:].view(torch.float32)
+    return (codes * scales).to(dtype)

@@ -120,6 +120,7 @@ def fixed_product_torch(
         for first, end in pairwise(ends):  # a copy, as the order in a sum depends on where in memory a row is
             sums += torch.mv(wide[:, first:end], row[first:end].clone())
     if weight.dtype == torch.int8:
+        assert scales is not None
         total *= scales
     return (total if bias is None else total + bias.float()).to(given.dtype)
 

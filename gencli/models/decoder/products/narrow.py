@@ -41,4 +41,5 @@ class FixedInt4Product(Product):
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in], in its format."""
-        return fixed_product(given, *self._weights.tensors, self._bias, self._arrived)
+        codes, scales, zeros = self._weights.tensors
+        return fixed_product(given, codes, scales, zeros, self._bias, self._arrived)

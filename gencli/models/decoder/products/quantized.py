@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -45,12 +45,13 @@ class QuantizedMaker(ProductMaker):
 
     With 4 bits, embeddings and vocabulary projection have 8, as have matrices whose number of inputs is no
     multiple of 32. `four` is the kernel of matrices with 4 bits; `kernels` are those of matrices with 8 bits,
-    by size, and `eight` that of others. Routers of experts are not quantized and have the kernel `default`.
+    by size, and `eight` that of others. By default they are those of this CPU. Routers of experts are not
+    quantized and have the kernel `default`.
     """
 
     bits: int
-    eight: type[Product]
-    four: type[Product]
+    eight: type[Product] = field(default_factory=lambda: int8_kernels()[0])
+    four: type[Product] = Int4Product
     is_stored: bool = False
 
     def read(
@@ -131,14 +132,7 @@ def quantized_maker(
         if bits == 8 or size[1] % GROUP or size == (spec.vocab_size, spec.hidden)
     ]
     kernels = fastest_kernels(eight, torch.int8, int8_kernels(), options.rows, times)
-    return QuantizedMaker(
-        dense.default,
-        kernels,
-        bits=bits,
-        is_stored=is_stored,
-        eight=int8_kernels()[0],
-        four=Int4Product,
-    )
+    return QuantizedMaker(dense.default, kernels, bits=bits, is_stored=is_stored)
 
 
 def check_narrow(bits: int, dtype: torch.dtype, device: torch.device) -> None:

@@ -18,7 +18,10 @@ from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_dtype
 from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.files.quantization import Quantize
+from gencli.models.quantize import quantize_model
+from tests.helpers.gguf_files import write_model
 from tests.interpreted import interpreted
+from tests.models.gguf.test_kept import model
 from tests.models.tiny_models import build_native
 from tests.sham import CUDA, sham_device
 
@@ -91,6 +94,29 @@ def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: 
     assert name in runner.spec.kernels
     assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
     # The CPU rounds activations to 8 bits, or to bfloat16, and random weights enlarge that.
+    assert (made.float() - expected).norm() < 0.1 * expected.norm()
+
+
+@pytest.mark.parametrize("quantize", ["int8", "int4"])
+def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
+    quantize: Quantize, tmp_path: Path
+) -> None:
+    build_native("llama").save_pretrained(tmp_path / "wide")
+    quantize_model(str(tmp_path / "wide"), tmp_path / "narrow", quantize)
+    with sham_device():
+        made = logits(load(tmp_path / "narrow", CUDA, dtype="float16"))
+        assert torch.equal(made, logits(load(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16")))
+
+
+def test_a_gguf_file_keeps_its_bits(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, model(), "Q4_0")
+    expected = logits(load(path, "cpu"))
+    with sham_device():
+        runner = load(path, CUDA)
+        made = logits(runner)
+    assert "fixed-int4" in runner.spec.kernels
+    assert runner.spec.dtype == torch.bfloat16
     assert (made.float() - expected).norm() < 0.1 * expected.norm()
 
 
