@@ -9,6 +9,7 @@ import torch
 
 from gencli.core.request import Beams
 from gencli.engine.engine import Engine
+from gencli.errors import DeviceError
 from gencli.models.fake import FakeRunner
 from gencli.plugins.adapter import adapt
 from processors.base import GrammarStatus, Processor
@@ -142,6 +143,27 @@ def test_what_raises_in_apply_fails_its_row_by_name(error):
     assert wrong.type == "StageFailure"
     assert f"apply raised {type(error).__name__}" in wrong.message
     assert other.text == plain()
+
+
+def test_a_full_gpu_is_no_fault_of_the_stage():
+    errors = [torch.OutOfMemoryError("CUDA out of memory.")]
+
+    def apply(self, logits, rows):
+        if errors:
+            raise errors.pop()
+        return logits
+
+    ends, notices = outcomes(with_hook(apply=apply), "odd=1", "odd=2", PLAIN)
+    assert not any(isinstance(end, Error) for end in ends)
+    assert notices == ["The memory is full with 3 sequences at once; from now on 1 run."]
+
+
+@pytest.mark.parametrize("hook", ["apply", "prepare", "commit", "admit"])
+def test_a_failed_gpu_is_no_fault_of_the_stage(hook):
+    with pytest.raises(DeviceError, match="illegal memory access"):
+        outcomes(
+            raising(torch.AcceleratorError("CUDA error: an illegal memory access"), hook), "odd=1", PLAIN
+        )
 
 
 @pytest.mark.parametrize("error", [ValueError("lost"), SystemExit(0), GeneratorExit()], ids=repr)
