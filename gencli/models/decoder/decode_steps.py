@@ -16,11 +16,9 @@ from gencli.models.longrope import factors_of
 from processors.graphs import Graphs, bucket_of
 from processors.upload import upload_into
 
-__all__ = ["SPARE_ROWS", "DecodeSteps", "is_decode_step", "roomy"]
+__all__ = ["SPARE_ROWS", "DecodeSteps", "is_decode_step", "num_filled", "roomy"]
 
-SPARE_ROWS = (
-    1  # of the KV buffers, the first ones, where the rows that fill a bucket write; nobody reads there
-)
+SPARE_ROWS = 1  # more than lanes, so that the rows that fill a bucket always have one to write to
 
 _PARTS = 4  # capacities between two powers of two
 
@@ -28,6 +26,11 @@ _PARTS = 4  # capacities between two powers of two
 def is_decode_step(feeds: Sequence[Feed]) -> bool:
     """Return whether each feed is one token with wanted logits."""
     return all(len(feed.tokens) == 1 and feed.num_logits == 1 for feed in feeds)
+
+
+def num_filled(feeds: Sequence[Feed]) -> int:
+    """Return how many rows fill up the bucket of a decode step of these feeds."""
+    return bucket_of(len(feeds)) - len(feeds)
 
 
 def roomy(length: int, context: int) -> int:
@@ -43,8 +46,8 @@ class DecodeSteps:
     """Runs steps of one token a feed. `graphs` record them by the bucket of rows and that of keys.
 
     The inputs of a bucket are one static tensor [3 or 4, rows]: buffer rows, positions, with a long rope the
-    numbers of the rotary factors, ids. Rows are filled up to their bucket with tokens in a spare row of the
-    buffers. Without a graph the same shapes are launched one by one.
+    numbers of the rotary factors, ids. Rows are filled up to their bucket with tokens in a row of the buffers
+    that no lane has. Without a graph the same shapes are launched one by one.
     """
 
     def __init__(self, decoder: Decoder, graphs: Graphs) -> None:
@@ -52,11 +55,13 @@ class DecodeSteps:
         self._inputs: dict[int, Tensor] = {}  # by the number of rows
         self._placed: tuple[Tensor, ...] = ()  # tensors whose addresses are in the graphs
 
-    def __call__(self, feeds: Sequence[Feed], buffers: Sequence[Tensor], ids: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, feeds: Sequence[Feed], buffers: Sequence[Tensor], spare: int, ids: Tensor | None = None
+    ) -> Tensor:
         """Return the logits [R, V], a new tensor.
 
-        `feeds` have buffer rows as lanes; the capacity of the buffers is that of `roomy`. `ids` [R] on the
-        device replace their tokens.
+        `feeds` have buffer rows as lanes; the capacity of the buffers is that of `roomy`. `spare` is a row
+        without a lane. `ids` [R] on the device replace the tokens.
         """
         tables, capacity = self._decoder.tables, buffers[0].shape[2]
         placed = (buffers[0], *(table.reserve(capacity) for table in tables))
@@ -65,7 +70,7 @@ class DecodeSteps:
         ):
             self._graphs.clear()
             self._placed = placed
-        inputs = self._fill(feeds, ids)
+        inputs = self._fill(feeds, spare, ids)
         end = min(max(STEP, 1 << (max(feed.end for feed in feeds) - 1).bit_length()), capacity)
         made = self._graphs.run((inputs.shape[1], end), lambda: self._run(inputs, end, buffers))
         assert isinstance(made, Tensor)
@@ -77,12 +82,17 @@ class DecodeSteps:
         self._graphs.clear()
         self._placed = ()
 
-    def _fill(self, feeds: Sequence[Feed], ids: Tensor | None) -> Tensor:
+    def _fill(self, feeds: Sequence[Feed], spare: int, ids: Tensor | None) -> Tensor:
         """Write the inputs of the feeds into the static tensor of their bucket, in one copy from the host."""
         bucket = bucket_of(len(feeds))
         switches = self._decoder.spec.rope_switches
         fill = [0] * (bucket - len(feeds))
-        columns = [*(feed.lane for feed in feeds), *fill, *(feed.start for feed in feeds), *fill]
+        columns = [
+            *(feed.lane for feed in feeds),
+            *(spare for _ in fill),
+            *(feed.start for feed in feeds),
+            *fill,
+        ]
         if switches:
             columns += [*(factors_of(feed, switches) for feed in feeds), *fill]
         if ids is None:

@@ -11,7 +11,7 @@ from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
 from gencli.models.decoder.decode_attention import DevicePlan
-from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, roomy
+from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, num_filled, roomy
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.mixed_attention import device_plan
@@ -82,9 +82,13 @@ class DecoderLanes:
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
         capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
+        is_static = self._steps is not None and inside is None and is_decode_step(feeds)
+        spare = self._store.rows.spare
+        if is_static and num_filled(feeds):
+            num_rows = max(num_rows, spare + 1)
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
-        if self._steps is not None and inside is None and is_decode_step(feeds):
-            return self._steps(feeds, buffers, ids)
+        if self._steps is not None and is_static:
+            return self._steps(feeds, buffers, spare, ids)
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
@@ -105,7 +109,8 @@ class DecoderLanes:
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
-        return self._store.holds(feeds)
+        is_filled = self._steps is not None and num_filled(feeds) > 0
+        return self._store.holds(feeds, has_spare=is_filled)
 
     def _plan(
         self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor

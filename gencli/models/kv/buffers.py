@@ -118,7 +118,7 @@ class LaneBuffer:
 
 
 class LaneStore:
-    """The rows of all lanes, and the buffers that hold them. The first `spare` rows are for no lane."""
+    """The rows of all lanes, and the buffers that hold them. There are `spare` rows more than lanes."""
 
     def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
         self.rows = LaneRows(lengths, spare=spare)
@@ -138,9 +138,12 @@ class LaneStore:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated
 
-    def holds(self, feeds: tuple[Feed, ...]) -> bool:
-        """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
-        rows = [self.rows.take(feed.lane) for feed in feeds]
+    def holds(self, feeds: tuple[Feed, ...], *, has_spare: bool = False) -> bool:
+        """Return whether the buffers hold these feeds without growing, with a spare row if asked for.
+
+        No lane of the feeds is empty.
+        """
+        rows = [self.rows.take(feed.lane) for feed in feeds] + [self.rows.spare] * has_spare
         length = max(feed.end for feed in feeds)
         return all(buffer.holds(max(rows) + 1, length) for buffer in self.buffers)
 
@@ -172,18 +175,23 @@ class LaneRows:
     """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
 
     A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
-    The first `spare` rows are for no lane.
+    There are `spare` rows more than lanes.
     """
 
     def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
         self._lengths = lengths
         self._rows: dict[int, int] = {}  # by lane
-        self._free = list(range(spare, spare + len(lengths)))
+        self._free = list(range(len(lengths)))
         self._most = spare + len(lengths)
 
     def __len__(self) -> int:
         """Return the maximum number of rows."""
         return self._most
+
+    @property
+    def spare(self) -> int:
+        """The lowest row that no lane has; of a row more than lanes there is one always."""
+        return self._free[0] if self._free else len(self._lengths)
 
     def find(self, lane: int) -> int | None:
         """Return the row of the lane; None without one."""
