@@ -6,20 +6,27 @@ GencliError
     PluginError         4   a plugin that cannot be loaded or used
     ModelError          5   a model or tokenizer that cannot be loaded or used
     GenerationError     6   a request that could not be finished
+        DeviceError             the GPU has failed; nothing runs on it any more
 GencliWarning               a notice: nothing fails, but the result may not be the expected one
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from processors.machine_faults import device_fault
+
 __all__ = [
     "ConfigError",
+    "DeviceError",
     "GencliError",
     "GencliWarning",
     "GenerationError",
     "ModelError",
     "PluginError",
     "UsageError",
-    "is_out_of_memory",
+    "device_faults",
     "is_panic",
 ]
 
@@ -65,19 +72,55 @@ class GenerationError(GencliError):
     exit_code = 6
 
 
+class DeviceError(GenerationError):
+    """The GPU has failed, and with it all requests: no call works on it until the process ends."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> DeviceError | None:
+        """Return an exception of PyTorch or of a kernel as this error; None if it tells of no such fault."""
+        if not (fault := device_fault(error)):
+            return None
+        for part, message, hint in _DEVICE_FAULTS:
+            if part in fault:
+                return cls(f"{message}: {fault}.", hint=hint)
+        return cls(f"The GPU has failed: {fault}.", hint=_RESTART)
+
+
+@contextmanager
+def device_faults() -> Iterator[None]:
+    """Raise a fault of the GPU within as DeviceError."""
+    try:
+        yield
+    except Exception as error:
+        if found := DeviceError.of(error):
+            raise found from error
+        raise
+
+
 class GencliWarning(UserWarning):
     """A notice for a Python caller. `gencli run` writes the same text to stderr."""
+
+
+_CPU = "`device` = cpu does without it."
+_RESTART = (
+    "It takes no more work from this process: begin again. If it fails again, nvidia-smi and the system's "
+    f"log tell more, and CUDA_LAUNCH_BLOCKING=1 names the operation; {_CPU}"
+)
+_RESET = f"nvidia-smi and the system's log tell more. The card may need a reset; {_CPU}"
+_BUILD = f"https://pytorch.org/get-started has builds for other GPUs; {_CPU}"
+_DRIVER = f"Update the driver, or install a build of PyTorch for an older one; {_CPU}"
+_DEVICE_FAULTS = (  # part of what the GPU or its driver said, message, hint
+    ("no kernel image", "This build of PyTorch has no code for this GPU", _BUILD),
+    ("invalid device function", "This build of PyTorch has no code for this GPU", _BUILD),
+    ("driver version is insufficient", "The driver of the GPU is too old for this PyTorch", _DRIVER),
+    ("too old", "The driver of the GPU is too old for this PyTorch", _DRIVER),
+    ("busy or unavailable", "Another process has the GPU for itself", _CPU),
+    ("lost", "The GPU is gone", _RESET),
+    ("fallen off the bus", "The GPU is gone", _RESET),
+    ("ECC error", "The memory of the GPU has failed", _RESET),
+)
 
 
 def is_panic(error: BaseException) -> bool:
     """Whether a Rust library panicked; pyo3's PanicException is not an Exception."""
     return type(error).__name__ == "PanicException"
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on the host or on an accelerator."""
-    text = str(error).lower()
-    is_allocator = isinstance(error, RuntimeError) and (
-        "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
-    )
-    return isinstance(error, MemoryError) or is_allocator

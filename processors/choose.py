@@ -12,6 +12,7 @@ from torch import Tensor
 
 from processors.choose_on_device import DeviceChoice
 from processors.conditions.picks import Key
+from processors.graphs import Graphs
 from processors.pipeline import Pipeline, StageCall
 from processors.registry import Registry
 from processors.rows import Rows
@@ -61,9 +62,9 @@ class Chooser:
     installed. On CUDA see DeviceChoice; rows that draw by inverse CDF leave the whole step to the stages.
     """
 
-    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
+    def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._on_device = DeviceChoice(pipeline, sampler)
+        self._on_device = DeviceChoice(pipeline, sampler, graphs)
         self._plan = _Plan((), None, (), ())
         self._plans: dict[int, _Plan] = {}  # by the id of their program, for conditions that come and go
 

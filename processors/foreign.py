@@ -13,6 +13,7 @@ from torch import Tensor
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.columns import Columns
 from processors.errors import ProcessorsError, StageFailure
+from processors.machine_faults import device_fault, is_out_of_memory
 from processors.rows import Rows
 
 __all__ = ["ForeignStage", "StageFault", "WrongResult", "checked_logits", "fault_text", "is_interrupt"]
@@ -41,6 +42,12 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
+
+
+def _ends_step(error: BaseException) -> bool:
+    """Whether an error concerns all rows: Ctrl-C, PyTorch without memory, or a GPU that has failed."""
+    is_full = isinstance(error, RuntimeError) and is_out_of_memory(error)
+    return is_interrupt(error) or is_full or bool(device_fault(error))
 
 
 def checked_logits(out: object, logits: Tensor, *, is_strict: bool = False) -> Tensor:
@@ -156,7 +163,7 @@ class ForeignStage(Processor[Any]):
         try:
             return _checked_flags(self._inner.prepare(rows), rows)
         except BaseException as error:
-            if is_interrupt(error):
+            if _ends_step(error):
                 raise
         flags = torch.zeros_like(rows.drafts, dtype=torch.bool)
         for index, slot in enumerate(rows.host_slots):
@@ -176,7 +183,7 @@ class ForeignStage(Processor[Any]):
         try:
             return self._applied(logits, rows)
         except BaseException as error:
-            if is_interrupt(error):
+            if _ends_step(error):
                 raise
             together = fault_text("apply", error)
         found, num_failed = self._apply_alone(logits, rows)
@@ -200,7 +207,7 @@ class ForeignStage(Processor[Any]):
             try:
                 out[index] = self._applied(logits[index : index + 1], rows.select([index]))[0]
             except BaseException as error:
-                if is_interrupt(error):
+                if _ends_step(error):
                     raise
                 self._last[slot] = StageFault(fault_text("apply", error), error)
                 num_failed += 1
@@ -213,7 +220,7 @@ class ForeignStage(Processor[Any]):
         try:
             return call()
         except BaseException as error:
-            if is_interrupt(error):
+            if is_interrupt(error) or device_fault(error):
                 raise
             self._faults[slot] = StageFault(fault_text(hook, error), error)
             return otherwise
@@ -224,7 +231,7 @@ class ForeignStage(Processor[Any]):
         except ProcessorsError:  # the stage refuses a parameter
             raise
         except BaseException as error:
-            if is_interrupt(error):
+            if _ends_step(error):
                 raise
             raise StageFailure(fault_text(hook, error), stage=self.name, slot=slot, position=0) from error
 

@@ -7,6 +7,7 @@ before each replay. Whoever replaces such a tensor calls `Graphs.clear`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -15,11 +16,18 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder"]
+__all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder", "bucket_of"]
 
 Outputs = Tensor | tuple[Tensor, ...]
 
+_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+_MORE_ROWS = 32  # the distance of larger buckets
 _MOST_KEYS = 1024  # that are remembered; a key that is forgotten counts as new
+
+
+def bucket_of(count: int) -> int:
+    """Return the number of rows, at least `count`, that a step is filled up to, so that graphs are few."""
+    return _ROWS[bisect_left(_ROWS, count)] if count <= _ROWS[-1] else -(-count // _MORE_ROWS) * _MORE_ROWS
 
 
 class Graph(Protocol):
@@ -68,7 +76,7 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
         """Capture `run`, as Recorder.record: nothing is computed meanwhile."""
@@ -84,21 +92,35 @@ class CudaRecorder:
 class Graphs:
     """Runs functions by their keys, and records each at its second use.
 
-    Without a recorder every function runs as it is. At most `most` graphs with at most `max_bytes` bytes are
-    kept; the one that was not used for longest is dropped first. A key whose recording fails runs without a
-    graph from then on; `notices` says so once.
+    `make` returns a recorder; without it every function runs as it is. At most `most` graphs with at most
+    `max_bytes` bytes are kept; the one that was not used for longest is dropped first. A key whose recording
+    fails runs without a graph from then on; `notices` says so once.
     """
 
-    def __init__(self, recorder: Recorder | None, *, most: int = 64, max_bytes: int = 2**30) -> None:
-        self._recorder, self._most, self._max_bytes = recorder, most, max_bytes
+    def __init__(
+        self, make: Callable[[], Recorder] | None, *, most: int = 64, max_bytes: int = 2**30
+    ) -> None:
+        self._make, self._most, self._max_bytes = make, most, max_bytes
+        self._recorder: Recorder | None = None
         self._known: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
+        self._has_told = False
         self.num_recorded = 0
         self.num_replayed = 0
 
-    def __len__(self) -> int:
-        """Return the number of graphs that are kept."""
+    @property
+    def num_kept(self) -> int:
+        """The number of graphs that are kept."""
         return len(self._kept())
+
+    def like(self) -> Graphs:
+        """Return graphs with a memory pool of their own and the same limits, for work on another stream."""
+        return Graphs(self._make, most=self._most, max_bytes=self._max_bytes)
+
+    @property
+    def records(self) -> bool:
+        """Whether anything is recorded, so that outputs are overwritten by a later call with their key."""
+        return self._make is not None
 
     @property
     def nbytes(self) -> int:
@@ -110,7 +132,7 @@ class Graphs:
 
         The outputs may be the same tensors at each call, which the next call overwrites.
         """
-        if self._recorder is None:
+        if self._make is None:
             return run()
         known = self._known.get(key)
         if (
@@ -119,7 +141,7 @@ class Graphs:
             self._put(key, known or "seen")
             return run()
         if known == "seen":
-            made = self._record(self._recorder, key, run)
+            made = self._record(self._make, key, run)
             if made is None:
                 return run()
             known = made
@@ -129,16 +151,20 @@ class Graphs:
 
     def clear(self) -> None:
         """Drop all graphs and their memory; a key is recorded anew at its second use from now on."""
+        self._recorder = None
         failed = [key for key, known in self._known.items() if known == "failed"]
         self._known.clear()
         for key in failed:
             self._known[key] = "failed"
 
-    def _record(self, recorder: Recorder, key: Hashable, run: Callable[[], Outputs]) -> Graph | None:
+    def _record(
+        self, make: Callable[[], Recorder], key: Hashable, run: Callable[[], Outputs]
+    ) -> Graph | None:
         """Return the graph of a key; None if it cannot be recorded."""
         fault = ""
         try:
-            graph = recorder.record(run)
+            self._recorder = self._recorder or make()
+            graph = self._recorder.record(run)
         except torch.OutOfMemoryError:
             fault = "the memory is full"
         except Exception as error:  # drivers and kernels raise exceptions of any type
@@ -153,9 +179,11 @@ class Graphs:
 
     def _refuse(self, key: Hashable, fault: str) -> None:
         self._put(key, "failed")
-        self.clear()  # a full memory needs the room, and a damaged pool is not used again
-        if not self.notices:
-            self.notices.append(f"A CUDA graph could not be recorded ({fault}): such steps run without it")
+        self.clear()  # a full memory needs the room, and the pool may be damaged
+        notice = f"A CUDA graph could not be recorded ({fault}): such steps run without it."
+        if not self._has_told and notice not in self.notices:
+            self.notices.append(notice)
+        self._has_told = True
 
     def _put(self, key: Hashable, known: Graph | Literal["seen", "failed"]) -> None:
         self._known[key] = known

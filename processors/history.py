@@ -129,12 +129,15 @@ class History:
         """
         lengths, late = self._host_lengths, self._late
         first = len(late)
+        # First, as it may run out of memory: then nothing has changed.
+        self._reserve(
+            0, max([lengths[slot] + len(run) for slot, run in zip(slots, tokens, strict=True)], default=0)
+        )
         for slot, run in zip(slots, tokens, strict=True):
             start = lengths[slot]
             lengths[slot] = start + len(run)
             late.append((slot, start, run))
         self._are_lengths_late = True
-        self._reserve(0, self.longest(slots))
         if self.forced is not None or any(map(any, forced)):
             self._mark(late[first:], forced or [()] * len(tokens))
         if len(late) >= _MOST_LATE:

@@ -13,6 +13,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
+from processors.draw_on_device import sampled
 from processors.kernels.operation import operation
 from processors.kernels.softmax import softmax_parts, token_probability
 from processors.rng import Stream, row_keys, uniform
@@ -51,7 +52,7 @@ def rejection(
     """
     spans = Spans.of(rows)
     if not spans.drafts.shape[1]:
-        return spans.finish(torch.zeros_like(spans.starts), sampler(logits, rows))
+        return spans.finish(torch.zeros_like(spans.starts), sampled(sampler, logits, rows))
     accepted, replacement = _decided(logits, rows, spans, proposal)
     return spans.finish(accepted, _last_token(logits, rows, sampler, spans.starts + accepted, replacement))
 
@@ -199,7 +200,7 @@ def _last_token(logits: Tensor, rows: Rows, sampler: Sampler, at: Tensor, replac
     """Return the token [Q] after the accepted drafts: the replacement, or the sampler's at the rows `at`."""
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
     if logits.is_cuda:  # of all rows, as choosing some would synchronise with the device
-        return torch.where(replacement < 0, sampler(logits[at], ends), replacement)
+        return torch.where(replacement < 0, sampled(sampler, logits[at], ends), replacement)
     if (others := (replacement < 0).nonzero().squeeze(1)).numel():
         replacement[others] = sampler(logits[at[others]], ends.select(others.tolist()))
     return replacement

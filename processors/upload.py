@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["copy_to", "start_download", "upload", "upload_ints"]
+__all__ = ["copy_to", "start_download", "upload", "upload_into", "upload_ints"]
 
 _MOST_STAGED = 2**16  # bytes that CUDA copies from pageable memory without waiting for queued work
 
@@ -28,6 +28,11 @@ def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
         return torch.empty(0, dtype=torch.int64, device=device)
     found = torch.frombuffer(array("q", values), dtype=torch.int64)
     return found if device.type == "cpu" else found.to(device, non_blocking=True)
+
+
+def upload_into(values: Sequence[int], target: Tensor) -> None:
+    """Write a few integers [N] into `target` [N] int64 on a device, copied asynchronously."""
+    target.copy_(torch.frombuffer(array("q", values), dtype=torch.int64), non_blocking=True)
 
 
 def copy_to(device: torch.device, host: Tensor) -> Tensor:

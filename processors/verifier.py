@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from processors.draw_on_device import sampled
 from processors.policy import MATCH, Verification
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
@@ -35,7 +36,7 @@ class Verifier:
     def __call__(self, logits: Tensor, rows: Rows, proposal: Proposal | None = None) -> _Result:
         """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`."""
         if not rows.drafts.shape[1]:
-            return verify(self._sampler(logits, rows), rows)
+            return verify(sampled(self._sampler, logits, rows), rows)
         kinds = [self._policies.get(rows.host_slots[last], MATCH) for last in rows.lasts]
         first, *others = dict.fromkeys(kinds)
         tokens, counts = self._verify(first, logits, rows, proposal)
@@ -54,4 +55,4 @@ class Verifier:
             also = is_typical(logits, rows.drafted())
         if kind.policy == "lossy-threshold":
             also = above_threshold(logits, rows.drafted(), kind.threshold)
-        return verify(self._sampler(logits, rows), rows, also=also)
+        return verify(sampled(self._sampler, logits, rows), rows, also=also)

@@ -4,7 +4,8 @@ It has the rules of a capture: nothing is computed by recording, every tensor ke
 function that reads a value on the host, or brings values from there, cannot be recorded.
 """
 
-import gc
+import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,12 +68,8 @@ def _leaves(value: Any) -> list[Tensor]:
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
-def _all_memory() -> set[int]:
-    """The memory of every tensor that there is."""
-    return {_memory(one) for one in gc.get_objects() if issubclass(type(one), Tensor)}
+    """The address; 0 for what has none, such as packed weights and empty tensors."""
+    return 0 if tensor.is_mkldnn else tensor.untyped_storage().data_ptr()
 
 
 class _HostReads(TorchFunctionMode):
@@ -91,8 +88,8 @@ class _Notes(TorchDispatchMode):
         super().__init__()
         self.graph = CpuGraph()
         self.before: dict[int, tuple[Tensor, Tensor]] = {}  # by address: bytes, and what they held
-        self._static = _all_memory()
-        self._known = {*self._static}
+        self._given: list[Tensor] = []  # that no operation made
+        self._known, self._made = {0}, {0}  # addresses
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -102,21 +99,33 @@ class _Notes(TorchDispatchMode):
         if name in _INDEXED and any(one is not None and one.dtype == torch.bool for one in args[1]):
             raise NotRecordable(f"{name} by a mask reads values on the host")
         given = _leaves((args, kwargs))
-        if any(one.dim() and _memory(one) not in self._known for one in given):
-            raise NotRecordable(f"{name} is given values of the host")  # a number is an argument of a kernel
+        self._given += [one for one in given if one.dim() and _memory(one) not in self._known]
+        self._known |= {_memory(one) for one in given}
         if function._schema.is_mutable:
             self._keep(given)
         found = function(*args, **kwargs)
         known = {_memory(tensor) for tensor in given}
         made = tuple((place, one) for place, one in enumerate(_leaves(found)) if _memory(one) not in known)
-        self._known |= {_memory(tensor) for _, tensor in made}
+        addresses = {_memory(tensor) for _, tensor in made}
+        self._known |= addresses
+        self._made |= addresses
         if made or function._schema.is_mutable:
             self.graph.calls.append(_Call(function, args, kwargs, made))
         return found
 
+    def check(self) -> None:
+        """Refuse tensors that nothing holds any more: they were made of values of the host meanwhile."""
+        held = [leaf for call in self.graph.calls for leaf in _leaves((call.args, call.kwargs))]
+        counts = Counter(map(id, held))
+        del held
+        while self._given:
+            tensor = self._given.pop()
+            if sys.getrefcount(tensor) <= 2 + counts[id(tensor)]:  # the variable and the argument
+                raise NotRecordable(f"a tensor {[*tensor.shape]} is made of values of the host")
+
     def _keep(self, given: list[Tensor]) -> None:
         for tensor in given:
-            if (place := _memory(tensor)) not in self.before and place in self._static:
+            if (place := _memory(tensor)) not in self.before and place not in self._made:
                 flat = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
                 self.before[place] = (flat, flat.clone())
 
@@ -136,6 +145,7 @@ class CpuRecorder:
         finally:
             for flat, held in notes.before.values():
                 flat.copy_(held)
+        notes.check()
         notes.graph.nbytes = sum(tensor.nbytes for call in notes.graph.calls for _, tensor in call.made)
         self.recorded.append(notes.graph)
         return notes.graph

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -24,6 +25,7 @@ __all__ = [
     "Fault",
     "Record",
     "Step",
+    "differences",
     "full_device",
     "here",
     "patches",
@@ -371,3 +373,30 @@ def patches() -> dict[str, object]:
         "get_rng_state": lambda device="cuda": torch.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
     }
+
+
+def differences(before: Step, after: Step) -> list[str]:
+    """What differs between the launches of two steps, by place in our code; a CUDA graph needs none.
+
+    Memory that was allocated within a step may be another one in the next: a graph keeps its own.
+    """
+    names = [[call.name for call in step.calls] for step in (before, after)]
+    found = []
+    for kind, start, end, begin, stop in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+        if kind != "equal":
+            places = [call.place for call in (*before.calls[start:end], *after.calls[begin:stop])]
+            found += [f"{place}: other operations" for place in places]
+            continue
+        for old, new in zip(before.calls[start:end], after.calls[begin:stop], strict=True):
+            what = [
+                "shape" if old.shapes != new.shapes else "",
+                "value" if old.values != new.values else "",
+                "address" if _addresses(old, before) != _addresses(new, after) else "",
+            ]
+            found += [f"{new.place}: {new.name}, {one}" for one in what if one]
+    return sorted({*found})
+
+
+def _addresses(call: Call, step: Step) -> list[tuple[int, int]]:
+    """The addresses of a launch; memory of the step itself has none."""
+    return [(0 if number > step.first else number, place) for number, place in call.addresses]

@@ -37,6 +37,7 @@ _BESIDE = {
     "offline",
     "download",
     "memory_check",
+    "cuda_graphs",
     "watermark_key",
 }
 # Options that decide which texts and drafts are computed in one forward.

@@ -35,8 +35,8 @@ CHAINS = {
     "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", 8, 4),
     "six stages": (
         "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95",
-        16,
-        6,
+        10,
+        5,
     ),
 }
 _PROMPT = 300  # tokens, which penalties look at

@@ -32,11 +32,10 @@ _BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
 _REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
 
 # Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary,
-# 2 of the attention, the activation), around the layers (embedding, norm, head), and of temperature, top-k,
-# top-p, min-p and draw.
+# 2 of the attention, the activation), around the layers, and of temperature, top-k, top-p, min-p and draw.
 _LAYER, _OWN_OF_LAYER = 10, 6
-_AROUND = 3
-_CHAIN = 10
+_AROUND = 7
+_CHAIN = 8
 _CHAIN_READS = 4  # times that a chain reads or writes the logits
 
 

@@ -9,14 +9,15 @@ from gencli.config.options.run import OPTIONS
 from gencli.config.peers import COMMAND_NAMES, meant_command, meant_option
 from gencli.errors import (
     ConfigError,
+    DeviceError,
     GencliError,
     GenerationError,
     PluginError,
     UsageError,
-    is_out_of_memory,
     is_panic,
 )
 from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
+from processors.machine_faults import is_out_of_memory
 from processors.names import did_you_mean
 
 __all__ = ["explain", "unknown_word"]
@@ -42,6 +43,8 @@ def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
         return UsageError(str(error), hint="The stage of a plug-in needs --plugin FILE." if is_far else "")
     if hasattr(error, "format_message"):  # typer's own, whose classes it does not export
         return _usage(error, arguments)
+    if fault := DeviceError.of(error):
+        return fault
     if is_out_of_memory(error):
         return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
     if is_panic(error):
@@ -111,6 +114,6 @@ def _flags(error: BaseException) -> dict[str, str]:
     """The long flags of the command that was called, by their keys."""
     parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
     names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
-    return {
-        name.lstrip("-").replace("-", "_"): name for name in names if name.startswith("-") and name != "-h"
-    }
+    keys = {entry.flag: entry.key for entry in OPTIONS}
+    flags = [name for name in names if name.startswith("-") and name != "-h"]
+    return {keys.get(name, name.lstrip("-").replace("-", "_")): name for name in flags}

@@ -30,6 +30,7 @@ OPTION_NAMES: _Names = {
     "quantize": "quantization q_bits load_in_8bit load_in_4bit bits",
     "tp": "tensor_parallel tensor_parallel_size tp_size",
     "threads": "num_threads num_thread n_threads cpu_threads threads_batch",
+    "async_steps": "async_scheduling overlap_schedule",
     "max_batch": "batch_size num_batch max_num_seqs parallel np n_parallel max_batch_size concurrency",
     "system": "system_prompt system_message sys instructions",
     "chat": "apply_chat_template",
@@ -150,7 +151,8 @@ SENTENCES: _Names = {
     "chat_template chat_template_file jinja default_chat_template chat_template_config",
     "That is done by itself, where the model allows it.": "flash_attn fa attn_implementation "
     "enable_prefix_caching enable_chunked_prefill prompt_cache prompt_cache_all use_cache cont_batching mmap "
-    "no_mmap mlock cache_prompt no_warmup warmup enforce_eager skip_special_tokens renormalize_logits",
+    "no_mmap mlock cache_prompt no_warmup warmup skip_special_tokens renormalize_logits",
+    "{cuda_graphs} off launches each operation of a step by itself.": "enforce_eager disable_cuda_graph",
     "The output is the answer alone, and progress shows on a terminal by itself; {quiet} turns it off.":
     "progress no_progress progress_bar tqdm display_prompt no_display_prompt echo "
     "return_full_text simple_io nowordwrap",

@@ -18,8 +18,9 @@ from torch import Tensor
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.scheduler import SampledSequences, Scheduler
 from gencli.engine.sequence import Sequence
-from gencli.errors import UsageError, is_out_of_memory
+from gencli.errors import UsageError
 from gencli.models.base import AheadRunner, Inner, ModelRunner, ModelSpec
+from processors.machine_faults import is_out_of_memory
 from processors.upload import upload_ints
 
 __all__ = ["RunAhead", "make_ahead", "next_feeds"]
@@ -57,10 +58,13 @@ def next_feeds(sampled: SampledSequences, scheduler: Scheduler) -> list[int]:
 
 
 def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
-    """Whether a sequence goes on with the one token that this step draws for it."""
+    """Whether a sequence goes on with the one token that this step draws for it, and a plain pass is enough.
+
+    An explained one reads more of the step than its token, for which the host would wait for the pass ahead.
+    """
     request = sequence.request
     is_alone = sequence.group is None and request.dola is None and not request.guidance.is_on
-    return is_alone and not (drafts or sequence.held or sequence.known)
+    return is_alone and request.trace is None and not (drafts or sequence.held or sequence.known)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +92,7 @@ class RunAhead:
     To its callers its lanes hold what they fed: what a guess fed beyond is forgotten when the lane is
     truncated, copied, emptied or fed otherwise, and when its sequence ends (`forget`).
     `num_launched`, `num_used`: passes ahead so far, and those that spared the next step all of its own.
+    `notices` are for the user.
     """
 
     def __init__(self, runner: AheadRunner) -> None:
@@ -96,6 +101,7 @@ class RunAhead:
         self._share = 1.0  # of late guesses that came true
         self._num_full = 0
         self.num_launched = self.num_used = 0
+        self.notices: list[str] = []
 
     @property
     def spec(self) -> ModelSpec:
@@ -122,6 +128,10 @@ class RunAhead:
             if not is_out_of_memory(error):
                 raise
             self._num_full += 1
+            if self._num_full == _MOST_FULL:
+                self.notices.append(
+                    "The memory has no room for steps ahead: from now on each step is read first."
+                )
         guess.is_fed = guess.logits is not None
         self.num_launched += guess.is_fed
 

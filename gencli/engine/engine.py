@@ -26,12 +26,13 @@ from gencli.engine.outputs import Outputs
 from gencli.engine.prompt_scores import scoring_of, slice_rows, split_scores
 from gencli.engine.queue import WINDOW, Samples
 from gencli.engine.rewind import can_rewind, check_rewind, held_drafts
+from gencli.engine.room import Room
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwner
 from gencli.engine.speculation import Clock, Speculation
 from gencli.engine.step_result import StepResult, first_rows
-from gencli.errors import GenerationError, is_out_of_memory
+from gencli.errors import GenerationError, device_faults
 from gencli.models.base import ModelRunner
 from gencli.models.files.vocabulary import end_ids
 from gencli.speculative.base import Drafter
@@ -39,6 +40,7 @@ from gencli.speculative.fallback import make_engine_drafter
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError
+from processors.machine_faults import is_out_of_memory
 from processors.registry import Registry, builtin_registry
 from processors.rng import derive
 from processors.verify import verify
@@ -94,7 +96,8 @@ class Engine:
             score_rows=self._score_rows,
         )
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, self._device, grammars)
-        self._state = state = ProcessorState(env, self._registry, num_slots=max_batch)
+        graphs = spec.graphs.like() if spec.graphs else None  # memory of their own: both run in a step
+        self._state = state = ProcessorState(env, self._registry, num_slots=max_batch, graphs=graphs)
         self.pipeline = state.pipeline
         engine_drafter = make_engine_drafter(drafter, self.pipeline, state.sampler, state.history)
         self._speculation = Speculation(engine_drafter, self.pipeline, self._registry, spec, clock=clock)
@@ -106,15 +109,25 @@ class Engine:
             self._companions,
         )
         branches = Branches(self._scheduler, self.pipeline, fork=self._fork, release=self._release)
-        self._best_of = BestOf()
+        self._best_of, self._room = BestOf(), Room()
         self._endings = Endings(self._scheduler, self.pipeline, self._release)
         self._beams = BeamSearches(self.pipeline, branches)
         self._contrastive = ContrastiveSearches(self.pipeline, branches, self._endings.completion)
         self._outputs = Outputs(
-            runner, self._scheduler, state, self._speculation, self._beams, self._contrastive, self._endings
+            runner,
+            self._scheduler,
+            state,
+            self._speculation,
+            self._beams,
+            self._contrastive,
+            self._endings,
+            self._room,
         )
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
+        for one in (spec.graphs, graphs, self.ahead):
+            if one is not None:
+                one.notices = self.notices
         self._interrupted = False
         self._has_given = False  # whether any request so far had a given output or a prefix
         self._may_hold = False  # whether tokens of any request so far may be taken back
@@ -133,7 +146,7 @@ class Engine:
 
         Raises UsageError or ProcessorsError for a request that cannot run; nothing has changed then.
         """
-        with self._changing:
+        with self._changing, device_faults():
             check_beams(request, self._max_batch)
             check_contrastive(request, self._runner.spec, self._max_batch)
             wanted, request = request, self.effective(expand_samples(request))
@@ -187,14 +200,14 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Run one step; its events, none without work. For a loop of the caller's own, in place of `run`."""
-        with self._changing:
+        with self._changing, device_faults():
             events = [*self._endings.cancelled(), *self._endings.late()]
             if self._scheduler.has_work:
                 events += [*self._scheduler.reading(), *self._step()]
             return [*self._best_of.select(events)]
 
     def _end_all(self) -> list[Event]:
-        with self._changing:
+        with self._changing, device_faults():
             return [*self._best_of.select(self._endings.everything())]
 
     def cancel(self, request_id: str) -> None:
@@ -231,7 +244,8 @@ class Engine:
         if is_full:  # outside the except block, whose traceback would keep tensors alive
             return events + self._preempt_all()
         events += self._scores()
-        return events + (self._outputs.take(result) if result else [])
+        events += self._outputs.take(result) if result else []
+        return events + (self._preempt_all() if self._room.was_full() else [])
 
     def _choose(self) -> StepResult | None:
         """Run the model and choose tokens. Commits nothing and emits no event."""
@@ -292,9 +306,12 @@ class Engine:
         return runs | held_drafts(drawn) | given_drafts(given, self.pipeline, self._runner.spec, rows)
 
     def _preempt_all(self) -> list[Event]:
-        """After out-of-memory: restart the running sequences, half as many at once. A single one fails."""
+        """After out-of-memory: restart the running sequences, half as many at once.
+
+        A single one restarts alone, and fails if it was alone.
+        """
         num_used = self._scheduler.num_used
-        preempted, slots = self._scheduler.preempt_all()
+        preempted, slots, num_idle = self._scheduler.preempt_all()
         self._release(slots, slots)
         for sequence in preempted:
             sequence.unit.restart(text_stream(sequence.request, self._tokenizer, self.eos_ids))
@@ -304,6 +321,8 @@ class Engine:
             self.notices.append(
                 f"The memory is full with {num_used} sequences at once; from now on {self.limit} run."
             )
+            return []
+        if num_idle:  # without the lanes of ended sequences there may be room enough
             return []
         full = GenerationError("The memory is full, though nothing else runs.")
         return [event for sequence in preempted for event in self._endings.fail(sequence.unit, full)]
@@ -322,8 +341,9 @@ class Engine:
 
     def _fork(self, source: int, target: int) -> None:
         """Copy the lane and the state of a beam to another slot."""
-        self._runner.fork(source, target)
-        self._state.fork(source, target)
+        with self._room:
+            self._runner.fork(source, target)
+            self._state.fork(source, target)
 
     def _release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
         """Empty KV lanes, and forget all else that belongs to the requests of slots."""

@@ -13,6 +13,7 @@ from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
 from gencli.engine.given import prefix_error, take_given
 from gencli.engine.rewind import settle
+from gencli.engine.room import Room
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.slot_state import ProcessorState
@@ -35,10 +36,11 @@ class Outputs:
         beams: BeamSearches,
         contrastive: ContrastiveSearches,
         endings: Endings,
+        room: Room,
     ) -> None:
         self._runner, self._scheduler, self._state = runner, scheduler, state
         self._speculation, self._endings = speculation, endings
-        self._beams, self._contrastive = beams, contrastive
+        self._beams, self._contrastive, self._room = beams, contrastive, room
         self._pipeline, self._rewinds = state.pipeline, bool(runner.spec.rope_switches)
 
     def take(self, result: StepResult) -> list[Event]:
@@ -92,7 +94,8 @@ class Outputs:
             kept, events = kept + candidates, events + told
             if not candidates:
                 self._endings.remove(choice.search)
-        self._commit(kept)
+        with self._room:
+            self._commit(kept)
         self._speculation.conclude()
         return events
 

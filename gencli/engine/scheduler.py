@@ -198,19 +198,21 @@ class Scheduler:
     def _rope(self, sequence: Sequence) -> int:
         return rope_factors(len(sequence), self._rope_switches)
 
-    def preempt_all(self) -> tuple[list[Sequence], list[int]]:
+    def preempt_all(self) -> tuple[list[Sequence], list[int], int]:
         """After out-of-memory: move all running sequences to the front of the queue and halve the limit.
 
-        Return these sequences, one of each group, and all slots, which the caller has to empty.
+        Return these sequences, one of each group, all slots, which the caller has to empty, and how many
+        lanes of ended sequences there were, which took memory too.
         """
         preempted = sorted(heads(self.running), key=lambda sequence: sequence.number)
         if len(preempted) > 1:
             self.limit = self.num_used // 2
+        num_idle, self._slots.most = self._slots.num_idle, min(self.limit, self.num_used)
         for sequence in self.running:
             self._prefix_cache.leave(sequence)
         self.running.clear()
         self.waiting = deque(sorted([*preempted, *self.waiting], key=_priority))
-        return preempted, self._slots.clear()
+        return preempted, self._slots.clear(), num_idle
 
     def plan(self, propose: Propose, is_waiting: Callable[[Sequence], bool]) -> Step:
         """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.

@@ -13,6 +13,7 @@ from gencli.engine.sequence import Sequence, Taken
 from gencli.models.base import ModelRunner
 from processors.base import Env
 from processors.choose import Chooser
+from processors.graphs import Graphs
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry
@@ -63,13 +64,17 @@ class Lanes:
 
 
 class ProcessorState:
-    """Tokens, logits processors, draw and verification of each slot. `num_slots`: those of the engine."""
+    """Tokens, logits processors, draw and verification of each slot. `num_slots`: those of the engine.
 
-    def __init__(self, env: Env, registry: Registry, *, num_slots: int) -> None:
+    `graphs` record the choice of a step's tokens on a GPU.
+    """
+
+    def __init__(self, env: Env, registry: Registry, *, num_slots: int, graphs: Graphs | None = None) -> None:
         self.history = History(env.device, slots=num_slots + 1)
         self.pipeline = Pipeline(env, registry)
         self.sampler = Sampler()
-        self.chooser = Chooser(self.pipeline, self.sampler)
+        self._graphs = graphs
+        self.chooser = Chooser(self.pipeline, self.sampler, graphs)
         self.verifier = Verifier(self.sampler)
         self._spare_slot = num_slots  # for checking requests on submission
 
@@ -97,7 +102,8 @@ class ProcessorState:
         self.history.release(slot)
 
     def trim(self) -> None:
-        pass
+        if self._graphs is not None:
+            self._graphs.clear()
 
     def rows(self, sampled: SampledSequences) -> Rows:
         """Build the rows of a step. The stages prepare them before the model runs."""

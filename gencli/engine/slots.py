@@ -33,19 +33,25 @@ class Slots:
     oldest parked one.
 
     `stays_warm` is false if prefix sharing is off, and for models without rollback, which cannot truncate a
-    lane to the shared prefix.
+    lane to the shared prefix. `most` is the number of lanes that may hold tokens while others are warm: after
+    a full memory the lanes of finished sequences must not fill it again.
     """
 
     def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
         self.warm = Prefixes()
-        self._count = count
+        self._count = self.most = count
         self._empty: list[int] = [*range(count)]
         self._age: dict[int, None] = {}  # the warm slots, the oldest first
         self._parked: dict[str, _Parked] = {}  # by session, the oldest first
         self._can_rollback, self._stays_warm = can_rollback, stays_warm
 
     def __len__(self) -> int:
-        return len(self._empty) + len(self._age) + len(self._parked)
+        return len(self._empty) + self.num_idle
+
+    @property
+    def num_idle(self) -> int:
+        """The number of idle slots whose lanes hold tokens."""
+        return len(self._age) + len(self._parked)
 
     def take(self, sequence: Sequence, *, rope: int, at_least: int) -> tuple[int, int]:
         """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`.
@@ -104,7 +110,8 @@ class Slots:
         return kept if self._can_rollback or kept == parked.num_held else 0
 
     def _unused(self) -> int:
-        if self._empty:
+        has_room = self._count - len(self._empty) < self.most or not self.num_idle
+        if self._empty and has_room:
             return heapq.heappop(self._empty)
         if self._age:
             slot = next(iter(self._age))

@@ -24,6 +24,7 @@ def choose_backend(
     quantize: Quantize = "none",
     kernel: str = "auto",
     invariant: str = "auto",
+    cuda_graphs: str = "auto",
     kv_dtype: str = "auto",
 ) -> tuple[DecoderSpec | None, str]:
     """Return the decoder for a model's configuration, or None for transformers, and the reason for that.
@@ -49,6 +50,7 @@ def choose_backend(
             ("quantize", quantize, ("none",)),
             ("kernel", kernel, ("auto",)),
             ("invariant", invariant, ("auto", "off")),
+            ("cuda_graphs", cuda_graphs, ("auto", "off")),
             ("kv_dtype", kv_dtype, ("auto",)),
         ):
             if value not in shared:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gencli.core.step import StepPlan
 from gencli.models.device import is_batch_invariant
+from processors.graphs import Graphs
 
 __all__ = ["AheadRunner", "EarlyLogits", "Inner", "LayeredRunner", "ModelRunner", "ModelSpec", "as_wide"]
 
@@ -45,6 +46,8 @@ class ModelSpec:
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
     that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
     vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
+    `graphs` run its decode steps; None where their shapes are not fixed. `no_graphs` says why none are
+    recorded.
     `token_bytes` is about the temporary memory that a fed token takes in a pass, 0 if unknown.
     `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
     """
@@ -67,6 +70,8 @@ class ModelSpec:
     num_layers: int = 0
     is_tied: bool = False
     has_states: bool = False
+    graphs: Graphs | None = None
+    no_graphs: str = ""
     token_bytes: int = 0
     can_run_ahead: bool = False
 

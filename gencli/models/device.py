@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from functools import cache
+
 import torch
 
 from gencli.errors import ModelError, UsageError
@@ -39,8 +43,12 @@ def no_gpu_reason(kind: str = "cuda") -> str:
     if kind == "mps":
         return f"{build} {'finds no Apple GPU' if torch.backends.mps.is_built() else 'is built without MPS'}"
     for name, version in (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip)):
+        variable = f"{'CUDA' if name == 'CUDA' else 'HIP'}_VISIBLE_DEVICES"
+        if version and (hidden := os.environ.get(variable)) in ("", "-1"):
+            return f"{variable} is {hidden or 'empty'}, which hides every GPU"
         if version:
-            return f"{build} is built for {name} {version}, but finds no GPU or no driver for it"
+            found = _cuda_warning() or "finds no GPU or no driver for it"
+            return f"{build} is built for {name} {version}, but {found}"
     return f"{build} is built for the CPU only; https://pytorch.org/get-started has builds for GPUs"
 
 
@@ -122,8 +130,19 @@ def is_batch_invariant(dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cpu" and dtype != torch.bfloat16
 
 
+@cache
+def _cuda_warning() -> str:
+    """Return what PyTorch says of a GPU that it cannot use; it says so at its first look only."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        torch.cuda.is_available()
+    texts = [str(one.message).removeprefix("CUDA initialization: ") for one in told]
+    return next((f"says: {text.partition('. ')[0].rstrip('.')}" for text in texts), "")
+
+
 def _devices() -> list[str]:
     """Return the names of the devices here: the CPU, then the accelerators."""
+    _cuda_warning()  # else it would be printed
     if torch.cuda.is_available():
         return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     return ["cpu", "mps"] if torch.backends.mps.is_available() else ["cpu"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 import torch
 
-__all__ = ["free_memory"]
+from gencli.errors import ModelError
+from processors.machine_faults import is_out_of_memory
+
+__all__ = ["free_memory", "refusing_full"]
 
 _UNIFIED = ("memory.max", "memory.current")
 _OLDER = ("memory.limit_in_bytes", "memory.usage_in_bytes")
@@ -21,10 +24,12 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
 
     On the CPU that is the least of the machine's available memory and of what the control groups of this
     process allow (Linux, both versions). Files that the system keeps in memory count as free, because it
-    drops them on demand. `root` is the folder of proc and sys.
+    drops them on demand. On CUDA, so does what PyTorch's allocator holds for this process and nothing uses.
+    `root` is the folder of proc and sys.
     """
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
     known = [*_available(root), *_left_in_groups(root)]
     if known:
         return max(0, min(known))
@@ -32,6 +37,22 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+@contextmanager
+def refusing_full(device: torch.device) -> Iterator[None]:
+    """Raise ModelError if the memory runs out while a model is loaded to a device within."""
+    try:
+        yield
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # outside the except block, whose traceback would keep tensors alive
+    raise ModelError(
+        f"The model does not fit into the memory of {device}.",
+        hint="Another process may have taken memory meanwhile. A smaller `dtype` or `quantize` needs less.",
+    )
 
 
 def _available(root: Path) -> Iterator[int]:

@@ -52,6 +52,7 @@ class HFRunner(LaneRunner):
             dtype_reason=dtype_reason,
             backend=backend,
             notices=notices + lane_notices,
+            no_graphs="transformers runs the model, whose shapes follow the lengths of the texts",
             rope_switches=rope_switches(model.config.get_text_config(decoder=True)),
         )
         super().__init__(spec, lanes, lengths)

@@ -11,6 +11,7 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.files.checkpoint import Checkpoint, open_checkpoint
+from gencli.models.free_memory import refusing_full
 from gencli.models.onednn import pack
 from gencli.models.spread import ONE_DEVICE, Spread, check_plan
 from gencli.models.watch import OnBytes, watched
@@ -112,10 +113,8 @@ def _require_complete(checkpoint: Checkpoint, report: dict[str, Any]) -> None:
 
 
 def _move(model: Any, device: torch.device) -> Any:
-    try:
+    with refusing_full(device):
         return model.to(device)
-    except torch.OutOfMemoryError:
-        raise ModelError(f"The model does not fit into the memory of {device}") from None
 
 
 def _unused_notice(report: dict[str, Any]) -> tuple[str, ...]:

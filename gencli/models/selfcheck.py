@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed, StepPlan
-from gencli.errors import ModelError, is_out_of_memory
+from gencli.errors import ModelError
 from gencli.models.kv.calls import LogitsCall, num_ids
 from gencli.models.kv.lengths import LaneLengths
+from processors.machine_faults import is_out_of_memory
 from processors.upload import upload
 
 if TYPE_CHECKING:

@@ -73,6 +73,11 @@ def stats(
         yield f"kernels: {' and '.join(spec.kernels)}; the bits of a text {bits} on its batch"
     if spec.kv_dtype is not None and spec.kv_dtype != spec.dtype:
         yield f"keys and values: {kv_name(spec.kv_dtype)}"
+    if spec.graphs is not None and spec.graphs.records:
+        count, steps = spec.graphs.num_recorded, spec.graphs.num_replayed
+        yield f"graphs: {count} recorded, replayed in {_count(steps, 'step')}"
+    elif spec.device.type == "cuda":
+        yield f"graphs: none, as {spec.no_graphs}"
     yield f"load: {load_seconds:.2f} s"
     if info.compiled is not None:
         backend = info.compiled.variant.constraint.backend

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gencli.errors import ModelError, UsageError
+from gencli.errors import ModelError, UsageError, device_faults
 from gencli.models.files.locate import find_local
 from gencli.models.gguf.head import is_gguf
 from gencli.models.spread import ONE_DEVICE, Spread, rank
@@ -15,6 +15,7 @@ from gencli.models.spread import ONE_DEVICE, Spread, rank
 if TYPE_CHECKING:
     from gencli.models.backend import Backend
     from gencli.models.base import ModelRunner
+    from gencli.models.decoder.cuda_graphs import CudaGraphs
     from gencli.models.decoder.products.maker import Invariance, Kernel
     from gencli.models.files.checkpoint import Checkpoint
     from gencli.models.files.quantization import Quantize
@@ -58,6 +59,7 @@ class ModelChoice:
     quantize: Quantize = "none"
     kernel: Kernel = "auto"
     invariant: Invariance = "auto"
+    cuda_graphs: CudaGraphs = "auto"
     rows: int = 1
     kv_dtype: str = "auto"
     memory_check: bool = True
@@ -82,11 +84,14 @@ def load(
     """Load a bundled model, a folder, a GGUF file, or a hub name from the local cache.
 
     `on_bytes` is called with the loaded and the total bytes of weights, `on_tokenizer` once, before the
-    weights are read. Raises UsageError or ModelError.
+    weights are read. Raises UsageError, ModelError, or DeviceError.
     """
     choice.spread.check(choice.device)
-    if choice.name == "fake":
-        return _load_fake(choice)
+    with device_faults():
+        return _load_fake(choice) if choice.name == "fake" else _load(choice, on_bytes, on_tokenizer)
+
+
+def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokenizer | None) -> Loaded:
     from gencli.models.files.vocabulary import declared_vocabulary
     from gencli.text.tokenizer import HFTokenizer
 
@@ -114,6 +119,7 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
         quantize=choice.quantize,
         kernel=choice.kernel,
         invariant=choice.invariant,
+        cuda_graphs=choice.cuda_graphs,
         kv_dtype=choice.kv_dtype,
     )
     if spec is not None:
@@ -176,6 +182,7 @@ def _load_native(
         backend=f"native: {reason}",
         quantize=choice.quantize,
         kernels=KernelOptions(choice.rows, choice.kernel, choice.invariant),
+        cuda_graphs=choice.cuda_graphs,
         kv_dtype=choice.kv_dtype,
         on_bytes=on_bytes,
     )
@@ -256,6 +263,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
         "quantize": (choice.quantize, ("none",)),
         "kernel": (choice.kernel, ("auto",)),
         "invariant": (choice.invariant, ("auto", "on", "off")),
+        "cuda_graphs": (choice.cuda_graphs, ("auto", "off")),
         "kv_dtype": (choice.kv_dtype, ("auto", "float32")),
         "tp": (choice.spread.tp, (None,)),
     }

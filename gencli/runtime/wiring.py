@@ -45,6 +45,7 @@ def model_choice(settings: Settings) -> ModelChoice:
         quantize=settings["quantize"],
         kernel=settings["kernel"],
         invariant=settings["invariant"],
+        cuda_graphs=settings["cuda_graphs"],
         kv_dtype=settings["kv_dtype"],
         memory_check=settings["memory_check"] == "on",
     )

@@ -42,8 +42,9 @@ SCORE_OWN: tuple[Option, ...] = (
 )  # fmt: skip
 _HIDDEN = frozenset((*_CHANGED, *_UNUSED))
 _OF_MODEL = frozenset(
-    "quiet debug model dtype backend quantize kernel invariant kv_dtype device device_map threads wait "
-    "max_batch async_steps memory_check trust_remote_code download offline preset template vars seed".split()
+    "quiet debug model dtype backend quantize kernel invariant kv_dtype device cuda_graphs device_map "
+    "threads wait max_batch async_steps memory_check trust_remote_code download offline preset template "
+    "vars seed".split()
 )
 # Options of a run that change processed log-probabilities; a row may set them too.
 CHAIN_KEYS = frozenset(

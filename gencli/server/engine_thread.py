@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from gencli.config.options.flags import with_flags
 from gencli.core.events import Error as SampleError
 from gencli.core.events import Event, Finish, Token
 from gencli.core.request import Request
-from gencli.errors import GenerationError
+from gencli.errors import DeviceError, GenerationError
 from gencli.server.mailbox import Mailbox
 from gencli.structured.output_spec import OutputSpec
 
@@ -140,6 +141,9 @@ class EngineThread:
                     self._hand_over(lambda events=events: self._deliver(events))  # type: ignore[misc]
                     self._due = time.monotonic() + self._pause
             error: BaseException = EngineDied("The server has shut down.")
+        except DeviceError as raised:
+            _LOG.critical("%s %s", raised.message, with_flags(raised.hint))
+            error = raised
         except BaseException as raised:  # of any kind: nobody else would learn of it
             _LOG.critical("The engine has failed.", exc_info=raised)
             error = raised
@@ -206,4 +210,6 @@ class EngineThread:
     def _died(self) -> EngineDied:
         if isinstance(self.error, EngineDied):
             return self.error
+        if isinstance(self.error, DeviceError):
+            return EngineDied(self.error.message)
         return EngineDied(f"The engine has failed: {type(self.error).__name__}: {self.error}")

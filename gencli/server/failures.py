@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 
 from gencli.config.options.run import OPTIONS
-from gencli.errors import ConfigError, GencliError, ModelError, is_out_of_memory
+from gencli.errors import ConfigError, DeviceError, GencliError, ModelError
 from gencli.server.engine_thread import EngineDied
 from gencli.server.wire.errors import ApiError
 from gencli.structured.output_spec import KINDS
 from processors.errors import ProcessorsError
+from processors.machine_faults import is_out_of_memory
 
 __all__ = ["api_error"]
 
@@ -29,7 +30,7 @@ def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> 
     """Return the error of the wire; `fields` has the field of the body that set each option."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, EngineDied):
+    if isinstance(error, EngineDied | DeviceError):
         return ApiError(503, error.message, code="shutdown" if "shut down" in error.message else "dead")
     if isinstance(error, GencliError | ProcessorsError):
         hint = error.hint if isinstance(error, GencliError) else ""

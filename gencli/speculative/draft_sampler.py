@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gencli.models.base import as_wide
 from processors.base import Noise
+from processors.draw_on_device import sampled
 from processors.history import History
 from processors.kernels.softmax import token_probability
 from processors.pipeline import Pipeline
@@ -64,7 +65,9 @@ class DraftSampler:
         """
         rows = self._last_rows(slots, drafts)
         processed = self._pipeline(as_wide(logits, self.width, self._history.device), rows)
-        tokens = self._sampler(processed, _with_independent_noise(rows, apart) if any(apart) else rows)
+        tokens = sampled(
+            self._sampler, processed, _with_independent_noise(rows, apart) if any(apart) else rows
+        )
         min_p = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
         processed = _mask_improbable(processed, min_p) if any(min_p) else processed
         probabilities = torch.ones(len(tokens), device=tokens.device)

@@ -14,6 +14,7 @@ from gencli.errors import PluginError
 from gencli.speculative.base import DraftAsk, Drafter, Drawn, Measured
 from gencli.speculative.draft_sampler import DraftSampler
 from processors.foreign import WrongResult, fault_text, is_interrupt
+from processors.machine_faults import device_fault
 
 __all__ = ["ForeignDrafter"]
 
@@ -86,7 +87,7 @@ class ForeignDrafter(Drafter):
         try:
             return call()
         except BaseException as error:
-            if is_interrupt(error):
+            if is_interrupt(error) or device_fault(error):
                 raise
             self._is_off = True
             self._told.append(

@@ -14,19 +14,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.noise_triton import _of_gumbel, _of_row_key, _of_uniform
+from processors.kernels.choice.parts_triton import _of_gumbel, _of_mix, _of_row_key
+from processors.rng import GAMMA, Stream, signed
+from processors.sampler import BLOCK
 
-__all__ = ["BLOCK", "OPTIONS", "SLICE", "TILE", "rejection_triton"]
+__all__ = ["OPTIONS", "SLICE", "TILE", "rejection_triton"]
 
-BLOCK = 512  # ids of a block of the two-level draw, as in processors.sampler
 SLICE = 8192  # ids of a task
 TILE = 2048  # ids at a time of the residual, which reads two rows
 # Fixed, as the defaults of Triton differ by release. With 80 registers six programs share a multiprocessor.
 OPTIONS = {"num_warps": 4, "maxnreg": 80, "enable_fp_fusion": False}
 
 _FEW = 4096  # counters at least: more than most steps need
-# Noise streams, as in processors.rng.
-_TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (tl.constexpr(stream) for stream in (1, 2, 4, 5))
+_TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (
+    tl.constexpr(signed(stream * GAMMA))
+    for stream in (Stream.TOKEN, Stream.BLOCK, Stream.ACCEPT, Stream.RESIDUAL)
+)
 _STANDS, _REPLACED, _BROKEN = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # verdicts; 0: none yet
 
 
@@ -129,7 +132,8 @@ def _kernel(  # type: ignore[no-untyped-def]
                 source = tl.load(q_row + row)
                 q = tl.load(chances + source, mask=source >= 0, other=1.0).to(tl.float64)
                 position = tl.load(positions + row * positions_stride)
-                u = _of_uniform(_of_row_key(tl.load(seeds + row), position, _ACCEPT), tl.zeros((), tl.int64))
+                bits = _of_mix(_of_row_key(tl.load(seeds + row), position, _ACCEPT))  # of the id 0
+                u = (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
                 verdict, total = _of_verdict(target, drafted, tops + at, masses + at, q, u, slices, SLICES)
                 tl.store(totals + row, total)
                 if verdict != _STANDS:

@@ -171,21 +171,36 @@ class GrammarStage(Processor[GrammarParams]):
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]; rows without a mask are unchanged."""
-        self._fill_masks(_longest(rows))
-        slot_masks = [self._masks[slot] for slot in rows.host_slots]
-        steps = [len(drafts) for drafts in rows.host_drafts]
-        decided = [
-            i
-            for i, (known, step) in enumerate(zip(slot_masks, steps, strict=True))
-            if step < len(known.masks)
-        ]
+        decided, masks = self._decided(rows)
         if not decided:
             return logits
-        masks = copy_to(logits.device, torch.stack([slot_masks[i].masks[steps[i]] for i in decided]))
+        masks = copy_to(logits.device, masks)
         if len(decided) == len(rows):
             return apply_bitmask(logits, masks)
         at = upload(decided, logits.device)
         return logits.index_copy_(0, at, apply_bitmask(logits.index_select(0, at), masks))
+
+    def host_masks(self, rows: Rows) -> Tensor | None:
+        """Return the bit masks of the rows [A, W] int32 on the host; None if no row has one."""
+        decided, masks = self._decided(rows)
+        if len(decided) == len(rows):
+            return masks
+        every = torch.full((len(rows), words(self.env.vocab_size)), -1, dtype=torch.int32)
+        if decided:
+            every[decided] = masks
+        return every if decided else None
+
+    def _decided(self, rows: Rows) -> tuple[list[int], Tensor]:
+        """Return the rows that have a mask, and these masks [N, W] int32 on the host."""
+        self._fill_masks(_longest(rows))
+        steps = [len(drafts) for drafts in rows.host_drafts]
+        known = [self._masks[slot].masks for slot in rows.host_slots]
+        decided = [
+            row for row, (masks, step) in enumerate(zip(known, steps, strict=True)) if step < len(masks)
+        ]
+        if not decided:
+            return decided, torch.empty(0, dtype=torch.int32)
+        return decided, torch.stack([known[row][steps[row]] for row in decided])
 
     def idle(self, rows: Rows) -> list[str]:
         """Return that no document is open, or that it may go on with any token."""

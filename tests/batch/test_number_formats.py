@@ -1,10 +1,15 @@
 """In bfloat16 a text may depend on its company: that is said, and a run goes on with the same company."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from gencli.models.base import ModelSpec
+from gencli.models.fake import FakeRunner
 from gencli.models.onednn import can_pack, has_tiles
+from gencli.runtime.models import Loaded, batch_notices
+from gencli.text.tokenizer import ByteTokenizer
 from tests.batch.test_command import cut
 
 ROWS = [{"prompt": f"Row {n}", "max_tokens": 3} for n in range(6)]
@@ -37,6 +42,15 @@ def resumed(bench, dtype, *flags, begun=("--max-batch", "2")):
 def test_a_runner_says_whether_texts_depend_on_their_company(device, dtype, is_promised):
     spec = ModelSpec("m", 2, 8, torch.device(device), dtype)
     assert spec.is_batch_invariant == is_promised
+
+
+@pytest.mark.parametrize(("device", "cure"), [("cpu", "`dtype` = float32"), ("cuda", "`invariant` = on")])
+def test_it_is_said_what_helps_on_the_device(device, cure):
+    runner = FakeRunner(2)
+    runner._spec = replace(runner.spec, device=torch.device(device), dtype=torch.bfloat16)
+    (said,) = batch_notices(Loaded(runner, ByteTokenizer()))
+    assert said.startswith(SAID)
+    assert cure in said
 
 
 @pytest.mark.parametrize(("dtype", "count"), [("bfloat16", 1), ("float32", 0)])

@@ -1,5 +1,6 @@
 """What `gencli bench gpu` does on a card runs on a CPU too, with small shapes and another clock."""
 
+import inspect
 from dataclasses import replace
 
 import pytest
@@ -7,10 +8,12 @@ import torch
 
 from gencli.bench.gpu import measure_card
 from gencli.bench.gpu_kernels import CHAINS, measure_chains, measure_kernels, measure_rejection
-from gencli.bench.gpu_steps import Way, measure_steps
+from gencli.bench.gpu_steps import WAYS, Way, measure_steps
 from gencli.bench.predictions import Shape
 from gencli.bench.stopwatch import HostStopwatch
+from gencli.engine.engine import Engine
 from gencli.models.cards import GPUS
+from gencli.models.decoder.runner import DecoderRunner
 
 CPU, WATCH, H200, READ = torch.device("cpu"), HostStopwatch(), GPUS["H200"], 10e9
 SMALL = Shape("small", 2, 64, 128, 4, 2, 16, 600, True)
@@ -54,3 +57,10 @@ def test_a_way_that_is_refused_says_why_and_the_others_go_on():
     assert wrong.how.startswith("wrong: ")
     assert wrong.measured_us is None
     assert right.measured_us > 0
+
+
+def test_the_ways_have_options_that_there_are():
+    load, engine = (inspect.signature(one).parameters for one in (DecoderRunner.load, Engine.__init__))
+    for way in WAYS:
+        assert set(way.load) <= set(load)
+        assert set(way.engine) <= set(engine)

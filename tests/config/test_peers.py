@@ -31,6 +31,7 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--top-sigma", "Did you mean --top-n-sigma?"),
         ("--dry-penalty-last-n", "Did you mean --dry-window?"),
         ("--no-repeat-ngram-size", "Did you mean --no-repeat-ngram?"),
+        ("--async-scheduling", "Did you mean --async?"),
         ("--encoder-repetition-penalty", "--stage 'repetition:penalty=0.8,scope=prompt'"),
         ("--rep-pen-slope", "slope=0.7"),
         ("--eos", "Did you mean --eos-above or --ignore-eos?"),

@@ -96,7 +96,8 @@ def test_where_the_memory_is_too_small_for_it_no_step_runs_ahead():
     runner = Full()
     on = engine(runner=runner, run_ahead=True)
     assert {key: end.text for key, end in generate(rows, on=on).items()} == texts(rows)
-    assert (runner.tried, on.ahead.num_launched, on.notices) == (2, 0, [])
+    assert (runner.tried, on.ahead.num_launched) == (2, 0)
+    assert on.notices == ["The memory has no room for steps ahead: from now on each step is read first."]
 
 
 def test_it_is_on_for_a_gpu_alone_unless_it_is_asked_for():
@@ -144,6 +145,23 @@ def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw():
         assert texts(rows, runner=runner) == texts(rows)
     assert (runner.plain, runner.ahead) == ([0], [*range(11)])
     assert dict(seen.waits) == {READ: 12}
+
+
+def launches(steps, **options):
+    with sham_device() as seen:
+        on = engine(runner=FakeRunner(device=CUDA), **options)
+        for key in "abc":
+            on.submit(request(key, chain="ignore_eos=true | top_p=0.9"))
+        for _ in range(3):
+            on.step()
+        seen.clear()
+        for _ in range(steps):
+            on.step()
+        return sum(seen.launches.values())
+
+
+def test_a_step_ahead_launches_no_more_than_another():
+    assert launches(5) == launches(5, run_ahead=False)
 
 
 @pytest.mark.parametrize("seed", range(4))

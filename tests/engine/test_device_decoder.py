@@ -10,6 +10,7 @@ from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerCon
 from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.files.checkpoint import read_checkpoint, read_folder
+from gencli.models.side_stream import run_on_side_stream
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
@@ -18,7 +19,7 @@ from processors.chain import Chain
 from tests.engine.harness import request
 from tests.engine.test_device import READ_DRAFT, reads
 from tests.models.tiny_models import NATIVE_CONFIGS, long_rope
-from tests.sham import sham_device
+from tests.sham import Card, sham_device
 from tests.speculative.cases import LETTERS, SCHEMA, WIDTH, outcomes
 
 EXPERTS = ("tolist", "gencli/models/decoder/layers.py:__call__")  # how many tokens each expert has
@@ -148,3 +149,18 @@ def test_drafts(folder, name, policy):
         allowed=(READ_DRAFT,),
     )
     assert stood or name == "ngram"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_draft_model_on_a_stream_of_its_own_on_either_of_two_gpus(folder, number):
+    drafting = Drafting("model", 3)
+    requests = [request("abcabc", key="drafts", chain=LETTERS, drafting=drafting, max_tokens=12), *texts()]
+
+    def run(device):
+        runner, draft = (Counting.load(saved(folder("llama")), dtype="float32", device=device) for _ in "ab")
+        drafter = AdaptiveDrafter(ModelDrafter(run_on_side_stream(draft)), name="model", clock=lambda: 0.0)
+        return outcomes(requests, runner=runner, drafter=drafter, max_batch=4, step_tokens=24)
+
+    here = run("cpu")
+    with sham_device(Card(), Card()):
+        assert run(f"cuda:{number}") == here

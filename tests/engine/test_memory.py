@@ -82,6 +82,16 @@ def test_what_does_not_fit_alone_fails_alone():
     assert all(isinstance(one, Finish) for one in rest)
 
 
+def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone():
+    runner = Sudden()
+    on = engine(runner=runner, max_batch=2)
+    generate([REQUESTS[0]], on=on)
+    runner.steps = (runner.count + 2,)
+    (end,) = generate([request("Another")], on=on).values()
+    assert end.text == texts([request("Another")])["Another", 0]
+    assert not on.notices
+
+
 def test_a_session_goes_on_after_the_memory_was_full():
     turns = [request("Hello.", key=0, session="chat"), request("Hello. And", key=1, session="chat")]
     on = engine(runner=Sudden(3), max_batch=2)

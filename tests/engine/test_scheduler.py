@@ -100,7 +100,8 @@ def test_a_waiting_sequence_does_not_feed_its_last_token():
 def test_after_a_full_memory_all_wait_in_their_order_and_half_as_many_run():
     queue = scheduler((1, 2), (3, 4), (5, 6), (7, 8))
     queue.admit()
-    preempted, freed = queue.preempt_all()
+    preempted, freed, num_idle = queue.preempt_all()
+    assert num_idle == 0
     assert (queue.limit, queue.running) == (2, [])
     assert [one.prompt for one in preempted] == [one.prompt for one in queue.waiting]
     assert sorted(freed) == [0, 1, 2, 3]

@@ -113,3 +113,12 @@ def test_slots_of_a_group_are_reserved_at_once_and_freed_together():
     take(idle, (1, 2))
     assert (idle.reserve(2), len(idle)) == ([1, 2], 1)
     assert (idle.free((0, 1, 2)), len(idle)) == ([0, 1, 2], 4)
+
+
+def test_after_a_full_memory_a_warm_lane_is_taken_before_an_empty_one():
+    idle = slots(3)
+    idle.most = 1
+    take(idle, (1, 1))
+    idle.put(sequence((1, 1), slot=0))
+    assert take(idle, (9, 9)) == (0, 0)
+    assert take(idle, (8, 8)) == (1, 0)  # a sequence that is admitted beside it takes an empty one

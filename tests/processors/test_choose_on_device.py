@@ -8,7 +8,10 @@ import torch
 from processors.base import Admission
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
+from processors.graphs import Graphs
+from processors.rows import Rows
 from tests.processors.test_choose import KINDS, PARTS, WIDTHS, admitted
+from tests.recorder import CpuRecorder
 
 
 def compare(chains, logits, draws="gumbel"):
@@ -68,3 +71,24 @@ def test_a_slot_that_is_admitted_again_has_its_new_values():
     assert choose(logits, rows) == logits.argmax()
     pipeline.admit(0, Chain.parse("temperature=50 | top_k=400"), Admission((1,)))
     assert torch.equal(choose(logits, rows), sampler(pipeline(logits, rows), rows))
+
+
+def test_a_recorded_choice_gives_the_tokens_of_the_stages_while_requests_come_and_go():
+    draw = random.Random(5)
+    chains = ["", "temperature=0.8", "top_k=5 | top_p=0.9", "repetition=1.3 | frequency=0.2 | top_p=0.8",
+              "suppress=[3] | temperature=0.7 | min_p=0.1"]  # fmt: skip
+    pipeline, sampler, rows = admitted(chains[:1] * 4, 300)
+    history, graphs = rows.history, Graphs(CpuRecorder)
+    choose, logits = DeviceChoice(pipeline, sampler, graphs), torch.empty(4, 300)
+    for step in range(60):
+        if step % 6 == 0:
+            slot, prompt = draw.randrange(4), [draw.randrange(300) for _ in range(draw.randrange(1, 20))]
+            history.admit(slot, prompt, seed=step)
+            pipeline.admit(slot, Chain.parse(draw.choice(chains)).active(), Admission(tuple(prompt)))
+        logits.copy_(3 * torch.randn(4, 300, generator=torch.Generator().manual_seed(step)))
+        rows = Rows.build(history, range(4))
+        tokens = choose(logits, rows)
+        assert torch.equal(tokens, sampler(pipeline(logits, rows), rows))
+        history.append(range(4), [[token] for token in tokens.tolist()])
+    assert graphs.num_recorded > 0
+    assert graphs.num_replayed > 20

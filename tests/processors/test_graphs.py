@@ -18,11 +18,10 @@ class Work:
         return self.given + 1
 
 
-class Failing(CpuRecorder):
+class Failing:
     """A recorder that raises."""
 
     def __init__(self, error):
-        super().__init__()
         self.error, self.tried = error, 0
 
     def record(self, run):
@@ -43,10 +42,10 @@ WANTED = [[number + 1.0] * 2 for number in range(5)]
 
 
 def test_the_second_use_records_and_later_ones_replay():
-    graphs, work = Graphs(CpuRecorder()), Work()
+    graphs, work = Graphs(CpuRecorder), Work()
     assert uses(graphs, work, 5) == WANTED
     assert work.runs == 2
-    assert (len(graphs), graphs.num_recorded, graphs.num_replayed) == (1, 1, 4)
+    assert (graphs.num_kept, graphs.num_recorded, graphs.num_replayed) == (1, 1, 4)
 
 
 def test_without_a_recorder_each_use_runs():
@@ -56,7 +55,7 @@ def test_without_a_recorder_each_use_runs():
 
 
 def test_a_key_that_is_used_once_is_not_recorded():
-    graphs, work = Graphs(CpuRecorder()), Work()
+    graphs, work = Graphs(CpuRecorder), Work()
     for key in range(5):
         graphs.run(key, work)
     assert graphs.num_recorded == 0
@@ -67,7 +66,7 @@ def test_a_key_that_is_used_once_is_not_recorded():
 )
 def test_what_cannot_be_recorded_runs_as_it_is_and_one_notice_says_so(error):
     recorder, work = Failing(error), Work()
-    graphs = Graphs(recorder)
+    graphs = Graphs(lambda: recorder)
     assert uses(graphs, work, 5) == WANTED
     assert uses(graphs, work, 5, key="b") == WANTED
     assert recorder.tried == 2
@@ -75,16 +74,28 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_one_notice_says_so(error):
     assert "\n" not in graphs.notices[0]
 
 
-def test_graphs_go_when_a_recording_fills_the_memory():
-    graphs = Graphs(CpuRecorder())
+class Full:
+    """A recorder for which the memory is full after one graph."""
+
+    def __init__(self):
+        self.inner = CpuRecorder()
+
+    def record(self, run):
+        if self.inner.recorded:
+            raise torch.OutOfMemoryError("full")
+        return self.inner.record(run)
+
+
+def test_all_graphs_go_when_a_recording_fills_the_memory():
+    graphs = Graphs(Full)
     uses(graphs, Work(), 3)
-    graphs._recorder = Failing(torch.OutOfMemoryError("full"))
+    assert graphs.num_kept == 1
     uses(graphs, Work(), 3, key="b")
-    assert len(graphs) == 0
+    assert graphs.num_kept == 0
 
 
 def test_the_graph_used_longest_ago_is_dropped_first():
-    graphs, works = Graphs(CpuRecorder(), most=2), {key: Work() for key in "abc"}
+    graphs, works = Graphs(CpuRecorder, most=2), {key: Work() for key in "abc"}
     for key in "abac":
         uses(graphs, works[key], 2, key)
     runs = {key: work.runs for key, work in works.items()}
@@ -96,18 +107,18 @@ def test_the_graph_used_longest_ago_is_dropped_first():
 
 
 def test_memory_of_graphs_is_bounded():
-    graphs = Graphs(CpuRecorder(), max_bytes=20)  # a graph of Work holds 8
+    graphs = Graphs(CpuRecorder, max_bytes=20)  # a graph of Work holds 8
     for key in "abcd":
         uses(graphs, Work(), 2, key)
-    assert len(graphs) == 2
+    assert graphs.num_kept == 2
     assert graphs.nbytes == 16
 
 
 def test_after_clear_a_key_is_recorded_anew_with_its_new_tensors():
-    graphs, work = Graphs(CpuRecorder()), Work()
+    graphs, work = Graphs(CpuRecorder), Work()
     uses(graphs, work, 3)
     graphs.clear()
-    assert len(graphs) == 0
+    assert graphs.num_kept == 0
     work.given = torch.zeros(2)
     assert uses(graphs, work, 5) == WANTED
     assert graphs.num_recorded == 2

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from processors.draw_on_device import sampled
 from processors.history import History
 from processors.kernels.blocks import few_finite
 from processors.rows import Rows
@@ -21,6 +22,7 @@ from processors.sampler import (
     gumbel_max,
     inverse_cdf,
 )
+from tests.sham import CUDA, sham_device
 
 INF = math.inf
 DRAWS = 40_000
@@ -178,3 +180,30 @@ def test_rows_without_a_choice_are_marked_and_their_neighbours_go_on(draw):
     tokens = sampler(logits, rows).tolist()
     assert tokens[:3] == [EMPTY, NON_FINITE, NON_FINITE]
     assert 0 <= tokens[3] < 9
+
+
+def mixed_rows(width):
+    """Logits of rows with many and with few finite ones, and of broken ones; how each row draws."""
+    logits = 3 * torch.randn(7, width, generator=torch.Generator().manual_seed(width))
+    logits[1, 40:], logits[2, ::2], logits[3] = -INF, -INF, -INF
+    logits[4, width // 2], logits[5, width - 1] = math.nan, INF
+    return logits, ("gumbel",) * 6 + ("greedy",)
+
+
+@pytest.mark.parametrize("is_greedy", [False, True])
+@pytest.mark.parametrize("width", [300, 9001])
+def test_a_few_kernels_draw_what_the_sampler_draws(width, is_greedy):
+    logits, draws = mixed_rows(width)
+    drawn = []
+    for device in (torch.device("cpu"), CUDA):
+        with sham_device() as seen:
+            history, sampler = History(device, slots=7), Sampler()
+            for slot, draw in enumerate(draws):
+                history.admit(slot, [7], seed=slot)
+                sampler.admit(slot, "greedy" if is_greedy else draw)
+            rows, given = Rows.build(history, range(7)), logits.to(device)
+            seen.clear()
+            drawn.append(sampled(sampler, given, rows))
+            launches = sum(seen.launches.values())
+    assert drawn[1].tolist() == drawn[0].tolist()
+    assert launches <= 5

@@ -6,6 +6,7 @@ import json
 from random import Random
 
 import pytest
+import torch
 
 from gencli.server.app import make_app
 from gencli.server.body import Bodies
@@ -183,6 +184,24 @@ def test_a_dead_engine_is_said_by_health_and_every_call():
         assert (await Client(app, LONG).run()).status == 503
 
     scenario(story)
+
+
+def test_a_lost_gpu_is_said_without_a_traceback(caplog):
+    async def story(serving, app):
+        def lost(plan):
+            raise torch.AcceleratorError("CUDA error: unspecified launch failure\nCUDA kernel errors ...")
+
+        serving.engine._runner.forward = lost
+        for _ in range(2):
+            failed = await Client(app, LONG).run()
+            assert (failed.status, failed.error["code"]) == (503, "dead")
+            assert "The GPU has failed: CUDA error: unspecified launch failure." in failed.error["message"]
+        assert app.models.state == "dead"
+
+    scenario(story)
+    (said,) = [record for record in caplog.records if record.name.startswith("gencli")]
+    assert said.exc_info is None
+    assert "--device cpu" in said.getMessage()
 
 
 def test_a_slow_reader_is_cut_off():

@@ -145,6 +145,8 @@ def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Sett
         spec, threads = ready.loaded.runner.spec, torch.get_num_threads()
         for line in stats(results, info, spec, load_seconds=ready.load_seconds, threads=threads):
             voice.say(line)
+        if ahead := ready.engine.ahead:
+            voice.say(f"steps ahead: {ahead.num_launched}, of which {ahead.num_used} were used in full")
 
 
 def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:

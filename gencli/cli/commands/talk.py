@@ -32,7 +32,7 @@ from gencli.config.job import Job, make_request, notices
 from gencli.config.options.flags import with_flags
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
-from gencli.errors import GencliError, GenerationError, UsageError
+from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
 from gencli.results.results import failure
 from gencli.results.scores import Scores
 from gencli.runtime.contrast import load_amateurs
@@ -116,7 +116,7 @@ class _Talker:
             try:
                 reason = self._handle_line(line)
             except (GencliError, ProcessorsError) as error:
-                if not reader.is_live:
+                if not reader.is_live or isinstance(error, DeviceError):
                     raise
                 say_error(str(error), getattr(error, "hint", ""))
                 continue
@@ -204,6 +204,8 @@ class _Talker:
         try:
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
             end = self._write_answer(job, shades)
+        except DeviceError:  # no other engine would run
+            raise
         except BaseException:
             self._engine = self._new_engine()  # the state of the old one is unknown
             raise

@@ -97,6 +97,8 @@ _MODEL: tuple[Option, ...] = (
            "int8 take a quarter of float32; int8, with a scale for each token and head, is the closer one.",
            "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
+    Option(("--cuda-graphs",), Literal["auto", "on", "off"], "Whether the decoder's steps on a CUDA GPU are "
+           "recorded, each to be launched as a whole. auto: where the model allows it.", "Model", "auto"),
     Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
            "too large for one; needs accelerate.", "Model"),
     Option(("--tp",), int, "Split each layer over this many processes, which torchrun --nproc-per-node N -m "
@@ -108,9 +110,10 @@ _MODEL: tuple[Option, ...] = (
            "Model", "auto"),
     Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
-    Option(("--async/--no-async",), bool, "Launch each step on a GPU before the last one has been read: the "
-           "GPU does not wait for the host, and no text changes. By default it is on where the GPU and the "
-           "model allow it.", "Model", key_name="async_steps"),
+    Option(("--async/--no-async",), bool, "Launch each step on a GPU before the last one has been read, so "
+           "that the GPU does not wait for the host. What is computed beside a text may change, as with "
+           "another `max_batch`. By default it is on where the GPU and the model allow it.", "Model",
+           key_name="async_steps"),
     Option(("--memory-check",), Literal["on", "off"], "Refuse a model that does not fit into the free "
            "memory before it is loaded; off tries.", "Model", "on"),
     Option(("--trust-remote-code",), bool, "Run Python code that comes with the model.", "Model", False,

@@ -11,9 +11,10 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from gencli.errors import ModelError
+from gencli.models.decoder.attention import AttentionPlan
+from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.fused import FusedPass, fused_layers
+from gencli.models.decoder.fused import fused_layers
 from gencli.models.decoder.layers import Layer, Pass, read_layer, read_norm
 from gencli.models.decoder.norms import Norm
 from gencli.models.decoder.products.base import Product
@@ -23,6 +24,7 @@ from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.decoder.weights import open_weights
 from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.free_memory import refusing_full
 from gencli.models.watch import OnBytes, Sum
 
 __all__ = ["Decoder", "Inside", "read_decoder"]
@@ -70,7 +72,7 @@ class Decoder:
     def __call__(
         self,
         ids: Tensor,
-        step: Pass | FusedPass,
+        step: Pass[AttentionPlan] | Pass[DevicePlan],
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
         inside: Inside | None = None,
@@ -84,7 +86,7 @@ class Decoder:
         states = self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
-        if isinstance(step, FusedPass):
+        if isinstance(step.plan, DevicePlan):
             states, last_states = fused_layers(
                 self.layers,
                 self.norm,
@@ -109,7 +111,7 @@ class Decoder:
     def _plain_layers(
         self,
         states: Tensor,
-        step: Pass,
+        step: Pass[AttentionPlan],
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
         inside: Inside | None,
@@ -150,7 +152,7 @@ def read_decoder(
     spec = checkpoint.spec
     assert spec is not None
     told = Sum(on_bytes) if on_bytes else None
-    with _refusing(device), ExitStack() as stack:
+    with refusing_full(device), ExitStack() as stack:
         readers = [
             stack.enter_context(open_weights(checkpoint, dtype, device, told.part() if told else None))
             for _ in range(workers)
@@ -163,15 +165,6 @@ def read_decoder(
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
         made = Decoder(spec, embeddings, layers, norm, head, tables)
         return made, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
-
-
-@contextmanager
-def _refusing(device: torch.device) -> Iterator[None]:
-    """Raise ModelError if the device's memory runs out in the block."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise ModelError(f"The model does not fit into the memory of {device}.") from None
 
 
 def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:

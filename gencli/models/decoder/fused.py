@@ -11,20 +11,10 @@ from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.kernels.gate import gated
 from gencli.models.decoder.kernels.norm import added, added_normed, normed
 from gencli.models.decoder.kernels.rotary import rotate_and_store
-from gencli.models.decoder.layers import Experts, Layer
+from gencli.models.decoder.layers import Experts, Layer, Pass
 from gencli.models.decoder.norms import Norm
 
-__all__ = ["FusedPass", "fused_layers"]
-
-Ropes = tuple[tuple[Tensor, Tensor], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FusedPass:
-    """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each of the spec's."""
-
-    plan: DevicePlan
-    ropes: Ropes
+__all__ = ["fused_layers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +40,9 @@ class _Sum:
         return added_normed(self.states, self.more, self.post, self.scale, norm)
 
 
-def _through(layer: Layer, given: _Sum, buffer: Tensor, step: FusedPass, wanted: Tensor | None) -> _Sum:
+def _through(
+    layer: Layer, given: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+) -> _Sum:
     """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
     before, after, mlp_before, mlp_after = layer.norms
     states, given_norm = given.value_and_norm(before)
@@ -61,7 +53,9 @@ def _through(layer: Layer, given: _Sum, buffer: Tensor, step: FusedPass, wanted:
     return _Sum(states, _mlp(layer, mlp_norm), mlp_after, layer.residual_scale)
 
 
-def _attended(layer: Layer, states: Tensor, buffer: Tensor, step: FusedPass, wanted: Tensor | None) -> Tensor:
+def _attended(
+    layer: Layer, states: Tensor, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+) -> Tensor:
     """Return what attention adds, [R, H], for normalized `states` [N, H]; write keys and values."""
     block = layer.attention
     spec = block.spec
@@ -93,7 +87,7 @@ def fused_layers(
     layers: Sequence[Layer],
     norm: Norm,
     states: Tensor,
-    step: FusedPass,
+    step: Pass[DevicePlan],
     buffers: Sequence[Tensor],
     wanted: Tensor | None,
     *,

@@ -10,16 +10,17 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decode_attention import device_plan
+from gencli.models.decoder.decode_attention import DevicePlan
+from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, roomy
 from gencli.models.decoder.decoder import Decoder, Inside
-from gencli.models.decoder.fixed_attention import FixedPlan
-from gencli.models.decoder.fused import FusedPass
 from gencli.models.decoder.layers import Pass
+from gencli.models.decoder.mixed_attention import device_plan
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP, LaneLengths
 from gencli.models.longrope import factors_of
+from processors.graphs import Graphs
 from processors.upload import upload
 
 __all__ = ["DecoderLanes"]
@@ -29,7 +30,8 @@ class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
     They are stored in `kv_dtype`, by default that of the decoder. With `is_fixed` the attention of a token
-    has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case.
+    has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case. With `graphs`
+    steps of one token a feed have shapes that these can record.
     """
 
     can_rollback = True
@@ -41,11 +43,13 @@ class DecoderLanes:
         kv_dtype: torch.dtype | None = None,
         *,
         is_fixed: bool = False,
+        graphs: Graphs | None = None,
     ) -> None:
-        self._decoder, self._is_fixed = decoder, is_fixed
-        self._store = LaneStore(lengths)
+        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._steps = None if graphs is None else DecodeSteps(decoder, graphs)
+        self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
-        self._is_tiled = decoder.device.type == "cpu" and formats == {torch.float32}
+        self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
         tile = TILE if self._is_tiled else 1
         self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
@@ -77,7 +81,10 @@ class DecoderLanes:
             inside.places = upload(fed_to(lanes, feeds), self._decoder.device)
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
-        buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
+        capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
+        buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
+        if self._steps is not None and inside is None and is_decode_step(feeds):
+            return self._steps(feeds, buffers, ids)
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
@@ -88,11 +95,10 @@ class DecoderLanes:
         else:
             wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
         ropes = self._ropes(feeds, packed[1], length)
-        step: Pass | FusedPass
+        step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
-            cells, end = (packed[2], packed[1]), -(-length // STEP) * STEP
-            plan = FixedPlan(cells, end) if self._is_fixed else device_plan(feeds, cells, end)
-            step = FusedPass(plan, ropes)
+            end = -(-length // STEP) * STEP
+            step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
         else:
             step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
@@ -130,6 +136,8 @@ class DecoderLanes:
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""
         self._store.free_cache()
+        if self._steps is not None:
+            self._steps.free()
         self._tables.clear()
 
     def _ropes(

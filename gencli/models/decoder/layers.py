@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from gencli.models.decoder.activations import ACTIVATIONS
 from gencli.models.decoder.attention import AttentionPlan
+from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.norms import Norm, normalize_heads, residual_sum
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker
@@ -21,12 +23,14 @@ from gencli.models.kv.formats import as_stored
 
 __all__ = ["Experts", "Layer", "Pass", "read_layer", "read_norm"]
 
+P = TypeVar("P", AttentionPlan, DevicePlan)
+
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Generic[P]):
     """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each of the spec's."""
 
-    plan: AttentionPlan
+    plan: P
     ropes: tuple[tuple[Tensor, Tensor], ...]
 
 
@@ -41,7 +45,9 @@ class _Attention:
     query_norm: Norm | None
     key_norm: Norm | None
 
-    def __call__(self, states: Tensor, buffer: Tensor, step: Pass, wanted: Tensor | None) -> Tensor:
+    def __call__(
+        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None
+    ) -> Tensor:
         """Return [R, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
         spec = self.spec
         heads, kv_heads = spec.num_heads, spec.num_kv_heads
@@ -110,7 +116,9 @@ class Layer:
     norms: tuple[Norm | None, Norm | None, Norm | None, Norm | None]
     residual_scale: float
 
-    def __call__(self, states: Tensor, buffer: Tensor, step: Pass, wanted: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None = None
+    ) -> Tensor:
         """Return the states after this layer, [R, H], of the tokens `wanted` [R] among `states` [N, H].
 
         None stands for all tokens. Keys and values are written for all of them in any case.

@@ -102,10 +102,15 @@ class RopeTable:
 
         `factors` [N] is the number of the frequencies of each position; None is 0 for all.
         """
-        if end > self._cos.shape[1]:
-            self._extend(max(end, 2 * self._cos.shape[1], 256))
+        self.reserve(end)
         index = (0 if factors is None else factors, positions)
         return self._cos[index][:, None], self._sin[index][:, None]
+
+    def reserve(self, end: int) -> Tensor:
+        """Return the cosines, of all positions below `end` at least: another tensor after a growth."""
+        if end > self._cos.shape[1]:
+            self._extend(max(end, 2 * self._cos.shape[1], 256))
+        return self._cos
 
     def _extend(self, length: int) -> None:
         positions = torch.arange(length, device=self._angles.device, dtype=torch.float32)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gencli.core.step import StepPlan
 from gencli.models.base import Inner, ModelSpec
+from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs, why_no_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
@@ -26,6 +28,7 @@ from gencli.models.kv.lengths import LaneLengths
 from gencli.models.lane_runner import LaneRunner, Lanes
 from gencli.models.longrope import LongRopeLanes
 from gencli.models.watch import OnBytes
+from processors.graphs import Graphs
 
 __all__ = ["DecoderRunner"]
 
@@ -35,7 +38,8 @@ _MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that ar
 class DecoderRunner(LaneRunner):
     """A decoder with its KV lanes.
 
-    `eos_ids` are the end-of-text ids of the model, `kernels` made its products.
+    `eos_ids` are the end-of-text ids of the model, `kernels` made its products. `graphs` run its decode
+    steps; by default they are launched one by one.
     """
 
     def __init__(
@@ -51,10 +55,13 @@ class DecoderRunner(LaneRunner):
         kernels: ProductMaker | None = None,
         kv_dtype: torch.dtype | None = None,
         notices: tuple[str, ...] = (),
+        graphs: Graphs | None = None,
     ) -> None:
         spec = decoder.spec
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
+        if graphs is None:
+            graphs = make_graphs("off", spec, decoder.device)
         self._kernels = kernels
         is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
@@ -75,11 +82,13 @@ class DecoderRunner(LaneRunner):
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
+            graphs=graphs,
+            no_graphs=why_no_graphs(spec, decoder.device) or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             # A mixture of experts reads on the host which of them compute, and so waits for each layer.
             can_run_ahead=not spec.rope_switches and spec.experts is None,
         )
-        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed), lengths)
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed, graphs=graphs), lengths)
 
     @classmethod
     def load(
@@ -93,6 +102,7 @@ class DecoderRunner(LaneRunner):
         quantize: Quantize = "none",
         kernels: KernelOptions | None = None,
         kv_dtype: str = "auto",
+        cuda_graphs: CudaGraphs = "auto",
         on_bytes: OnBytes | None = None,
     ) -> DecoderRunner:
         """Load a checkpoint that the decoder knows: its `spec` is not None.
@@ -100,10 +110,12 @@ class DecoderRunner(LaneRunner):
         `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
         checkpoint's are; those of a GGUF file keep their bits on a CPU with the dtype auto.
         `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an unknown dtype or
-        device, ModelError for weights that do not fit, `kernels` that this machine does not have, or a
-        `kv_dtype` that is not smaller than the dtype.
+        device, ModelError for weights that do not fit, `kernels` that this machine does not have, a
+        `kv_dtype` that is not smaller than the dtype, or `cuda_graphs` = on where they cannot be had.
         """
+        assert checkpoint.spec is not None
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        graphs = make_graphs(cuda_graphs, checkpoint.spec, where)
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
@@ -136,6 +148,7 @@ class DecoderRunner(LaneRunner):
             kernels=make,
             kv_dtype=kv_number,
             notices=notices,
+            graphs=graphs,
         )
 
     def forward_layers(
@@ -168,8 +181,14 @@ class DecoderRunner(LaneRunner):
         """
         count = first_count(count, len(self._decoder.layers))
         decoder, own = self._decoder.first(count), self._spec
+        graphs = None if own.graphs is None else own.graphs.like()
         return DecoderRunner(
-            decoder, name=own.name, max_lanes=max_lanes, kv_dtype=own.kv_dtype, kernels=self._kernels
+            decoder,
+            name=own.name,
+            max_lanes=max_lanes,
+            kv_dtype=own.kv_dtype,
+            kernels=self._kernels,
+            graphs=graphs,
         )
 
 
@@ -190,9 +209,9 @@ def _maker(
     return make
 
 
-def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, *, is_fixed: bool) -> Lanes:
+def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:
     if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths, kv_dtype, is_fixed=is_fixed)
+        return DecoderLanes(decoder, lengths, kv_dtype, **options)
     inner = lengths.like()
-    lanes = DecoderLanes(decoder, inner, kv_dtype, is_fixed=is_fixed)
+    lanes = DecoderLanes(decoder, inner, kv_dtype, **options)
     return LongRopeLanes(lanes, inner, decoder.spec.rope_switches)

@@ -118,13 +118,15 @@ class LaneBuffer:
 
 
 class LaneStore:
-    """The rows of all lanes, and the buffers that hold them."""
+    """The rows of all lanes, and the buffers that hold them. The first `spare` rows are for no lane."""
 
-    def __init__(self, lengths: LaneLengths) -> None:
-        self.rows = LaneRows(lengths)
+    def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
+        self.rows = LaneRows(lengths, spare=spare)
         self.buffers: Sequence[LaneBuffer] = ()
         self._lengths = lengths
-        self._written = [0] * len(lengths)  # maximum number of tokens written to each row since it was wiped
+        self._written = [0] * len(
+            self.rows
+        )  # maximum number of tokens written to each row since it was wiped
 
     def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         """Return the feeds with each lane replaced by its buffer row.
@@ -170,16 +172,18 @@ class LaneRows:
     """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
 
     A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
+    The first `spare` rows are for no lane.
     """
 
-    def __init__(self, lengths: LaneLengths) -> None:
+    def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
         self._lengths = lengths
         self._rows: dict[int, int] = {}  # by lane
-        self._free = list(range(len(lengths)))
+        self._free = list(range(spare, spare + len(lengths)))
+        self._most = spare + len(lengths)
 
     def __len__(self) -> int:
         """Return the maximum number of rows."""
-        return len(self._lengths)
+        return self._most
 
     def find(self, lane: int) -> int | None:
         """Return the row of the lane; None without one."""

@@ -6,7 +6,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.facts_triton import EACH
 from processors.kernels.choice.parts import CAPACITY, NUM_BINS, Control, Level, Mark
 from processors.kernels.choice.parts_triton import (
     _of_bin,
@@ -18,8 +17,9 @@ from processors.kernels.choice.parts_triton import (
 )
 from processors.sampler import BLOCK
 
-__all__ = ["OPTIONS", "fill_bins_triton", "find_window_triton"]
+__all__ = ["EACH", "OPTIONS", "fill_bins_triton", "find_window_triton"]
 
+EACH = 2  # blocks per program of a histogram: few, as many GPUs are slow in float64
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF, _INT_MIN = tl.constexpr(float("inf")), tl.constexpr(-(2**63))

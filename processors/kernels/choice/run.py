@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor
 
 from processors.kernels.choice.bins import fill_bins, find_window
 from processors.kernels.choice.cuts import collect, cut
 from processors.kernels.choice.draws import draw_ids, survey
+from processors.kernels.choice.edits import edit_facts, edit_listed
 from processors.kernels.choice.facts import block_facts
 from processors.kernels.choice.rows import row_facts
 
-__all__ = ["Kind", "choose"]
+__all__ = ["Edits", "Given", "Kind", "choose", "edited"]
 
 Kind = Literal["greedy", "draw", "cut"]  # all rows are greedy, none is truncated, or some are
 
 
-def choose(logits: Tensor, controls: Tensor, seeds: Tensor, positions: Tensor, *, kind: Kind) -> Tensor:
-    """Return a token [R] int64 for each row of logits [R, V], negative ones as those of Sampler.
+class Edits(NamedTuple):
+    """Masks and penalties: edits [R, E], lists [R, N] or None, bit masks [R, ceil(V / 32)] or None.
 
-    controls [R, C]: see `Control`. All shapes follow from those of the arguments, so a CUDA graph can record
-    the launches.
+    The others are those of History, and the slots [R] of the rows; None without lists.
     """
-    facts = block_facts(logits, controls)
+
+    edits: Tensor
+    lists: Tensor | None = None
+    masks: Tensor | None = None
+    tokens: Tensor | None = None
+    lengths: Tensor | None = None
+    prompts: Tensor | None = None
+    slots: Tensor | None = None
+
+
+class Given(NamedTuple):
+    """What a choice reads: logits [R, V], controls [R, C] (see `Control`), seeds and positions [R]."""
+
+    logits: Tensor
+    controls: Tensor
+    seeds: Tensor
+    positions: Tensor
+
+
+def edited(logits: Tensor, controls: Tensor, edits: Edits) -> tuple[Tensor, Tensor]:
+    """Return the edited logits [R, V] float32 and their facts. The logits are not changed."""
+    new = torch.empty if edits.lists is None else torch.zeros
+    work = new(logits.shape, dtype=torch.float32, device=logits.device)
+    if edits.lists is not None:
+        seen = (edits.tokens, edits.lengths, edits.prompts, edits.slots)
+        edit_listed(logits, edits.edits, edits.lists, *seen, work)
+    return work, edit_facts(logits, controls, edits.edits, edits.masks, work, edits.lists is not None)
+
+
+def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
+    """Return a token [R] int64 for each row, negative ones as those of Sampler.
+
+    All shapes follow from those of the arguments, so a CUDA graph can record the launches.
+    """
+    logits, controls, seeds, positions = given
+    if edits is None:
+        facts = block_facts(logits, controls)
+    else:
+        logits, facts = edited(logits, controls, edits)
     levels, marks, bins = row_facts(facts, controls, kind == "cut")
     if kind == "cut":
         fill_bins(logits, controls, levels, facts, marks, bins)

@@ -58,7 +58,7 @@ def launches(model, *chunks):
         for chunk in chunks:
             rows = runner.forward(StepPlan((Feed(0, start, tuple(chunk), 1),)))
             start += len(chunk)
-        return set(seen.launches), rows.host
+        return set(seen.launches) - {"copy_", "_to_copy", "zeros"}, rows.host  # without those of the inputs
 
 
 def test_a_prompt_is_computed_by_the_kernels_of_decode_steps_however_it_is_cut():
@@ -77,7 +77,7 @@ def test_many_tokens_are_attended_to_in_turns(monkeypatch):
     options = {"window": 3, "scale": 0.5, "cap": None}
     whole = DecodePlan(*cells, 256).attend(queries, buffer, **options)
     monkeypatch.setattr("gencli.models.decoder.fixed_attention._MAX_CELLS", 512)
-    torch.testing.assert_close(FixedPlan(cells, 256).attend(queries, buffer, **options), whole)
+    torch.testing.assert_close(FixedPlan(*cells, 256).attend(queries, buffer, **options), whole)
 
 
 def test_without_triton_it_is_refused(monkeypatch):

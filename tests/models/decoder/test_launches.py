@@ -36,7 +36,7 @@ def launches(kind: str, num_layers: int) -> dict[str, int]:
     decoder = native_decoder(build_native(kind), CUDA)
     runner = DecoderRunner(replace(decoder, layers=decoder.layers[:num_layers]), max_lanes=3)
     with sham_device() as seen:
-        for start, count in ((0, 5), (5, 1)):
+        for start, count in ((0, 5), (5, 1), (6, 1)):
             seen.clear()
             runner.forward(StepPlan(tuple(Feed(lane, start, (lane + 1,) * count, 1) for lane in range(3))))
         return dict(seen.launches)

@@ -58,27 +58,46 @@ def _parts_torch(
     scale: float,
     cap: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return sums of values [N, Hq, P, D] and (largest score, sum of weights) [N, Hq, P, 2], in float32."""
-    count, heads, width = queries.shape
+    """Return sums of values [N, Hq, P, D] and (largest score, sum of weights) [N, Hq, P, 2], in float32.
+
+    It goes token by token, so that the bits of a token do not depend on others here either.
+    """
+    found = [
+        _part_torch(query, buffer, row, position, num, window, scale, cap)
+        for query, row, position in zip(queries, rows, positions, strict=True)
+    ]
+    return torch.stack([sums for sums, _ in found]), torch.stack([marks for _, marks in found])
+
+
+def _part_torch(
+    query: Tensor,
+    buffer: Tensor,
+    row: Tensor,
+    position: Tensor,
+    num: int,
+    window: int,
+    scale: float,
+    cap: float,
+) -> tuple[Tensor, Tensor]:
+    """Return what _parts_torch does, of one token: [Hq, P, D] and [Hq, P, 2]."""
+    heads, width = query.shape
     kv_heads = buffer.shape[1] // 2
-    places = _first_parts(positions, window)[:, None] * SPLIT
-    places = places + torch.arange(num * SPLIT, device=positions.device)
-    is_seen = places <= positions[:, None]
+    first = (position + 1 - window).clamp(min=0) // SPLIT if window else 0
+    places = first * SPLIT + torch.arange(num * SPLIT, device=buffer.device)
+    is_seen = places <= position
     if window:
-        is_seen &= places > positions[:, None] - window
-    held = buffer.transpose(1, 2)[rows[:, None], places.clamp(max=buffer.shape[2] - 1)]
-    held = widened(held, queries.dtype).float().transpose(1, 2)  # [N, 2 * Hkv, P * SPLIT, D]
-    grouped = queries.float().view(count, kv_heads, heads // kv_heads, width)
-    scores = (grouped @ held[:, :kv_heads].transpose(-1, -2)) * scale
+        is_seen &= places > position - window
+    held = buffer.index_select(0, row[None])[0].index_select(1, places.clamp(max=buffer.shape[2] - 1))
+    keys, values = widened(held, query.dtype).float().chunk(2)  # [Hkv, P * SPLIT, D]
+    scores = (query.float().view(kv_heads, -1, width) @ keys.transpose(1, 2)) * scale
     if cap:
         scores = (scores / cap).tanh() * cap
-    scores = scores.masked_fill(~is_seen[:, None, None], -torch.inf).view(count, heads, num, SPLIT)
+    scores = scores.masked_fill(~is_seen, -torch.inf).view(heads, num, SPLIT)
     top = scores.amax(-1, keepdim=True)
     weights = (scores - top.clamp(min=-3e38)).exp()
-    values = held[:, kv_heads:].reshape(count, kv_heads, 1, num, SPLIT, width)
-    grouped_weights = weights.to(queries.dtype).float().view(count, kv_heads, -1, num, 1, SPLIT)
-    sums = (grouped_weights @ values).reshape(count, heads, num, width)
-    return sums, torch.cat([top, weights.sum(-1, keepdim=True)], -1)
+    rounded = weights.to(query.dtype).float().view(kv_heads, -1, num, 1, SPLIT)
+    sums = rounded @ values.reshape(kv_heads, 1, num, SPLIT, width)
+    return sums.view(heads, num, width), torch.cat([top, weights.sum(-1, keepdim=True)], -1)
 
 
 def _joined_torch(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype) -> Tensor:
@@ -87,13 +106,6 @@ def _joined_torch(parts: Tensor, marks: Tensor, positions: Tensor, window: int, 
     weights = (tops - tops.amax(-1, keepdim=True)).exp()
     found = (parts * weights[..., None]).sum(2) / (totals * weights).sum(-1, keepdim=True)
     return found.flatten(1).to(dtype)
-
-
-def _first_parts(positions: Tensor, window: int) -> Tensor:
-    """Return the number [N] of the first part that each query sees."""
-    if not window:
-        return torch.zeros_like(positions)
-    return (positions + 1 - window).clamp(min=0) // SPLIT
 
 
 _MODULE = "gencli.models.decoder.kernels.attention_triton"

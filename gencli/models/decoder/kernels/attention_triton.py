@@ -19,6 +19,7 @@ OPTIONS = {"num_warps": 8, "num_stages": 1, "enable_fp_fusion": False}
 _TILE = 2**15  # bytes of keys that a program holds at a time, and as many of values
 _JOINED = 32  # parts that are joined at a time
 _FORMATS = {torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
+_VARIED = ["num", "window"]  # differ from step to step or layer to layer, and need no kernel of their own
 _LEAST = -3e38  # below every score; minus infinity less itself would be no number
 
 
@@ -48,7 +49,7 @@ def _of_stored(  # type: ignore[no-untyped-def]
     return stored.to(dtype)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=_VARIED)  # type: ignore[untyped-decorator]
 def _parts_kernel(  # type: ignore[no-untyped-def]
     queries,
     buffer,
@@ -115,7 +116,7 @@ def _parts_kernel(  # type: ignore[no-untyped-def]
     tl.store(marks + cell * 2 + 1, total, mask=members < group)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=_VARIED)  # type: ignore[untyped-decorator]
 def _join_kernel(  # type: ignore[no-untyped-def]
     sums,
     marks,

@@ -8,7 +8,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from processors.kernels.operation import operation
 
-__all__ = ["attend_chunk"]
+__all__ = ["attend_chunk", "attend_chunk_torch"]
 
 
 def attend_chunk(

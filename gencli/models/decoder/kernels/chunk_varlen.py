@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from inspect import signature
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -17,12 +23,11 @@ def attend_chunk_varlen(
     queries: Tensor, keys: Tensor, values: Tensor, window: int, scale: float, cap: float
 ) -> Tensor:
     """As attend_chunk_torch, which computes what the kernel lacks: caps, float32, and older GPUs."""
-    if cap or not _is_known(queries):
+    attend = _packed_attention()
+    if attend is None or cap or not _is_known(queries):
         return attend_chunk_torch(queries, keys, values, window, scale, cap)
-    from torch.nn.attention.varlen import varlen_attn
-
     width, length = len(queries), len(keys)
-    made = varlen_attn(
+    made: Tensor = attend(
         queries,
         keys,
         values,
@@ -35,8 +40,18 @@ def attend_chunk_varlen(
         enable_gqa=True,
         num_splits=1,  # the sums of a text are the same beside any others
     )
-    assert isinstance(made, Tensor)
     return made.flatten(1)
+
+
+@cache
+def _packed_attention() -> Callable[..., Any] | None:
+    """Return PyTorch's attention of packed texts; None before it could share key heads and fix its sums."""
+    if find_spec("torch.nn.attention.varlen") is None:
+        return None
+    from torch.nn.attention.varlen import varlen_attn
+
+    is_whole = {"enable_gqa", "num_splits"} <= signature(varlen_attn).parameters.keys()
+    return varlen_attn if is_whole else None
 
 
 def _is_known(queries: Tensor) -> bool:

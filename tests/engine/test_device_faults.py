@@ -1,0 +1,167 @@
+"""A GPU that is full runs fewer sequences at once and changes no text; one that fails is one clear error."""
+
+import pytest
+import torch
+import transformers as hf
+
+from gencli.core.events import Error
+from gencli.core.request import Beams, Drafting, Guidance
+from gencli.errors import DeviceError, ModelError
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from processors.machine_faults import device_fault, is_out_of_memory
+from tests.engine.harness import engine, generate, request
+from tests.engine.test_device_decoder import saved
+from tests.models.tiny_models import base
+from tests.sham import Card, Fault, sham_device
+from tests.speculative.cases import LETTERS, WIDTH, outcomes
+
+FULL = {
+    "allocator": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "driver": lambda: torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be ..."),
+    "cublas": lambda: RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+    "cudnn": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    "triton": lambda: RuntimeError("Triton Error [CUDA]: out of memory"),
+}
+LOST = (
+    "CUDA error: device-side assert triggered",
+    "CUDA error: unspecified launch failure",
+    "CUDA error: an illegal memory access was encountered",
+    "CUDA error: the launch timed out and was terminated",
+    "CUDA error: uncorrectable ECC error encountered",
+    "CUDA error: GPU is lost",
+    "CUDA error: the GPU has fallen off the bus",
+    "CUDA error: unknown error",
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    "CUDA driver error: unknown error",
+    "Triton Error [CUDA]: an illegal memory access was encountered",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    torch.manual_seed(1)
+    made = tmp_path_factory.mktemp("llama")
+    hf.AutoModelForCausalLM.from_config(hf.LlamaConfig(**base(vocab_size=WIDTH))).save_pretrained(made)
+    return made
+
+
+def load(folder, device):
+    return DecoderRunner.load(saved(folder), dtype="float32", device=device, max_lanes=12)
+
+
+def everything():
+    """Requests that together run what may fail."""
+    chain = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+    drafting = Drafting("model", 3)
+    return [
+        request("a" * 252, key="plain", chain=chain, max_tokens=8),
+        request(
+            "abcabc", key="drafts", chain=f"{LETTERS} | temperature=0.5", drafting=drafting, max_tokens=8
+        ),
+        request("abc", key="guided", chain=chain, guidance=Guidance(1.7, tuple(b"cold ")), max_tokens=8),
+        request("b" * 30, key="other", chain=f"{LETTERS} | mirostat:version=2,tau=2,eta=0.1", max_tokens=8),
+        request("abc", key="beams", chain=LETTERS, beams=Beams(2), max_tokens=6),
+    ]
+
+
+def options(folder, device):
+    draft = AdaptiveDrafter(ModelDrafter(load(folder, device)), name="model", clock=lambda: 0.0)
+    return {"drafter": draft, "max_batch": 6, "step_tokens": 24}
+
+
+PLACES = {
+    "forward pass": "gencli/models/decoder/decoder.py:__call__",
+    "keys and values": "gencli/models/kv/buffers.py:_grow",
+    "attention": "gencli/models/decoder/attention.py",
+    "a stage": "processors/stages/penalties.py:apply",
+    "the draw": "processors/sampler.py",
+    "a draft model": "gencli/speculative/draft_model.py:propose",
+    "guidance": "gencli/engine/companions.py",
+    "a beam's lane": "gencli/models/lane_runner.py:fork",
+    "admission": "gencli/engine/engine.py:_admit",
+    "what a step commits": "processors/history.py:append",
+    "the reading": "gencli/engine/step_result.py:_read",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, place):
+    here, _ = outcomes(everything(), runner=load(folder, "cpu"), **options(folder, "cpu"))
+    for after in (0, 7, 60):
+        with sham_device() as seen:
+            there = load(folder, "cuda")
+            given = options(folder, "cuda")
+            seen.faults.append(Fault(FULL["allocator"], at=PLACES[place], after=after))
+            assert outcomes(everything(), runner=there, **given)[0] == here
+            assert seen.faults[0].struck or after
+
+
+def test_a_pass_ahead_without_memory_runs_later(folder):
+    requests = [request(c * 9, key=c, chain="top_p=0.9", max_tokens=9) for c in "abcd"]
+    here, _ = outcomes(requests, runner=load(folder, "cpu"), max_batch=4)
+    with sham_device() as seen:
+        seen.faults.append(Fault(FULL["allocator"], at="gencli/engine/ahead.py:launch"))
+        assert outcomes(requests, runner=load(folder, "cuda"), max_batch=4)[0] == here
+        assert seen.faults[0].struck
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_each_way_to_say_that_the_memory_is_full(folder, name):
+    assert is_out_of_memory(FULL[name]())
+    assert not device_fault(FULL[name]())
+    with sham_device() as seen:
+        on = engine(runner=load(folder, "cuda"), max_batch=4)
+        seen.faults.append(Fault(FULL[name], at=PLACES["forward pass"]))
+        ends = generate([request(c * 9, key=c, max_tokens=4) for c in "abcd"], on=on)
+        assert not any(isinstance(end, Error) for end in ends.values())
+    assert on.notices == ["The memory is full with 4 sequences at once; from now on 2 run."]
+
+
+def test_what_does_not_fit_alone_fails_alone(folder):
+    with sham_device() as seen:
+        on = engine(runner=load(folder, "cuda"), max_batch=1)
+        seen.faults.append(Fault(FULL["driver"], at=PLACES["keys and values"]))
+        first, second = generate([request(c * 9, key=c, max_tokens=4) for c in "ab"], on=on).values()
+    assert isinstance(first, Error)
+    assert "memory is full" in first.message
+    assert not isinstance(second, Error)
+
+
+def test_memory_that_another_process_took_halves_the_batch(folder):
+    requests = [request(c * 200, key=c, chain="top_p=0.9", max_tokens=8) for c in "abcd"]
+    here, _ = outcomes(requests, runner=load(folder, "cpu"), max_batch=4)
+    with sham_device(card := Card(memory=2**30)):
+        runner = load(folder, "cuda")
+        card.others = card.total - card.allocated - 2 * 900_000
+        on = engine(runner=runner, max_batch=4)
+        ends = generate(requests, on=on)
+    assert {key: end.text for key, end in ends.items()} == {key: end[0] for key, (_, end) in here.items()}
+    assert on.limit < 4
+
+
+@pytest.mark.parametrize("what", LOST)
+def test_a_gpu_that_failed_is_one_error_and_no_full_memory(folder, what):
+    assert not is_out_of_memory(torch.AcceleratorError(what))
+    with sham_device() as seen:
+        on = engine(runner=load(folder, "cuda"), max_batch=4)
+        seen.faults.append(Fault(lambda: torch.AcceleratorError(what), after=300, lost=True))
+        for c in "abcd":
+            on.submit(request(c * 9, key=c, max_tokens=20))
+        with pytest.raises(DeviceError, match=what.split(": ")[1].split(" when")[0]):
+            list(on.run())
+        with pytest.raises(DeviceError):
+            on.step()
+    assert not on.notices
+
+
+def test_a_model_that_does_not_fit_is_refused_while_it_is_loaded(folder):
+    for error in FULL.values():
+        with sham_device() as seen:
+            seen.faults.append(Fault(error, at="gencli/models/decoder/reader.py", after=5))
+            with pytest.raises(ModelError, match="does not fit into the memory of cuda:0"):
+                load(folder, "cuda")
+    with sham_device(Card(memory=40_000)), pytest.raises(ModelError, match="does not fit"):
+        load(folder, "cuda")

@@ -1,0 +1,78 @@
+"""Attention of a chunk of a prompt is that of its tokens; on CUDA a kernel of PyTorch takes the chunk."""
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gencli.models.decoder.kernels.attention import attend_rows
+from gencli.models.decoder.kernels.chunk import attend_chunk
+from gencli.models.decoder.kernels.chunk_varlen import attend_chunk_varlen
+from tests.sham import CUDA, sham_device
+
+
+class Calls(TorchDispatchMode):
+    """Notes the operations and their arguments."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.append((function._schema.name, args))
+        return function(*args, **(kwargs or {}))
+
+
+HEADS, KV_HEADS, WIDTH, FED, LENGTH = 6, 2, 24, 5, 30
+
+
+def given():
+    """Queries [W, Hq, D] of the last tokens of a text, and a buffer [1, 2 * Hkv, K, D] that holds it."""
+    noise = torch.Generator().manual_seed(4)
+    queries = torch.randn(FED, HEADS, WIDTH, generator=noise)
+    return queries, torch.randn(1, LENGTH, 2 * KV_HEADS, WIDTH, generator=noise).transpose(1, 2)
+
+
+def parts(buffer):
+    held = buffer[0].transpose(0, 1)
+    return held[:, :KV_HEADS], held[:, KV_HEADS:]
+
+
+@pytest.mark.parametrize("cap", [None, 5.0])
+@pytest.mark.parametrize("window", [None, 8])
+def test_a_token_attends_as_it_does_alone(window, cap):
+    queries, buffer = given()
+    rows, positions = torch.zeros(FED, dtype=torch.int64), torch.arange(LENGTH - FED, LENGTH)
+    options = {"window": window, "scale": 0.3, "cap": cap}
+    expected = attend_rows(queries, buffer, rows, positions, LENGTH, **options)
+    torch.testing.assert_close(attend_chunk(queries, *parts(buffer), **options), expected)
+
+
+@pytest.mark.parametrize(("window", "sides"), [(0, [-1, 0]), (8, [7, 0])])
+def test_the_kernel_for_packed_texts_gets_one_text_without_a_mask(window, sides, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
+    with sham_device():
+        pass  # a build without CUDA has its device guard from here on
+    with FakeTensorMode(), Calls() as calls:
+        queries = torch.empty(FED, HEADS, WIDTH, dtype=torch.bfloat16, device=CUDA)
+        buffer = torch.empty(1, LENGTH, 2 * KV_HEADS, WIDTH, dtype=torch.bfloat16, device=CUDA).transpose(
+            1, 2
+        )
+        made = attend_chunk_varlen(queries, *parts(buffer), window, 0.3, 0.0)
+    assert made.shape == (FED, HEADS * WIDTH)
+    ((query, key, _, *rest),) = [args for name, args in calls.seen if name == "torch_attn::_varlen_attn"]
+    assert (query.shape, key.shape) == ((FED, HEADS, WIDTH), (LENGTH, KV_HEADS, WIDTH))
+    assert rest[2:] == [FED, LENGTH, window == 0, 0.3, sides, True, None, None, 1]
+    assert [args for name, args in calls.seen if name == "aten::arange"] == [
+        (0, FED + 1, FED),
+        (0, LENGTH + 1, LENGTH),
+    ]
+
+
+def test_what_that_kernel_lacks_is_computed_with_a_mask():
+    queries, buffer = given()
+    for scale_and_cap in ((0.3, 0.0), (0.3, 5.0)):  # float32, and a cap
+        found = attend_chunk_varlen(queries, *parts(buffer), 0, *scale_and_cap)
+        expected = attend_chunk(queries, *parts(buffer), window=None, scale=0.3, cap=scale_and_cap[1] or None)
+        assert torch.equal(found, expected)

@@ -1,0 +1,94 @@
+"""The option `cuda_graphs`: on is refused by name where nothing can be recorded."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gencli.core.events import Finish
+from gencli.engine.engine import Engine
+from gencli.errors import ModelError, UsageError
+from gencli.models.decoder.cuda_graphs import make_graphs
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.results.summary import stats
+from gencli.runtime.models import ModelChoice, load
+from processors.graphs import Graphs
+from tests.engine.harness import TOKENIZER, request
+from tests.models.native import native_decoder
+from tests.models.tiny_models import build_native
+from tests.recorder import CpuRecorder
+from tests.sham import CUDA, sham_device
+
+CPU = torch.device("cpu")
+DENSE, SPARSE = SimpleNamespace(experts=None), SimpleNamespace(experts=object())
+
+
+def test_a_dense_decoder_on_cuda_is_recorded_unless_that_is_off():
+    assert make_graphs("auto", DENSE, CUDA).records
+    assert make_graphs("on", DENSE, CUDA).records
+    assert not make_graphs("off", DENSE, CUDA).records
+
+
+@pytest.mark.parametrize(("spec", "device"), [(DENSE, CPU), (SPARSE, CUDA)], ids=["cpu", "experts"])
+def test_elsewhere_nothing_is_recorded_and_on_is_refused(spec, device):
+    assert make_graphs("auto", spec, device) is None
+    assert make_graphs("off", spec, device) is None
+    with pytest.raises(ModelError, match="`cuda_graphs` is on, but "):
+        make_graphs("on", spec, device)
+
+
+@pytest.mark.parametrize(
+    ("choice", "error", "message"),
+    [
+        (ModelChoice("tiny", device="cpu"), ModelError, "`cuda_graphs` is on, but the model runs on cpu"),
+        (ModelChoice("tiny", backend="transformers"), ModelError, "takes gencli's own decoder"),
+        (ModelChoice("fake"), UsageError, "`cuda_graphs` is on, but the fake model knows only auto and off"),
+    ],
+    ids=["cpu", "transformers", "fake"],
+)
+def test_models_without_graphs_refuse_on(choice, error, message):
+    with pytest.raises(error, match=message):
+        load(replace(choice, cuda_graphs="on"))
+
+
+def outcome(run):
+    """The texts of two requests, and the engine's notices."""
+    engine = Engine(run, TOKENIZER, max_batch=2, run_ahead=False)
+    for text in ("ab", "cde"):
+        engine.submit(request(text, chain="ignore_eos=true | temperature=0.8", max_tokens=8))
+    ends = {event.request: event.text for event in engine.run() if isinstance(event, Finish)}
+    return ends, engine.notices
+
+
+def test_a_device_that_records_nothing_runs_the_same_steps_and_says_so_once():
+    decoder = build_native("llama")
+    with sham_device():
+        found = [
+            outcome(
+                DecoderRunner(
+                    native_decoder(decoder, CUDA), max_lanes=2, graphs=make_graphs(choice, DENSE, CUDA)
+                )
+            )
+            for choice in ("auto", "off")
+        ]
+    assert found[0][0] == found[1][0]
+    assert found[1][1] == []
+    assert len(found[0][1]) == 1, found[0][1]
+    assert "A CUDA graph could not be recorded" in found[0][1][0]
+
+
+def lines(spec):
+    info = SimpleNamespace(compiled=None, job=None, chain=None)
+    found = stats(SimpleNamespace(finishes=()), info, spec, load_seconds=0.0, threads=1)
+    return [line for line in found if line.startswith("graphs")]
+
+
+def test_stats_say_what_was_replayed():
+    run = DecoderRunner(native_decoder(build_native("llama")), graphs=Graphs(CpuRecorder))
+    outcome(run)
+    assert lines(run.spec) == ["graphs: 1 recorded, replayed in 6 steps"]
+    assert lines(DecoderRunner(native_decoder(build_native("llama"))).spec) == []
+    with sham_device():
+        off = DecoderRunner(native_decoder(build_native("llama"), CUDA))
+        assert lines(off.spec) == ["graphs: none, as `cuda_graphs` is off"]

@@ -1,0 +1,256 @@
+"""Decode steps in static shapes: recorded on the CPU and replayed they give what they give eagerly."""
+
+import random
+from functools import cache
+
+import pytest
+import torch
+
+from gencli.core.events import Finish
+from gencli.core.request import Drafting, Limits
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.engine import Engine
+from gencli.models.decoder.decode_steps import SPARE_ROWS, roomy
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.speculative.ngram import NgramDrafter
+from processors.graphs import Graphs
+from tests.engine.harness import TOKENIZER, request
+from tests.models.native import native_decoder
+from tests.models.tiny_models import NATIVE_CONFIGS, SWITCH, VOCAB, build_native, long_rope
+from tests.recorder import CpuRecorder
+from tests.sham import CUDA, sham_device
+
+LANES = 6
+CHAINS = ("temperature=0", "temperature=0.9 | top_p=0.95", "repetition=1.2 | temperature=0.8 | top_k=20")
+
+
+@cache
+def decoder(kind):
+    return native_decoder(build_native(kind))
+
+
+def runner(kind, graphs=None, max_lanes=LANES):
+    return DecoderRunner(decoder(kind), max_lanes=max_lanes, graphs=graphs)
+
+
+def schedule(seed):
+    """When requests come, which, and when one is cancelled: (step, request or the id of one to cancel)."""
+    draw = random.Random(seed)
+    acts = []
+    for number in range(draw.randint(2, 5)):
+        size = draw.choice((1, 3, 9, 9, 30, 250))
+        text = draw.choice("abc") * draw.randint(1, size) + draw.choice("abc") * draw.randint(0, 12)
+        drafting = Drafting("ngram", draw.choice((None, 3)))
+        one = request(
+            text, key=str(number), seed=seed, chain=f"ignore_eos=true | {draw.choice(CHAINS)}",
+            limits=Limits(max_tokens=draw.randint(1, 12)), drafting=drafting,
+        )  # fmt: skip
+        acts.append((draw.randint(0, 8), one))
+        if draw.random() < 0.2:
+            acts.append((draw.randint(0, 12), str(number)))
+    return sorted(acts, key=lambda act: act[0])
+
+
+def texts(seed, on):
+    """The texts of a schedule."""
+    engine = Engine(on, TOKENIZER, max_batch=random.Random(seed).randint(1, LANES), drafter=NgramDrafter())
+    acts, ends, step = schedule(seed), {}, 0
+    while acts or engine.has_work:
+        while acts and acts[0][0] <= step:
+            act = acts.pop(0)[1]
+            engine.cancel(act) if isinstance(act, str) else engine.submit(act)
+        ends |= {
+            event.request: (event.text, event.reason) for event in engine.step() if isinstance(event, Finish)
+        }
+        step += 1
+    for lane in range(LANES):
+        on.release(lane)
+    if seed % 10 == 0:
+        on.free_cache()  # the buffers move
+    return ends
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "phi3"])
+def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
+    graphs = Graphs(CpuRecorder)
+    recorded, eager = runner(kind, graphs), runner(kind, Graphs(None))
+    for seed in range(50):
+        assert texts(seed, recorded) == texts(seed, eager), seed
+    assert graphs.num_replayed > 200
+    assert not graphs.notices
+
+
+def tokens_at(length, lanes=range(3), last=7):
+    return StepPlan(tuple(Feed(lane, length, (last + lane,), 1) for lane in lanes))
+
+
+def prompts(length, lanes=range(3)):
+    noise = random.Random(length)
+    return StepPlan(tuple(Feed(lane, 0, tuple(noise.choices(range(VOCAB), k=length)), 1) for lane in lanes))
+
+
+def held(run, *, steps, length=5, lanes=range(3)):
+    """Logits of steps behind prompts."""
+    run.forward(prompts(length, lanes))
+    return [run.forward(tokens_at(length + step, lanes)) for step in range(steps)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in NATIVE_CONFIGS if kind not in ("mixtral", "qwen3_moe")])
+def test_logits_are_those_of_the_plain_decoder(kind):
+    graphs = Graphs(CpuRecorder)
+    for one, other in zip(held(runner(kind, graphs), steps=4), held(runner(kind), steps=4), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert graphs.num_replayed == 3
+
+
+def test_a_long_rope_takes_the_factors_of_each_text():
+    def logits(graphs):
+        run = DecoderRunner(native_decoder(long_rope("phi3")), max_lanes=3, graphs=graphs)
+        for lane, length in enumerate((SWITCH - 3, SWITCH + 5, 4)):
+            run.forward(StepPlan((prompts(length, [lane]).feeds[0],)))
+        places = [SWITCH - 3, SWITCH + 5, 4]
+        return [
+            run.forward(StepPlan(tuple(Feed(lane, at + step, (9,), 1) for lane, at in enumerate(places))))
+            for step in range(6)
+        ]
+
+    graphs = Graphs(CpuRecorder)
+    for one, other in zip(logits(graphs), logits(None), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert graphs.num_replayed
+
+
+def test_nobody_reads_the_spare_row():
+    wanted = held(runner("llama", Graphs(CpuRecorder)), steps=3)
+    run = runner("llama", Graphs(CpuRecorder))
+    run.forward(prompts(5))
+    with torch.inference_mode():
+        for buffer in run._lanes._buffers:
+            buffer._data[:SPARE_ROWS] = torch.nan
+    for step, one in enumerate(wanted):
+        assert torch.equal(run.forward(tokens_at(5 + step)), one)
+
+
+def test_logits_stay_when_the_next_step_is_replayed():
+    run = runner("llama", Graphs(CpuRecorder))
+    kept = held(run, steps=4)
+    again = [one.clone() for one in held(runner("llama", Graphs(None)), steps=4)]
+    assert all(torch.equal(one, other) for one, other in zip(kept, again, strict=True))
+
+
+def test_ids_may_come_from_the_device():
+    ids, plans = torch.tensor([11, 12, 13]), [tokens_at(5 + step, last=11) for step in range(4)]
+    one, other = (runner("llama", Graphs(CpuRecorder)) for _ in range(2))
+    for run in (one, other):
+        run.forward(prompts(5))
+    for step, plan in enumerate(plans):
+        unknown = tokens_at(5 + step, last=0)
+        assert torch.equal(one.forward(plan), other.forward_ahead(unknown, ids))
+
+
+def test_there_is_a_graph_for_each_bucket_and_none_for_other_steps():
+    graphs = Graphs(CpuRecorder)
+    run = runner("llama", graphs, max_lanes=5)
+    for lanes, recorded in ((range(5), 1), ((0,), 2), ((0, 1), 3), ((0, 1, 2), 4), ((0, 1, 2, 3), 4)):
+        held(run, steps=3, lanes=lanes)
+        assert graphs.num_recorded == recorded
+        for lane in lanes:
+            run.release(lane)
+    held(run, steps=2, length=255, lanes=(0,))  # 256 keys, then 257, for which the buffers move
+    assert graphs.num_kept == 0
+
+
+def test_growing_buffers_are_recorded_anew():
+    def logits(graphs):
+        run = runner("llama", graphs)
+        kept = held(run, steps=3)
+        run.forward(StepPlan((prompts(600, [3]).feeds[0],)))
+        return kept + [run.forward(tokens_at(8 + step)) for step in range(4)]
+
+    graphs = Graphs(CpuRecorder)
+    for one, other in zip(logits(graphs), logits(Graphs(None)), strict=True):
+        assert torch.equal(one, other)
+    assert graphs.num_recorded == 2
+
+
+def test_capacity_grows_in_few_steps_with_little_to_spare():
+    lengths = range(1, 20_000)
+    sizes = sorted({roomy(length, 10**6) for length in lengths})
+    assert len(sizes) < 25
+    assert all(
+        length <= roomy(length, 10**6) <= max(256, length + 256, 1.25 * length + 1) for length in lengths
+    )
+    assert roomy(900, 1000) == 1024  # no more than the context
+
+
+class Full:
+    """A recorder for which the memory is full."""
+
+    def record(self, run):
+        raise torch.OutOfMemoryError("full")
+
+
+def test_where_a_recording_fills_the_memory_steps_go_on_without_it():
+    requests = [
+        request(text, chain="ignore_eos=true | temperature=0.8", max_tokens=8) for text in ("ab", "cde")
+    ]
+
+    def outcome(make):
+        engine = Engine(runner("llama", Graphs(make)), TOKENIZER, max_batch=2)
+        for one in requests:
+            engine.submit(one)
+        ends = {event.request: event.text for event in engine.run() if isinstance(event, Finish)}
+        return ends, engine.limit, engine.notices
+
+    ends, limit, notices = outcome(Full)
+    assert (ends, limit) == outcome(None)[:2]
+    assert [notice for notice in notices if "CUDA graph" in notice] == notices
+
+
+def test_freed_lanes_have_no_graphs():
+    graphs = Graphs(CpuRecorder)
+    run = runner("llama", graphs)
+    held(run, steps=3)
+    for lane in range(3):
+        run.release(lane)
+    run.free_cache()
+    assert graphs.num_kept == 0
+    held(run, steps=3)
+    assert graphs.num_recorded == 2
+
+
+def as_in_a_graph(step):
+    """The launches of a step, with what it allocates by order; the copy of its inputs is not among them."""
+    calls = [call for call in step.calls if not call.place.endswith(":upload_into")]
+    order = {}
+    for call in calls:
+        for number, _ in call.addresses:
+            if number >= step.first:
+                order.setdefault(number, -1 - len(order))
+    return [
+        call._replace(addresses=tuple((order.get(number, number), at) for number, at in call.addresses))
+        for call in calls
+    ]
+
+
+def test_two_steps_launch_the_same_operations_at_the_same_addresses_and_none_waits():
+    with sham_device() as seen:
+        run = DecoderRunner(native_decoder(build_native("llama"), CUDA), max_lanes=LANES)
+        held(run, steps=2, lanes=range(3))
+        seen.clear()
+        steps = []
+        for step in (2, 3):
+            run.forward(tokens_at(5 + step))
+            steps.append(seen.cut())
+        assert not seen.waits
+    assert as_in_a_graph(steps[0]) == as_in_a_graph(steps[1])
+    assert [call.place for call in steps[0].calls].count("processors/upload.py:upload_into") == 1
+
+
+def test_a_draft_of_the_first_layers_has_graphs_of_its_own():
+    graphs = Graphs(CpuRecorder)
+    run = runner("llama", graphs)
+    draft = run.first_layers(1, max_lanes=2)
+    held(draft, steps=3, lanes=(0,))
+    assert draft.spec.graphs is not graphs
+    assert draft.spec.graphs.num_recorded == 1

@@ -1,0 +1,69 @@
+"""On CUDA masks and penalties are two kernels; the logits are those of the stages, bit for bit."""
+
+import random
+
+import pytest
+import torch
+
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.choose_on_device import DeviceChoice
+from processors.history import History
+from processors.kernels.choice.run import edited
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from processors.sampler import Sampler
+from tests.processors.test_choose import KINDS
+
+PARTS = (
+    ("", "tail=50", "suppress=[1,2,3]", "tail=60 | ignore_eos=true", "allowed=[1,2,3,4,5,6,7,8,9]"),
+    ("", "", 'bias={"3": 2}'),
+    ("", "repetition=1.3", "repetition:penalty=0.7,scope=output", "repetition:penalty=2,window=3,exempt=[5]",
+     "repetition:penalty=1.5,slope=0.5"),
+    ("", "frequency=0.7", "frequency:penalty=-1.1,scope=both,exempt=[3,4]",
+     "frequency:penalty=2,scope=prompt"),
+    ("", "presence=0.6", "presence:penalty=1,scope=both,window=4"),
+    ("", "temperature=0.8", "temperature=1.5 | top_k=5", "top_p=0.8"),
+)  # fmt: skip
+
+
+def step(chains, width, draw="gumbel"):
+    """A pipeline, a sampler and rows that see a prompt and some output, of ids that are often equal."""
+    generator = random.Random(width)
+    pipeline, sampler, history = Pipeline(Env(width, eos_ids=(0,))), Sampler(), History(slots=len(chains))
+    for slot, chain in enumerate(chains):
+        prompt = tuple(generator.randrange(min(width, 12)) for _ in range(5 + slot))
+        history.admit(slot, prompt, seed=99 * slot)
+        pipeline.admit(slot, Chain.parse(chain).active(), Admission(prompt))
+        sampler.admit(slot, draw)
+        history.append([slot], [[generator.randrange(min(width, 12)) for _ in range(3 * slot)]])
+    return pipeline, sampler, Rows.build(history, range(len(chains)))
+
+
+def compare(chains, logits):
+    """The edited logits, where kernels know the whole chain before its end, and the tokens."""
+    pipeline, sampler, rows = step(chains, logits.shape[1])
+    choose = DeviceChoice(pipeline, sampler)
+    expected = pipeline(logits, rows)
+    assert torch.equal(choose(logits, rows), sampler(expected, rows)), chains
+    plan = choose._planned(rows)
+    if plan.edits and not plan.head:
+        found, _ = edited(logits, plan.controls, plan.edits.given(rows))
+        same = pipeline.run(plan.edits.calls, logits, rows)
+        sound = same.amax(1) < torch.inf  # of failed rows only the fault counts
+        assert torch.equal(found[sound], same[sound])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_chains_over_all_kinds_of_logits(kind):
+    draw, generator = random.Random(kind), torch.Generator().manual_seed(len(kind))
+    for _ in range(25):
+        rows, width = draw.choice((1, 2, 5)), draw.choice((64, 300, 5000))
+        logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
+        compare([" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)], logits)
+
+
+def test_a_fault_at_a_masked_id_is_seen():
+    logits = torch.randn(2, 300)
+    logits[0, 2], logits[1, 250] = torch.nan, torch.inf
+    compare(["suppress=[2] | repetition=1.1", "tail=200 | repetition=1.1"], logits)
