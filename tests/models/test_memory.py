@@ -93,6 +93,14 @@ def test_a_model_that_cannot_fit_is_refused(tmp_path: Path, free: int, hint: str
     check_fit(card, torch.float32, CPU, None)
 
 
+def test_a_card_that_is_too_small_is_told_which_codes_fit(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="needs 4.0 GiB .* bfloat16 .* cuda has 2.5 GiB free") as found:
+        check_fit(huge(tmp_path), torch.bfloat16, torch.device("cuda"), 5 * 2**29)
+    assert (found.value.hint or "").startswith(
+        "`quantize` = int8 (2.0 GiB) or `quantize` = int4 (1.3 GiB) fits"
+    )
+
+
 def test_a_lane_in_half_precision_takes_half(tmp_path: Path) -> None:
     build_native("llama").save_pretrained(tmp_path)
     card = read_card(tmp_path)
