@@ -135,9 +135,7 @@ class Graphs:
         if self._make is None:
             return run()
         known = self._known.get(key)
-        if (
-            known is None or known == "failed"
-        ):  # the first use also compiles and allocates what a graph cannot
+        if known is None or known == "failed":  # the first use compiles and allocates what a graph cannot
             self._put(key, known or "seen")
             return run()
         if known == "seen":

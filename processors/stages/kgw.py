@@ -77,9 +77,8 @@ class Kgw(Processor[KgwParams]):
             are_green = green.among(before, candidates)
             masks[place, [token for token, one in zip(candidates, are_green, strict=True) if one]] = True
         bias = self.columns.gather("bias", rows)[:, None]
-        return torch.where(
-            masks.to(logits.device, non_blocking=True), logits + bias, logits
-        )  # -inf stays -inf
+        masks = masks.to(logits.device, non_blocking=True)
+        return torch.where(masks, logits + bias, logits)  # -inf stays -inf
 
     def _tops(self, logits: Tensor, rows: Rows) -> list[list[int]]:
         """Return the 40 most likely ids of each row, the lowest first of equals; empty without selfhash."""
