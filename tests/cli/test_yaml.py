@@ -104,6 +104,7 @@ def test_every_command_that_writes_json_writes_yaml(gencli):
     assert with_json == {words for words, found in forms.items() if "yaml" in found}
     measured = {
         "bench batch",
+        "bench gpu",
         "bench grammar",
         "bench run",
         "bench sampler",

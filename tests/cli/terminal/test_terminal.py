@@ -248,6 +248,7 @@ WALK = {
     "config import": [(HOSTILE,)],
     "config export": [("--preset", "evil"), ("--stop", HOSTILE)],
     "config path": [()],
+    "bench gpu": [("--predict", "--card", HOSTILE)],
     "bench grammar": [(HOSTILE,)],
     "bench batch": [(HOSTILE,)],
     "bench sampler": [("--chain", HOSTILE)],
