@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from processors.choose_on_device import DeviceChoice
 from processors.conditions.picks import Key
 from processors.graphs import Graphs
 from processors.pipeline import Pipeline, StageCall
@@ -20,6 +19,7 @@ from processors.sampler import Sampler
 from processors.upload import upload
 
 if TYPE_CHECKING:
+    from processors.choose_on_device import DeviceChoice
     from processors.tail import Tail
 
 __all__ = ["FUSED", "Chooser"]
@@ -64,7 +64,7 @@ class Chooser:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._on_device = DeviceChoice(pipeline, sampler, graphs)
+        self._graphs = graphs
         self._plan = _Plan((), None, (), ())
         self._plans: dict[int, _Plan] = {}  # by the id of their program, for conditions that come and go
 
@@ -85,6 +85,12 @@ class Chooser:
             at = upload(group.places, work.device)
             tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
         return tokens
+
+    @cached_property
+    def _on_device(self) -> DeviceChoice:
+        from processors.choose_on_device import DeviceChoice
+
+        return DeviceChoice(self._pipeline, self._sampler, self._graphs)
 
     def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [A] for the logits [A, V] before the group's stages."""

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from processors.catalog import Draw
-from processors.kernels.choice.parts import Control
-from processors.kernels.choice.run import Given, Kind, choose
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
@@ -22,6 +20,8 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
     draws = sampler.draws(rows)
     if not logits.is_cuda or "multinomial" in draws:
         return sampler(logits, rows)
+    from processors.kernels.choice.run import Given, Kind, choose
+
     kind: Kind = "greedy" if set(draws) == {"greedy"} else "draw"
     seeds, positions = rows.seeds.contiguous(), rows.positions.contiguous()
     return choose(Given(logits, _controls(draws, logits.device), seeds, positions), kind)
@@ -30,6 +30,8 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
 @lru_cache(64)
 def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
     """Return controls [R, C] without a stage."""
+    from processors.kernels.choice.parts import Control
+
     off = {Control.TOP_P: 1.0}
     lines = [
         [off.get(one, float(one is Control.GREEDY and draw == "greedy")) for one in Control] for draw in draws

@@ -15,10 +15,8 @@ from gencli.engine.queue import WINDOW
 from gencli.engine.token_budget import step_limit
 from gencli.errors import UsageError
 from gencli.models.base import ModelRunner, ModelSpec
-from gencli.models.capacity import plan_chunk
 from gencli.models.files.identity import ModelIdentity, identify_model
 from gencli.models.files.vocabulary import OnTokenizer
-from gencli.models.free_memory import free_memory
 from gencli.models.spread import Spread
 from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
@@ -129,11 +127,12 @@ def make_engine(
 def _step_tokens(spec: ModelSpec, batch: int) -> int:
     """Return the token budget of a step; on a GPU its temporary memory has to fit beside the weights."""
     most = step_limit(None, batch)
-    return (
-        plan_chunk(spec, free_memory(spec.device), rows=batch, most=most)
-        if spec.device.type == "cuda"
-        else most
-    )
+    if spec.device.type != "cuda":
+        return most
+    from gencli.models.capacity import plan_chunk
+    from gencli.models.free_memory import free_memory
+
+    return plan_chunk(spec, free_memory(spec.device), rows=batch, most=most)
 
 
 def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:

@@ -1,7 +1,8 @@
-"""Attention of one pass by PyTorch's kernels: which queries read which keys, prepared once for all layers."""
+"""Attention of one pass: its interfaces, and the plan by PyTorch's kernels, prepared once for all layers."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,7 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from gencli.core.step import Feed
 from gencli.models.kv.formats import widened
 
-__all__ = ["AttentionPlan", "Block", "SdpaPlan", "make_block"]
+__all__ = ["AttentionPlan", "Block", "DevicePlan", "SdpaPlan", "make_block"]
 
 
 class AttentionPlan(Protocol):
@@ -32,6 +33,24 @@ class AttentionPlan(Protocol):
 
         `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values. A window in tokens hides keys before it.
         Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
+        """
+
+
+class DevicePlan(ABC):
+    """The attention of one pass over N tokens on CUDA.
+
+    `cells` are their (row, position) indices [N] in the buffers.
+    """
+
+    cells: tuple[Tensor, Tensor]
+
+    @abstractmethod
+    def attend(
+        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+    ) -> Tensor:
+        """Return the attention [N, Hq * D] of `queries` [N, Hq, D], as AttentionPlan.attend.
+
+        The tokens' own keys and values are in the buffer already.
         """
 
 

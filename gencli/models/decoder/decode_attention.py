@@ -1,29 +1,13 @@
-"""Attention of one pass on CUDA, over tensors on the device, and that of decode steps."""
+"""Attention of decode steps on CUDA."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-
 from torch import Tensor
 
+from gencli.models.decoder.attention import DevicePlan
 from gencli.models.decoder.kernels.attention import attend_rows
 
-__all__ = ["DecodePlan", "DevicePlan"]
-
-
-class DevicePlan(ABC):
-    """Attention of one pass over N tokens. `cells` are their (row, position) indices [N] in the buffers."""
-
-    cells: tuple[Tensor, Tensor]
-
-    @abstractmethod
-    def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
-        """Return the attention [N, Hq * D] of `queries` [N, Hq, D], as AttentionPlan.attend.
-
-        The tokens' own keys and values are in the buffer already.
-        """
+__all__ = ["DecodePlan"]
 
 
 class DecodePlan(DevicePlan):

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.layers import Pass
 from gencli.models.kv.lengths import STEP
@@ -108,6 +107,8 @@ class DecodeSteps:
 
     def _run(self, inputs: Tensor, end: int, buffers: Sequence[Tensor]) -> Tensor:
         """Run the decoder on static tensors; return the logits [bucket, V]."""
+        from gencli.models.decoder.decode_attention import DecodePlan
+
         rows, positions, *factors, ids = inputs
         ropes = tuple(
             table.rows(positions, factors[0] if factors else None, 0) for table in self._decoder.tables

@@ -11,10 +11,8 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.attention import AttentionPlan
-from gencli.models.decoder.decode_attention import DevicePlan
+from gencli.models.decoder.attention import AttentionPlan, DevicePlan
 from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.fused import fused_layers
 from gencli.models.decoder.layers import Layer, Pass, read_layer, read_norm
 from gencli.models.decoder.norms import Norm
 from gencli.models.decoder.products.base import Product
@@ -87,6 +85,8 @@ class Decoder:
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         if isinstance(step.plan, DevicePlan):
+            from gencli.models.decoder.fused import fused_layers
+
             states, last_states = fused_layers(
                 self.layers,
                 self.norm,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.decode_attention import DecodePlan, DevicePlan
+from gencli.models.decoder.attention import DevicePlan
+from gencli.models.decoder.decode_attention import DecodePlan
 
 __all__ = ["FixedPlan"]
 

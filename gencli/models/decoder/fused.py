@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gencli.models.decoder.decode_attention import DevicePlan
+from gencli.models.decoder.attention import DevicePlan
 from gencli.models.decoder.kernels.gate import gated
 from gencli.models.decoder.kernels.norm import added, added_normed, normed
 from gencli.models.decoder.kernels.rotary import rotate_and_store

@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
-from gencli.models.decoder.attention import AttentionPlan, SdpaPlan
+from gencli.models.decoder.attention import AttentionPlan, DevicePlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decode_attention import DevicePlan
 from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, num_filled, roomy
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
-from gencli.models.decoder.mixed_attention import device_plan
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.formats import stored_width
@@ -101,6 +99,8 @@ class DecoderLanes:
         ropes = self._ropes(feeds, packed[1], length)
         step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
+            from gencli.models.decoder.mixed_attention import device_plan
+
             end = -(-length // STEP) * STEP
             step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
         else:

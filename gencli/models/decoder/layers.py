@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from gencli.models.decoder.activations import ACTIVATIONS
-from gencli.models.decoder.attention import AttentionPlan
-from gencli.models.decoder.decode_attention import DevicePlan
+from gencli.models.decoder.attention import AttentionPlan, DevicePlan
 from gencli.models.decoder.norms import Norm, normalize_heads, residual_sum
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import ProductMaker

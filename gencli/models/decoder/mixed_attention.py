@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.decoder.decode_attention import DecodePlan, DevicePlan
+from gencli.models.decoder.attention import DevicePlan
+from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.fixed_attention import FixedPlan
 from gencli.models.decoder.kernels.chunk import attend_chunk
 from gencli.models.kv.formats import widened
