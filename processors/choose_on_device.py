@@ -11,7 +11,7 @@ from torch import Tensor
 
 from processors.edits_on_device import EDITING, DeviceEdits, edit_line
 from processors.graphs import Graphs
-from processors.kernels.choice.parts import Control
+from processors.kernels.choice.parts import Control, without_stages
 from processors.kernels.choice.run import Edits, Given, Kind, choose
 from processors.pipeline import Pipeline, StageCall
 from processors.rows import Rows
@@ -25,7 +25,6 @@ _Program = tuple[StageCall, ...]
 _Lines = list[list[float]]
 _MOST_PLANS = 16
 FUSED = ("temperature", "min_p", "top_k", "top_p")
-_OFF = {Control.TOP_P: 1.0}  # values of a stage that is off, if not 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,8 +146,7 @@ def _line(stages: Sequence[tuple[str, Any]]) -> list[float] | None:
     is_known = len(params) == len(stages) and all(getattr(one, "keep", 1) == 1 for one in params.values())
     if not is_known or "temperature" in names[1:-1]:
         return None
-    line = [0.0] * len(Control)
-    line[Control.TOP_P] = 1.0  # off
+    line = without_stages()
     if heat := params.get("temperature"):
         smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
         line[Control.GREEDY] = float(heat.temperature == 0)

@@ -30,10 +30,9 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
 @lru_cache(64)
 def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
     """Return controls [R, C] without a stage."""
-    from processors.kernels.choice.parts import Control
+    from processors.kernels.choice.parts import Control, without_stages
 
-    off = {Control.TOP_P: 1.0}
-    lines = [
-        [off.get(one, float(one is Control.GREEDY and draw == "greedy")) for one in Control] for draw in draws
-    ]
+    lines = [without_stages() for _ in draws]
+    for line, draw in zip(lines, draws, strict=True):
+        line[Control.GREEDY] = float(draw == "greedy")
     return upload(lines, device, torch.float64)

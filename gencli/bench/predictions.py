@@ -64,6 +64,11 @@ class Shape:
         """The weights of the vocabulary projection."""
         return self.hidden * self.vocab
 
+    @property
+    def token_bytes(self) -> int:
+        """The bytes of the keys and values of a token, in 16 bits."""
+        return self.layers * 2 * self.kv_heads * self.head_dim * 2
+
     def config(self) -> dict[str, object]:
         """Return config.json of a Llama of the shape."""
         return {
@@ -98,9 +103,9 @@ def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
     count for as many bytes more.
     """
     inside = shape.layers * shape.layer_weights * _BYTES[weights] / _REACH[weights]
-    head_weights: Weights = "int8" if weights == "int4" else weights
-    head = shape.head_weights * _BYTES[head_weights] / _REACH[head_weights]
-    kv = rows * keys * shape.layers * 2 * shape.kv_heads * shape.head_dim * 2
+    of_head = _head_format(weights)
+    head = shape.head_weights * _BYTES[of_head] / _REACH[of_head]
+    kv = rows * keys * shape.token_bytes
     logits = rows * shape.vocab * 4 * _CHAIN_READS
     return Work(
         inside + head + kv + logits,
@@ -112,9 +117,12 @@ def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
 
 def step_bytes(shape: Shape, weights: Weights, rows: int, keys: int) -> float:
     """Return the bytes of weights, keys and values that a step has to read."""
-    head = shape.head_weights * _BYTES["int8" if weights == "int4" else weights]
-    kv = rows * keys * shape.layers * 2 * shape.kv_heads * shape.head_dim * 2
-    return shape.layers * shape.layer_weights * _BYTES[weights] + head + kv
+    head = shape.head_weights * _BYTES[_head_format(weights)]
+    return shape.layers * shape.layer_weights * _BYTES[weights] + head + rows * keys * shape.token_bytes
+
+
+def _head_format(weights: Weights) -> Weights:
+    return "int8" if weights == "int4" else weights
 
 
 def predict_steps(gpu: Gpu, shapes: Sequence[Shape], counts: Sequence[int], keys: int) -> Iterator[GpuCost]:

@@ -8,13 +8,11 @@ from torch import Tensor
 from processors.kernels.choice.parts import (
     CAPACITY,
     Control,
-    Level,
     Mark,
     bin_of,
-    cooled,
     heat,
     masses,
-    order,
+    orders_of,
     value_of,
 )
 from processors.kernels.operation import operation
@@ -28,7 +26,7 @@ def collect_torch(logits: Tensor, controls: Tensor, levels: Tensor, facts: Tenso
     """As collect, in PyTorch."""
     listed = torch.zeros(len(logits), CAPACITY, dtype=torch.int64, device=logits.device)
     temperature = heat(controls, Control.HEAT_CUT)
-    orders = _orders(logits, controls, levels)
+    orders = orders_of(logits, controls, levels)
     place = bin_of(value_of(orders >> 32), levels, temperature)
     is_cut = (marks[:, Mark.IS_CUT] > 0) & (marks[:, Mark.IN_BINS] <= CAPACITY)
     is_here = (place >= marks[:, Mark.FIRST_BIN, None]) & (place <= marks[:, Mark.LAST_BIN, None])
@@ -42,7 +40,7 @@ def collect_torch(logits: Tensor, controls: Tensor, levels: Tensor, facts: Tenso
 
 def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, listed: Tensor, marks: Tensor) -> None:
     """As cut, in PyTorch: by sorting all logits."""
-    orders = _orders(logits, controls, levels).sort(1, descending=True).values
+    orders = orders_of(logits, controls, levels).sort(1, descending=True).values
     temperature = heat(controls, Control.HEAT_CUT)
     finite = (logits > -torch.inf).sum(1, keepdim=True)
     place = torch.arange(logits.shape[1], device=logits.device)
@@ -65,12 +63,6 @@ def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, listed: Tensor, 
     is_cut = marks[:, Mark.IS_CUT] > 0
     marks[:, Mark.LEAST] = torch.where(is_cut, least[:, 0], marks[:, Mark.LEAST])
     marks[:, Mark.COUNT] = torch.where(is_cut, count[:, 0], marks[:, Mark.COUNT])
-
-
-def _orders(logits: Tensor, controls: Tensor, levels: Tensor) -> Tensor:
-    """Return the order of each logit [R, V] as the stages see it."""
-    values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_CUT))
-    return order(values, torch.arange(logits.shape[1], device=logits.device))
 
 
 collect = operation(

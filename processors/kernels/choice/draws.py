@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from processors.kernels.choice.facts import facts_of, in_blocks
-from processors.kernels.choice.parts import CAPACITY, Control, Fact, Level, Mark, cooled, heat, order
+from processors.kernels.choice.parts import CAPACITY, Control, Fact, Level, Mark, cooled, heat, orders_of
 from processors.kernels.operation import operation
 from processors.rng import Stream, gumbel, row_keys
 from processors.sampler import BLOCK, PLAIN_LIMIT
@@ -16,9 +16,7 @@ __all__ = ["draw_ids", "draw_ids_torch", "kept", "survey", "survey_torch"]
 
 def kept(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
     """Return which of the logits [R, V] the stages keep."""
-    values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_CUT))
-    orders = order(values, torch.arange(logits.shape[1], device=logits.device))
-    return (orders >= marks[:, Mark.LEAST, None]) & (logits > -torch.inf)
+    return (orders_of(logits, controls, levels) >= marks[:, Mark.LEAST, None]) & (logits > -torch.inf)
 
 
 def survey_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, facts: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ __all__ = [
     "is_mass_listed",
     "masses",
     "order",
+    "orders_of",
     "value_of",
+    "without_stages",
 ]
 
 CAPACITY = 4096  # ids of a row that are listed
@@ -95,6 +97,13 @@ LOG2_E = math.log2(math.e)
 _LOW_BITS = (1 << 31) - 1  # larger than any id
 
 
+def without_stages() -> list[float]:
+    """Return the controls of a row without any stage."""
+    line = [0.0] * len(Control)
+    line[Control.TOP_P] = 1.0
+    return line
+
+
 def heat(controls: Tensor, field: int) -> Tensor:
     """Return a temperature of each row as float32 [R, 1]; 0 where there is none."""
     return controls[:, field, None].float()
@@ -112,6 +121,12 @@ def order(values: Tensor, ids: Tensor) -> Tensor:
     bits = torch.where(values == 0, 0.0, values).view(torch.int32).long()  # -0 equals 0
     key = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     return (key << 32) | (_LOW_BITS - ids)
+
+
+def orders_of(logits: Tensor, controls: Tensor, levels: Tensor) -> Tensor:
+    """Return the order of each logit [R, V] as the stages that truncate see it."""
+    values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_CUT))
+    return order(values, torch.arange(logits.shape[1], device=logits.device))
 
 
 def value_of(key: Tensor) -> Tensor:
