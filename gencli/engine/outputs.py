@@ -12,10 +12,11 @@ from gencli.engine.contrastive.searches import ContrastiveSearches
 from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
 from gencli.engine.given import prefix_error, take_given
+from gencli.engine.reports import Taken
 from gencli.engine.rewind import settle
 from gencli.engine.room import Room
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
 from gencli.engine.step_result import StepResult

@@ -8,8 +8,9 @@ from typing import Protocol
 from gencli.core.request import Request
 from gencli.engine.admission import admission
 from gencli.engine.ahead import RunAhead
-from gencli.engine.scheduler import SampledSequences
-from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.feeds import SampledSequences
+from gencli.engine.reports import Taken
+from gencli.engine.sequence import Sequence
 from gencli.models.base import ModelRunner
 from processors.base import Env
 from processors.choose import Chooser

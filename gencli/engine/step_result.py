@@ -14,9 +14,9 @@ from gencli.core.events import TokenLogprobs
 from gencli.engine.beams.searches import RankedSearch, RankedSearches
 from gencli.engine.branches import Inspect
 from gencli.engine.contrastive.searches import Choice, Choices
+from gencli.engine.feeds import SampledSequences
 from gencli.engine.logprobs import Measured
 from gencli.engine.prompt_scores import Scored
-from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import start_download, upload
 
