@@ -84,6 +84,16 @@ class Outputs:
                 self._endings.remove(sequence)
             else:
                 kept.append((sequence, taken))
+        if result.searches or result.choices:
+            events += self._advance(result, kept, now)
+        with self._room:
+            self._commit(kept)
+        self._speculation.conclude()
+        return events
+
+    def _advance(self, result: StepResult, kept: list[tuple[Sequence, Taken]], now: float) -> list[Event]:
+        """Extend the groups of sequences: beams and candidates. Adds those that continue to `kept`."""
+        events = list[Event]()
         for ranked in result.searches:
             beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
             kept += beams
@@ -92,12 +102,10 @@ class Outputs:
                 self._endings.remove(ranked.search)
         for choice in result.choices:
             candidates, told = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
-            kept, events = kept + candidates, events + told
+            kept += candidates
+            events += told
             if not candidates:
                 self._endings.remove(choice.search)
-        with self._room:
-            self._commit(kept)
-        self._speculation.conclude()
         return events
 
     def scores(self) -> Iterator[Event]:

@@ -53,7 +53,7 @@ class Scheduler:
         window: int = WINDOW,
     ) -> None:
         self._window = window
-        self._score_rows = score_rows
+        self.score_rows = score_rows
         self._rope_switches = rope_switches
         self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
@@ -257,7 +257,7 @@ class Scheduler:
         budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
         if held:
             budget = max(budget - self.step_tokens // 4, 1)  # for the companions they wait for
-        rows = self._score_rows
+        rows = self.score_rows
         for sequence in self.running:
             scoring = sequence.scoring
             last = len(sequence) - (sequence in held or (scoring is not None and scoring.is_only))

@@ -86,16 +86,9 @@ class StepResult:
         if scored:
             scored.take(next(parts))
         lines = [(int(count), rest) for count, *rest in values]
-        return cls(
-            sampled,
-            logits,
-            rows,
-            tokens=[[int(token) for token in values[:count]] for count, values in lines],
-            logprobs=[values[width:][:count] for count, values in lines],
-            searches=searches,
-            choices=chosen,
-            entries=entries,
-        )
+        ids = [[int(token) for token in values[:count]] for count, values in lines]
+        logprobs = [values[width:][:count] for count, values in lines]
+        return cls(sampled, logits, rows, ids, logprobs, searches, chosen, entries)
 
     @property
     def first_rows(self) -> list[int]:
