@@ -28,8 +28,9 @@ from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import Writer
-from gencli.config.job import Job, make_request, notices
+from gencli.config.job import Job, notices
 from gencli.config.options.flags import with_flags
+from gencli.config.requests import make_request
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
