@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-__all__ = ["FOLDER", "TARGETS", "builds", "compiled", "kernel_modules", "taken"]
+__all__ = ["FOLDER", "TARGETS", "builds", "compiled", "kernel_files", "kernel_modules", "taken"]
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -26,11 +26,15 @@ TARGETS = (80, 89, 90, 100, 120)
 ALIGNED = [["tt.divisibility", 16]]  # what a launch finds of most pointers and widths
 
 
+def kernel_files():
+    """The files with functions that Triton compiles."""
+    paths = ROOT.glob("[gp]*/**/*_triton.py")
+    return [path for path in paths if "@triton.jit" in path.read_text(encoding="utf-8")]
+
+
 def kernel_modules():
     """The names of the modules with functions that Triton compiles, and these functions."""
-    texts = ((path, path.read_text(encoding="utf-8")) for path in ROOT.glob("[gp]*/**/*_triton.py"))
-    paths = [path.relative_to(ROOT).with_suffix("") for path, text in texts if "@triton.jit" in text]
-    names = [".".join(path.parts) for path in paths]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in kernel_files()]
     return {
         name: {
             key: value
