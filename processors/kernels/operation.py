@@ -20,8 +20,9 @@ _library: Any = torch.library.Library("gencli", "DEF")  # type: ignore[no-untype
 def operation(schema: str, plain: Callable[..., Any], kernel: str) -> Callable[..., Any]:
     """Return the operation `gencli::<name>` of a schema such as `scale(Tensor(a!) x, float by) -> ()`.
 
-    `plain` is its reference in PyTorch, used on every device without a kernel, and where Triton cannot run. `kernel` names the function
-    that launches one Triton kernel for it, as `module:function`; it is imported at the first call on CUDA.
+    `plain` is its reference in PyTorch, used on every device without a kernel, and where Triton cannot run.
+    `kernel` names the function that launches one Triton kernel for it, as `module:function`; it is imported
+    at the first call on CUDA.
     Arguments that are changed in place are marked in the schema; a result never is an argument. Where an
     operation is recorded, as in a CUDA graph, it counts as one launch.
     """

@@ -31,6 +31,6 @@ def test_a_kernel_compiles_for_the_gpu_and_takes_no_more_of_it(module, name, tar
 
 
 def test_no_kernel_looks_again_at_what_other_programs_change():
-    # Each warp would do so by itself, and those that see the old value take another branch. Atomics are shared.
+    # Each warp would do so by itself, and some would take another branch. What an atomic returns is shared.
     for path in kernel_files():
         assert "volatile" not in path.read_text(encoding="utf-8"), path.name
