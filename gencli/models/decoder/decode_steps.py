@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 import torch
 from torch import Tensor
@@ -63,10 +64,8 @@ class DecodeSteps:
         without a lane. `ids` [R] on the device replace the tokens.
         """
         tables, capacity = self._decoder.tables, buffers[0].shape[2]
-        placed = (buffers[0], *(table.reserve(capacity) for table in tables))
-        if len(placed) != len(self._placed) or any(
-            a is not b for a, b in zip(placed, self._placed, strict=True)
-        ):
+        placed = (*buffers, *(table.reserve(capacity) for table in tables))
+        if len(placed) != len(self._placed) or not all(map(is_, placed, self._placed)):
             self._graphs.clear()
             self._placed = placed
         inputs = self._fill(feeds, spare, ids)
