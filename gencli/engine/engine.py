@@ -125,7 +125,8 @@ class Engine:
         )
         self.notices = self.pipeline.notices  # the same list: pipeline and engine append to it
         self.notices += engine_drafter.notices
-        for one in (spec.graphs, graphs, self.ahead):
+        others = (one.spec.graphs for one in (amateurs or {}).values())
+        for one in (spec.graphs, graphs, self.ahead, *others):
             if one is not None:
                 one.notices = self.notices
         self._interrupted = False
