@@ -10,7 +10,7 @@ from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.spec import DecoderSpec, Unsupported
 from gencli.models.files.quantization import Quantize, stored_bits
 
-__all__ = ["ALONE", "EXPERTS_ON_HOST", "SPREAD", "Backend", "choose_backend", "graphs_of"]
+__all__ = ["ALONE", "EXPERTS_ON_HOST", "SPREAD", "Backend", "choose_backend", "why_no_graphs"]
 
 Backend = Literal["auto", "native", "transformers"]
 
@@ -64,16 +64,14 @@ def choose_backend(
     return spec, reason
 
 
-def graphs_of(spec: DecoderSpec | None, *, has_shared_lanes: bool) -> str:
-    """Return whether decode steps are recorded on a CUDA GPU, as far as a model's configuration says.
+def why_no_graphs(spec: DecoderSpec | None, *, has_shared_lanes: bool = True) -> str:
+    """Return why decode steps are not recorded on a CUDA GPU, as far as a model's configuration says, or "".
 
     `spec` is that of gencli's own decoder, None for transformers.
     """
-    if spec is not None:
-        return "recorded" if spec.experts is None else f"none, as {EXPERTS_ON_HOST}"
-    if not has_shared_lanes:
-        return f"none, as {ALONE}"
-    return "recorded, if transformers compiles the model as one graph"
+    if spec is None:
+        return "" if has_shared_lanes else ALONE
+    return "" if spec.experts is None else EXPERTS_ON_HOST
 
 
 def _choose(

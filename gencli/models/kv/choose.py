@@ -17,7 +17,7 @@ from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.masks import use_lane_masks
 from gencli.models.kv.per_request import OwnCacheLanes
 from gencli.models.kv.shared import SlotLanes
-from gencli.models.kv.static_calls import why_no_graphs
+from gencli.models.kv.static_calls import why_not_static
 from gencli.models.lane_runner import Lanes
 from gencli.models.longrope import LongRopeLanes, rope_switches, use_lane_factors
 from gencli.models.selfcheck import LENGTH, NUM_LANES, SelfCheck, fault_of
@@ -119,7 +119,7 @@ def _with_graphs(
     shared: Callable[..., Lanes], model: Any, graphs: Graphs | None, check: SelfCheck | None
 ) -> tuple[_Way, str]:
     """Return the factory of shared lanes whose decode steps run by graphs, or as it is, and why."""
-    reason = why_no_graphs(model)
+    reason = why_not_static(model)
     if graphs is None or reason:
         return shared, reason
     tried = partial(shared, graphs=Graphs(None))

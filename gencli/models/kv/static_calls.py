@@ -19,7 +19,7 @@ from gencli.models.kv.static_steps import StaticInputs, StaticSteps, StepRows, r
 from gencli.models.longrope import static_factors
 from processors.graphs import Graphs
 
-__all__ = ["StaticCalls", "why_no_graphs"]
+__all__ = ["StaticCalls", "why_not_static"]
 
 _GROUPED = (9, 10)  # compute capabilities, major, with products of groups whose sizes stay on the device
 
@@ -92,7 +92,7 @@ class StaticCalls:
         return logits.flatten(0, 1)
 
 
-def why_no_graphs(model: Any) -> str:
+def why_not_static(model: Any) -> str:
     """Return why the decode steps of a transformers model have no static shapes; "" if they may have.
 
     They have where transformers declares that it compiles the model as one graph, if nothing that the model
