@@ -33,7 +33,7 @@ def bucket_of(count: int) -> int:
 
 
 class Graph(Protocol):
-    """A recorded function."""
+    """A recorded function of static tensors, and the device memory that it holds."""
 
     @property
     def nbytes(self) -> int:
