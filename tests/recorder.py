@@ -149,3 +149,6 @@ class CpuRecorder:
         notes.graph.nbytes = sum(tensor.nbytes for call in notes.graph.calls for _, tensor in call.made)
         self.recorded.append(notes.graph)
         return notes.graph
+
+    def renew(self) -> None:
+        """Nothing to do: each graph has memory of its own."""

@@ -19,7 +19,17 @@ from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 
-__all__ = ["FOLDER", "TARGETS", "builds", "compiled", "digest", "kernel_modules", "known", "taken"]
+__all__ = [
+    "FOLDER",
+    "TARGETS",
+    "builds",
+    "compiled",
+    "digest",
+    "kernel_files",
+    "kernel_modules",
+    "known",
+    "taken",
+]
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -29,11 +39,15 @@ TARGETS = (80, 89, 90, 100, 120)
 ALIGNED = [["tt.divisibility", 16]]  # what a launch finds of most pointers and widths
 
 
+def kernel_files():
+    """The files with functions that Triton compiles."""
+    paths = ROOT.glob("[gp]*/**/*_triton.py")
+    return [path for path in paths if "@triton.jit" in path.read_text(encoding="utf-8")]
+
+
 def kernel_modules():
     """The names of the modules with functions that Triton compiles, and these functions."""
-    texts = ((path, path.read_text(encoding="utf-8")) for path in ROOT.glob("[gp]*/**/*_triton.py"))
-    paths = [path.relative_to(ROOT).with_suffix("") for path, text in texts if "@triton.jit" in text]
-    names = [".".join(path.parts) for path in paths]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in kernel_files()]
     return {
         name: {
             key: value
@@ -107,9 +121,8 @@ def _options(module, build):
 def _source(module, build):
     kernel = vars(import_module(module))[build["kernel"]]
     signature, constants = build["signature"], build.get("constants", {})
-    aligned = [
-        not kind.startswith("fp") and name not in kernel.do_not_specialize for name, kind in signature.items()
-    ]
+    anywhere = {*kernel.do_not_specialize, *kernel.do_not_specialize_on_alignment}
+    aligned = [not kind.startswith("fp") and name not in anywhere for name, kind in signature.items()]
     return ASTSource(
         kernel,
         signature | dict.fromkeys(constants, "constexpr"),

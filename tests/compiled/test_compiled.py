@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed, so no kernel can be compiled")
 
-from tests.compiled.aot import FOLDER, TARGETS, builds, kernel_modules, known, taken
+from tests.compiled.aot import FOLDER, TARGETS, builds, kernel_files, kernel_modules, known, taken
 
 MODULES = kernel_modules()
 BUILDS = [(module, name) for module in MODULES for name in builds(module)]
@@ -30,3 +30,9 @@ def test_a_kernel_compiles_for_the_gpu_and_takes_no_more_of_it(module, name, tar
     found = known(module, build, target) or taken(module, build, target)
     most = build["limits"][str(target)]
     assert all(one <= limit for one, limit in zip(found, most, strict=True)), (found, most)
+
+
+def test_no_kernel_looks_again_at_what_other_programs_change():
+    # Each warp would do so by itself, and some would take another branch. What an atomic returns is shared.
+    for path in kernel_files():
+        assert "volatile" not in path.read_text(encoding="utf-8"), path.name

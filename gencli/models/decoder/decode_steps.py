@@ -31,7 +31,7 @@ class DecodeSteps:
         device replace the tokens.
         """
         capacity = buffers[0].shape[2]
-        placed = (buffers[0], *(table.reserve(capacity) for table in self._decoder.tables))
+        placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
         return self._steps(feeds, rows, placed, capacity, lambda inputs: self._run(inputs, buffers), ids)
 
     def free(self) -> None:

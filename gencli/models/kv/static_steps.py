@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import is_
 
 import torch
 from torch import Tensor
@@ -105,8 +106,7 @@ class StaticSteps:
         `run` gives those of static inputs, [rows, V]; `placed` are the tensors that it reads or writes
         beside them, of `capacity` tokens. `ids` [R] on the device replace the tokens.
         """
-        is_new = len(placed) != len(self._placed)
-        if is_new or any(a is not b for a, b in zip(placed, self._placed, strict=True)):
+        if len(placed) != len(self._placed) or not all(map(is_, placed, self._placed)):
             self._graphs.clear()
             self._placed = placed
         held = self._fill(feeds, rows, ids)
