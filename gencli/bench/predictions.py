@@ -97,7 +97,7 @@ SHAPES = {shape.name: shape for shape in _ALL}
 
 
 def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
-    """Return what a decode step of so many rows with `keys` tokens each does, with a chain and its draw.
+    """Return the work of a decode step of `rows` texts with `keys` tokens each, with a chain and its draw.
 
     A head of int4 weights has eight bits. Where products reach less than the read bandwidth, their weights
     count for as many bytes more.
@@ -137,7 +137,10 @@ def predict_steps(gpu: Gpu, shapes: Sequence[Shape], counts: Sequence[int], keys
 def predicted_step(
     gpu: Gpu, shape: Shape, weights: Weights, rows: int, keys: int, *, is_graph: bool
 ) -> GpuCost:
-    """Return the record of a predicted step."""
+    """Return the predicted time of a decode step of `rows` texts with `keys` tokens each, in microseconds.
+
+    Its share is that of the read bandwidth, in percent; its rate counts the tokens of all rows per second.
+    """
     seconds = step_work(shape, weights, rows, keys).seconds(gpu, is_graph=is_graph)
     least = step_bytes(shape, weights, rows, keys) / gpu.read
     return GpuCost(

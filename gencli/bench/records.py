@@ -75,7 +75,7 @@ class SamplerCost:
 
 @dataclass(frozen=True, slots=True)
 class GpuCost:
-    """What one part of a decode step takes on a GPU, as predicted and as measured; None: not known."""
+    """Predicted and measured time of one part of a decode step on a GPU; None where it is not known."""
 
     part: str = figure("card, kernel, chain, rejection or step")
     what: str = figure("the figure, the kernel, the chain or the model")

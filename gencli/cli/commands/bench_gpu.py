@@ -102,7 +102,7 @@ def _measured(
 
 
 def _assumed(chosen: Gpu) -> Mapping[str, Any]:
-    """What predictions take from the table of GPUs."""
+    """Return the figures of a GPU on which predictions rest, with units, by name."""
     return {
         "bandwidth": f"{chosen.bandwidth / 1e9:.0f} GB/s",
         "read": f"{chosen.read / 1e9:.0f} GB/s",
@@ -112,7 +112,7 @@ def _assumed(chosen: Gpu) -> Mapping[str, Any]:
 
 
 def _markdown(costs: Sequence[GpuCost], conditions: Mapping[str, Any]) -> str:
-    """The table in Markdown, for docs/performance.md."""
+    """Return the date, the conditions and a table of the costs in Markdown, for docs/performance.md."""
     head, *lines = cells(costs)
     facts = ", ".join(f"{name} {value}" for name, value in conditions.items())
     rule = "|" + "---|" * len(fields(costs[0]))
