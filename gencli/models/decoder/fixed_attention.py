@@ -31,9 +31,18 @@ class FixedPlan(DevicePlan):
     ) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
         rows, positions = self.cells
-        options = {"window": window, "scale": scale, "cap": cap, "together": _TOGETHER}
         mixed = [
-            attend_rows(queries[part], buffer, rows[part], positions[part], self._end, **options)
+            attend_rows(
+                queries[part],
+                buffer,
+                rows[part],
+                positions[part],
+                self._end,
+                window=window,
+                scale=scale,
+                cap=cap,
+                together=_TOGETHER,
+            )
             for part in self._parts
         ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)

@@ -14,7 +14,7 @@ from gencli.models.decoder.kernels.chunk import attend_chunk
 from gencli.models.kv.formats import widened
 from processors.upload import upload_ints
 
-__all__ = ["MixedPlan", "device_plan"]
+__all__ = ["ChunkPlan", "MixedPlan", "device_plan"]
 
 # The tokens of a feed up to this length are computed one by one, with the bits of decode steps.
 _MOST_TOKENS = 16

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gencli.models.decoder.kernels.attention import SPLIT
 
-__all__ = ["OPTIONS", "attend_parts", "join_parts"]
+__all__ = ["FORMATS", "LEAST", "OPTIONS", "attend_parts", "join_parts", "num_held", "padded_to"]
 
 OPTIONS = {"num_warps": 8, "num_stages": 1, "enable_fp_fusion": False}
 _HELD = 2**15  # bytes of keys that a program holds at a time, and as many of values
