@@ -89,6 +89,9 @@ class Broken:
     def record(self, run):
         raise RuntimeError("the driver is old")
 
+    def renew(self):
+        pass
+
 
 @pytest.mark.parametrize("kind", ["draft model", "amateur"])
 def test_a_person_is_told_of_a_capture_that_fails_in_another_model_than_the_first(kind):

@@ -47,10 +47,10 @@ class StaticCalls:
         store, rows = self._cache.store, self.rows(feeds)
         room = rows.num_held, self.capacity(max(feed.end for feed in feeds))
         store.reserve(*room)
-        first = store.buffers[0].data
-        capacity = max(first.shape[2], room[1])
+        placed = tuple(buffer.data for buffer in store.buffers)
+        capacity = max(placed[0].shape[2], room[1])
         return self._steps(
-            feeds, rows, (first,), capacity, lambda inputs: self._run(inputs, rows.in_place, room), ids
+            feeds, rows, placed, capacity, lambda inputs: self._run(inputs, rows.in_place, room), ids
         )
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
