@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from gencli.core.events import Finish
 from gencli.core.request import Drafting, Limits
 from gencli.core.step import Feed, StepPlan
@@ -82,3 +84,16 @@ def held(run: Any, *, steps: int, length: int = 5, lanes: Any = range(3)) -> lis
     """Logits of steps behind prompts."""
     run.forward(prompts(length, lanes))
     return [run.forward(tokens_at(length + step, lanes)) for step in range(steps)]
+
+
+def behind_a_move(run: Any, buffer: Any) -> list[Any]:
+    """Logits of steps, of which the fourth finds one buffer elsewhere, as after a growth that failed."""
+    run.forward(prompts(5))
+    found = []
+    for step in range(6):
+        if step == 3:
+            with torch.inference_mode():
+                buffer._data, old = buffer._data.clone(), buffer._data
+                old.fill_(7.0)
+        found.append(run.forward(tokens_at(5 + step)))
+    return found

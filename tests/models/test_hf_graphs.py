@@ -12,7 +12,7 @@ from gencli.models.kv.flat import FLAT_MODELS
 from processors.graphs import Graphs
 from tests.engine.test_device_steps import steady
 from tests.models.kv.test_flat import build as build_flat
-from tests.models.schedules import LANES, check_replays, held, prompts, texts, tokens_at
+from tests.models.schedules import LANES, behind_a_move, check_replays, held, prompts, texts, tokens_at
 from tests.models.test_selfcheck import unknown
 from tests.models.tiny_models import (
     CONFIGS,
@@ -153,6 +153,12 @@ def test_growing_buffers_are_recorded_anew():
     for step in range(4):
         assert torch.equal(run.forward(tokens_at(8 + step)), other.forward(tokens_at(8 + step)))
     assert graphs.num_recorded == 2
+
+
+def test_a_buffer_of_a_later_layer_that_moves_alone_is_read_where_it_is():
+    runs = [runner("llama", Graphs(make)) for make in (CpuRecorder, None)]
+    found = [behind_a_move(run, run._lanes._cache.store.buffers[-1]) for run in runs]
+    assert all(map(torch.equal, *found))
 
 
 def test_a_draft_of_the_first_layers_has_graphs_of_its_own():
