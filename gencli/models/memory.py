@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 
 from gencli.errors import ModelError
-from gencli.models.decoder.cuda_graphs import why_no_graphs
-from gencli.models.decoder.decode_steps import SPARE_ROWS, roomy
+from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.embeddings import stays_in_file
 from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
 from gencli.models.files.quantization import Format, Quantize
 from gencli.models.gguf.plan import kept_bytes, weight_format
 from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP
+from gencli.models.kv.static_steps import SPARE_ROWS, roomy
 from gencli.models.onednn import can_pack
 from gencli.units import size
 
@@ -91,7 +91,8 @@ def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype, device: 
     """
     length, spec = min(tokens, card.context or tokens), card.spec
     room = -(-length // STEP) * STEP
-    if spec is not None and not why_no_graphs(spec, device):
+    why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
+    if device.type == "cuda" and not why_not:
         room = roomy(length, card.context or length)
         lanes += SPARE_ROWS if lanes > 1 else 0  # one text alone fills its step
     found = kv_bytes(card, batch=lanes, context=room, number_bytes=dtype.itemsize)

@@ -30,6 +30,9 @@ class Failing:
         self.tried += 1
         raise self.error
 
+    def renew(self):
+        pass
+
 
 def uses(graphs, work, count, key="a"):
     """Results of so many uses with new contents each time."""
@@ -101,9 +104,12 @@ def test_what_a_failed_recording_held_is_free_before_the_function_runs_without_i
 
     class Breaking(CpuRecorder):
         def record(self, run):
-            made = super().record(run)
-            held.append(weakref.ref(made.calls[-1].made[0][1]))
-            raise torch.OutOfMemoryError("full")
+            def broken():
+                made = run()
+                held.append(weakref.ref(made))
+                raise torch.OutOfMemoryError("full")
+
+            return super().record(broken)
 
     class Looking(Work):
         def __call__(self):
@@ -125,6 +131,9 @@ class Full:
         if self.inner.recorded:
             raise torch.OutOfMemoryError("full")
         return self.inner.record(run)
+
+    def renew(self):
+        pass
 
 
 def test_all_graphs_go_when_a_recording_fills_the_memory():
