@@ -60,6 +60,7 @@ def gpu(
 
     Raises UsageError for an unknown card or shape, ModelError where there is no GPU to measure.
     """
+    from gencli.bench.gpu_parts import predict_parts
     from gencli.bench.predictions import SHAPES, predict_steps
     from gencli.models.cards import gpu_named
 
@@ -73,7 +74,7 @@ def gpu(
         if card is None:
             raise UsageError("--predict needs the name of a GPU.", hint="Name one, as --card H200.")
         chosen = gpu_named(card)
-        costs = [*predict_steps(chosen, shapes, counts, context)]
+        costs = [*predict_parts(chosen, shapes, counts), *predict_steps(chosen, shapes, counts, context)]
         conditions: dict[str, Any] = {"card": chosen.name, "context": context, **_assumed(chosen)}
     else:
         with measuring(threads=1):
