@@ -104,9 +104,12 @@ def test_what_a_failed_recording_held_is_free_before_the_function_runs_without_i
 
     class Breaking(CpuRecorder):
         def record(self, run):
-            made = super().record(run)
-            held.append(weakref.ref(made.calls[-1].made[0][1]))
-            raise torch.OutOfMemoryError("full")
+            def broken():
+                made = run()
+                held.append(weakref.ref(made))
+                raise torch.OutOfMemoryError("full")
+
+            return super().record(broken)
 
     class Looking(Work):
         def __call__(self):
