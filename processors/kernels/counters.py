@@ -12,15 +12,16 @@ __all__ = ["counters"]
 
 _FEW = 4096  # counters at least: more than most steps need
 _kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream, whose launches follow each other
-_outgrown: list[Tensor] = []  # recorded graphs may still count in them
 
 
 def counters(size: int, device: torch.device) -> Tensor:
     """Return at least `size` counters int32 that are 0 between the launches of a stream."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        # A graph gets its own, which it zeroes: what is made here is filled by a replay, not now.
+        return torch.zeros(size, dtype=torch.int32, device=device)
     key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    if key not in _kept or len(_kept[key]) < size:
-        if key in _kept:
-            _outgrown.append(_kept[key])
-        room = 1 << max(_FEW, size - 1).bit_length()
-        _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
-    return _kept[key]
+    found = _kept.get(key)
+    if found is None or len(found) < size:
+        room = max(_FEW, 1 << (size - 1).bit_length())
+        found = _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
+    return found

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from processors.kernels.choice.cuts_triton import _of_cut
 from processors.kernels.choice.draws_triton import _of_draw, _of_kept, _of_survey
-from processors.kernels.choice.facts_triton import EACH
 from processors.kernels.choice.masses import powers
 from processors.kernels.choice.masses_triton import _of_mass
 from processors.kernels.choice.parts import CAPACITY, NUM_BINS, OPEN, Control, Level, Mark
 from processors.kernels.choice.parts_triton import _of_bin, _of_cooled, _of_cooled_soon, _of_floor, _of_order
 from processors.sampler import BLOCK, PLAIN_LIMIT
 
-__all__ = ["OPTIONS", "draw_listed_triton", "num_programs"]
+__all__ = ["EACH", "OPTIONS", "draw_listed_triton", "num_programs"]
 
+EACH = 4  # blocks together: with top-k half of such parts have no candidate, and are not read
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 _MOST = 512  # programs together of a launch that most rows do not need
 
@@ -101,6 +101,7 @@ def _of_end(  # type: ignore[no-untyped-def]
     ids = listed + _CAPACITY
     token = tl.full((), _OPEN, tl.int64)
     if is_cut & (number > _CAPACITY):
+        tl.debug_barrier()  # each warp has loaded by itself
         tl.store(marks + _COLLECTED, 0)
         place = tl.arange(0, 2 * _NUM_BINS)
         tl.store(ids + place, tl.zeros((2 * _NUM_BINS,), tl.int64))  # the bins
