@@ -11,7 +11,7 @@ from processors.kernels.choice.parts_triton import _of_cooled, _of_goal, _of_ord
 
 __all__ = ["CHUNK", "OPTIONS"]
 
-CHUNK = 1024  # listed logits that are looked at together: most lists have no more
+CHUNK = 256  # listed logits that are looked at together: with top-k most lists have no more
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF, _INT_MIN, _INT_MAX = tl.constexpr(float("inf")), tl.constexpr(-(2**63)), tl.constexpr(2**63 - 1)
