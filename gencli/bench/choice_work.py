@@ -10,7 +10,7 @@ from typing import Literal
 
 from gencli.models.cards import Work
 
-__all__ = ["FACTS", "LIST", "LOGSUMEXP", "MASS", "ChoiceKind", "choice_work", "logsumexp_work"]
+__all__ = ["FACTS", "LIST", "LOGSUMEXP", "MASS", "ChoiceKind", "choice_work", "logsumexp_work", "together"]
 
 ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of all logits
 
@@ -54,6 +54,17 @@ def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool) -> Iterator
         else:
             yield Work(0, own=1)
             yield Work(0, own=1)
+
+
+def together(*works: Work) -> Work:
+    """Return what kernels do together."""
+    return Work(
+        sum(one.bytes for one in works),
+        kernels=sum(one.kernels for one in works),
+        own=sum(one.own for one in works),
+        instructions=sum(one.instructions for one in works),
+        alone=sum(one.alone for one in works),
+    )
 
 
 def logsumexp_work(rows: int, width: int) -> tuple[Work, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from gencli.core.events import Finish
@@ -10,8 +11,10 @@ from gencli.core.request import Drafting, Limits
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.speculative.ngram import NgramDrafter
+from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.tiny_models import VOCAB
+from tests.recorder import CpuRecorder
 
 LANES = 6
 CHAINS = ("temperature=0", "temperature=0.9 | top_p=0.95", "repetition=1.2 | temperature=0.8 | top_k=20")
@@ -52,6 +55,16 @@ def texts(seed: int, on: Any, **options: Any) -> dict[str, tuple[str, Any]]:
     if seed % 10 == 0:
         on.free_cache()  # the buffers move
     return ends
+
+
+def check_replays(make: Callable[[Graphs], Any], *, num_seeds: int, least: int) -> None:
+    """Recorded steps, of which more than `least` are replayed, give the texts of eager ones."""
+    graphs = Graphs(CpuRecorder)
+    recorded, eager = make(graphs), make(Graphs(None))
+    for seed in range(num_seeds):
+        assert texts(seed, recorded) == texts(seed, eager), seed
+    assert graphs.num_replayed > least
+    assert not graphs.notices
 
 
 def tokens_at(length: int, lanes: Any = range(3), last: int = 7) -> StepPlan:

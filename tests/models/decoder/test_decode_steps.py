@@ -9,11 +9,10 @@ from gencli.core.events import Finish
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.kv.static_steps import roomy
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder
-from tests.models.schedules import LANES, held, prompts, texts, tokens_at
+from tests.models.schedules import LANES, check_replays, held, prompts, tokens_at
 from tests.models.tiny_models import NATIVE_CONFIGS, SWITCH, build_native, long_rope
 from tests.recorder import CpuRecorder
 from tests.sham import CUDA, sham_device
@@ -30,12 +29,7 @@ def runner(kind, graphs=None, max_lanes=LANES):
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "phi3"])
 def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
-    graphs = Graphs(CpuRecorder)
-    recorded, eager = runner(kind, graphs), runner(kind, Graphs(None))
-    for seed in range(50):
-        assert texts(seed, recorded) == texts(seed, eager), seed
-    assert graphs.num_replayed > 200
-    assert not graphs.notices
+    check_replays(lambda graphs: runner(kind, graphs), num_seeds=50, least=200)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in NATIVE_CONFIGS if kind not in ("mixtral", "qwen3_moe")])
@@ -114,16 +108,6 @@ def test_growing_buffers_are_recorded_anew():
     for one, other in zip(logits(graphs), logits(Graphs(None)), strict=True):
         assert torch.equal(one, other)
     assert graphs.num_recorded == 2
-
-
-def test_capacity_grows_in_few_steps_with_little_to_spare():
-    lengths = range(1, 20_000)
-    sizes = sorted({roomy(length, 10**6) for length in lengths})
-    assert len(sizes) < 25
-    assert all(
-        length <= roomy(length, 10**6) <= max(256, length + 256, 1.25 * length + 1) for length in lengths
-    )
-    assert roomy(900, 1000) == 1024  # no more than the context
 
 
 class Full:
