@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import processors.rejection  # noqa: F401  defines the operation
+from gencli.bench.choice_work import ChoiceKind, choice_work, together
 from gencli.bench.gpu_parts import Line, cost_of
 from gencli.bench.records import GpuCost
 from gencli.bench.sampler import made_logits
@@ -29,16 +30,16 @@ __all__ = ["CHAINS", "WIDTHS", "measure_chains", "measure_kernels", "measure_rej
 
 WIDTHS = (32_000, 128_256, 151_936)
 _DRAFTS, _REQUESTS = 4, 64  # of the step of rejection
-# Chains with their draw; how many kernels they launch, and how often these read or write all logits.
-CHAINS = {
-    "greedy": ("temperature=0", 3, 1),
-    "draw": ("temperature=0.8", 4, 2),
-    "top-p": ("temperature=0.8 | top_p=0.95", 8, 4),
-    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", 8, 4),
+# Chains with their draw; the kind of their kernels, and launches for penalties, which read and write logits.
+CHAINS: dict[str, tuple[str, ChoiceKind, int]] = {
+    "greedy": ("temperature=0", "greedy", 0),
+    "draw": ("temperature=0.8", "draw", 0),
+    "top-p": ("temperature=0.8 | top_p=0.95", "mass", 0),
+    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", "cut", 0),
     "six stages": (
         "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95",
-        10,
-        5,
+        "cut",
+        3,
     ),
 }
 _PROMPT = 300  # tokens, which penalties look at
@@ -99,8 +100,9 @@ def measure_chains(
 ) -> Iterator[GpuCost]:
     """Yield the cost of each chain with its draw, as `measure_kernels`."""
     for logits, one_pass in _steps(watch, device, widths, counts):
-        for name, (chain, kernels, reads) in CHAINS.items():
-            work = Work(4 * reads * logits.numel(), kernels=kernels, own=kernels)
+        for name, (chain, kind, more) in CHAINS.items():
+            edits = Work(8.0 * logits.numel() * (more > 0), kernels=more, own=more)
+            work = together(edits, *choice_work(kind, *logits.shape))
             us = watch.us(_chain(Chain.parse(chain), logits))
             yield _cost("chain", name, logits, work, us, gpu, read, one_pass)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gencli.bench.choice_work import choice_work
 from gencli.bench.records import GpuCost
 from gencli.models.cards import Gpu, Work
 
@@ -34,11 +35,9 @@ BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
 REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
 
 # Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary,
-# 2 of the attention, the activation), around the layers, and of temperature, top-k, top-p, min-p and draw.
+# 2 of the attention, the activation), around the layers. The chain: temperature, top-k, top-p, min-p, draw.
 _LAYER, _OWN_OF_LAYER = 10, 6
 _AROUND = 7
-_CHAIN = 8
-_CHAIN_READS = 4  # times that a chain reads or writes the logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +107,12 @@ def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
     of_head = _head_format(weights)
     head = shape.head_weights * BYTES[of_head] / REACH[of_head]
     kv = rows * keys * shape.token_bytes
-    logits = rows * shape.vocab * 4 * _CHAIN_READS
+    chain = choice_work("cut", rows, shape.vocab)
     return Work(
-        inside + head + kv + logits,
-        kernels=shape.layers * _LAYER + _AROUND + _CHAIN,
-        own=shape.layers * _OWN_OF_LAYER + _CHAIN,
+        inside + head + kv + sum(one.bytes for one in chain),
+        kernels=shape.layers * _LAYER + _AROUND + len(chain),
+        own=shape.layers * _OWN_OF_LAYER + len(chain),
+        alone=sum(one.alone for one in chain),
         flops=2.0 * rows * (shape.layers * shape.layer_weights + shape.head_weights),
     )
 
