@@ -59,7 +59,7 @@ class Chooser:
 
     The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
     order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
-    installed. On CUDA see DeviceChoice; rows that draw by inverse CDF leave the whole step to the stages.
+    installed. On CUDA see DeviceChoice.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
@@ -71,7 +71,7 @@ class Chooser:
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
-        if logits.is_cuda and not pipeline.is_traced and "multinomial" not in sampler.draws(rows):
+        if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
         groups = self._planned(rows).groups if may_fuse else ()

@@ -9,7 +9,9 @@ from processors.base import Admission
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from processors.graphs import Graphs
+from processors.plan_on_device import Plans
 from processors.rows import Rows
+from processors.sampler import NON_FINITE
 from tests.processors.test_choose import KINDS, PARTS, WIDTHS, admitted
 from tests.recorder import CpuRecorder
 
@@ -32,7 +34,7 @@ def test_random_chains_over_all_kinds_of_logits(kind):
         rows, width = draw.choice((1, 2, 5)), draw.choice(WIDTHS)
         logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
         made = [" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)]
-        draws = [draw.choice(("gumbel", "gumbel", "greedy")) for _ in range(rows)]
+        draws = [draw.choice(("gumbel", "gumbel", "greedy", "multinomial")) for _ in range(rows)]
         compare(made if draw.random() < 0.6 else made[:1] * rows, logits, draws)
 
 
@@ -92,3 +94,31 @@ def test_a_recorded_choice_gives_the_tokens_of_the_stages_while_requests_come_an
         history.append(range(4), [[token] for token in tokens.tolist()])
     assert graphs.num_recorded > 0
     assert graphs.num_replayed > 20
+
+
+def test_how_a_row_is_computed_does_not_depend_on_the_rows_beside_it():
+    chains = [
+        *ORDERS,
+        "repetition=1.2 | top_k:k=9,keep=20 | temperature=0.7",
+        "typical=0.8 | presence=1 | top_p=0.9",
+        "presence=1 | top_k=5 | frequency=0.5 | temperature=0.8",
+        "allowed=[3,4] | min_p=0.1",
+        "",
+    ]
+    draws = [("gumbel", "multinomial", "greedy")[place % 3] for place in range(len(chains))]
+    pipeline, sampler, rows = admitted(chains, 300, draws)
+    whole = Plans(pipeline, sampler).of(rows)
+    for slot in range(len(chains)):
+        own = Plans(pipeline, sampler).of(Rows.build(rows.history, [slot]))
+        stages = [call.stage for call in whole.head if call.places is None or slot in call.places]
+        assert stages == [call.stage for call in own.head]
+        assert torch.equal(whole.controls[slot], own.controls[0])
+        if own.edits:
+            assert torch.equal(whole.edits.edits[slot], own.edits.edits[0])
+
+
+def test_a_fault_is_seen_where_the_stage_that_looked_for_it_is_fused():
+    pipeline, sampler, rows = admitted(["tail=250 | temperature=0.8", "allowed=[1,2] | typical=0.9"], 300)
+    logits = torch.randn(2, 300)
+    logits[:, 7] = torch.nan
+    assert DeviceChoice(pipeline, sampler)(logits, rows).tolist() == [NON_FINITE] * 2

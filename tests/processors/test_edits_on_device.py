@@ -46,7 +46,7 @@ def compare(chains, logits):
     choose = DeviceChoice(pipeline, sampler)
     expected = pipeline(logits, rows)
     assert torch.equal(choose(logits, rows), sampler(expected, rows)), chains
-    plan = choose._planned(rows)
+    plan = choose._plans.of(rows)
     if plan.edits and not plan.head:
         found, _ = edited(logits, plan.controls, plan.edits.given(rows))
         same = pipeline.run(plan.edits.calls, logits, rows)

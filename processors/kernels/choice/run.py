@@ -12,11 +12,13 @@ from processors.kernels.choice.cuts import collect, cut
 from processors.kernels.choice.draws import draw_ids, survey
 from processors.kernels.choice.edits import edit_facts, edit_listed
 from processors.kernels.choice.facts import block_facts
+from processors.kernels.choice.inverse import block_weights, invert_ids
 from processors.kernels.choice.rows import row_facts
 
-__all__ = ["Edits", "Given", "Kind", "choose", "edited"]
+__all__ = ["Edits", "Given", "Kind", "Marked", "choose", "draw", "edited", "mark"]
 
-Kind = Literal["greedy", "draw", "cut"]  # all rows are greedy, none is truncated, or some are
+# All rows are greedy; none is truncated; some are. With "-inverse" some rows draw by inverse CDF.
+Kind = Literal["greedy", "draw", "cut", "draw-inverse", "cut-inverse"]
 
 
 class Edits(NamedTuple):
@@ -53,22 +55,47 @@ def edited(logits: Tensor, controls: Tensor, edits: Edits) -> tuple[Tensor, Tens
     return work, edit_facts(logits, controls, edits.edits, edits.masks, work, edits.lists is not None)
 
 
+class Marked(NamedTuple):
+    """A choice before its draw: logits [R, V] with masks and penalties, and the tables of parts.py."""
+
+    logits: Tensor
+    facts: Tensor
+    levels: Tensor
+    marks: Tensor
+
+
+def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
+    """Edit the logits, and mark what the stages keep of each row."""
+    logits, controls, _, _ = given
+    if edits is None:
+        facts = block_facts(logits, controls)
+    else:
+        logits, facts = edited(logits, controls, edits)
+    cuts = kind.startswith("cut")
+    levels, marks, bins = row_facts(facts, controls, cuts)
+    if cuts:
+        fill_bins(logits, controls, levels, facts, marks, bins)
+        find_window(bins, controls, levels, marks)
+        listed = collect(logits, controls, levels, facts, marks)
+        cut(logits, controls, levels, listed, marks)
+    return Marked(logits, facts, levels, marks)
+
+
+def draw(given: Given, kind: Kind, marked: Marked) -> Tensor:
+    """Return a token [R] int64 for each row among what is left."""
+    logits, facts, levels, marks = marked
+    _, controls, seeds, positions = given
+    ids = None if kind == "greedy" else survey(logits, controls, levels, marks, facts)
+    tokens: Tensor = draw_ids(logits, controls, levels, marks, facts, ids, seeds, positions)
+    if kind.endswith("inverse"):
+        weights = block_weights(logits, controls, levels, marks)
+        invert_ids(logits, controls, levels, marks, weights, seeds, positions, tokens)
+    return tokens
+
+
 def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
     """Return a token [R] int64 for each row, negative ones as those of Sampler.
 
     All shapes follow from those of the arguments, so a CUDA graph can record the launches.
     """
-    logits, controls, seeds, positions = given
-    if edits is None:
-        facts = block_facts(logits, controls)
-    else:
-        logits, facts = edited(logits, controls, edits)
-    levels, marks, bins = row_facts(facts, controls, kind == "cut")
-    if kind == "cut":
-        fill_bins(logits, controls, levels, facts, marks, bins)
-        find_window(bins, controls, levels, marks)
-        listed = collect(logits, controls, levels, facts, marks)
-        cut(logits, controls, levels, listed, marks)
-    ids = None if kind == "greedy" else survey(logits, controls, levels, marks, facts)
-    tokens: Tensor = draw_ids(logits, controls, levels, marks, facts, ids, seeds, positions)
-    return tokens
+    return draw(given, kind, mark(given, kind, edits))
