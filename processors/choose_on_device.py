@@ -36,17 +36,18 @@ class DeviceChoice:
             head, edits = plan.before, None
         work = self._pipeline.run(head, logits, rows) if head else logits
         given = Given(work, plan.controls, rows.seeds, rows.positions)
-        return self._chosen(given, plan.kind, edits.given(rows) if edits else None)
+        known = edits.given(rows) if edits else None
+        if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
+            return choose(given, plan.kind, known)  # drafts come in too many shapes to be recorded
+        return self._replayed(self._graphs, given, plan.kind, known)
 
-    def _chosen(self, given: Given, kind: Kind, edits: Edits | None) -> Tensor:
+    def _replayed(self, graphs: Graphs, given: Given, kind: Kind, edits: Edits | None) -> Tensor:
         """Return the tokens, by a graph if there is one for these shapes and addresses."""
-        if self._graphs is None or not self._graphs.records:
-            return choose(given, kind, edits)
         given, edits = self._held(given, edits)
         tensors = [one for one in (*given, *(edits or ())) if one is not None]
         places = tuple((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in tensors)
         has = tuple(one is not None for one in edits or ())
-        found = self._graphs.run((kind, has, places), lambda: choose(given, kind, edits))
+        found = graphs.run((kind, has, places), lambda: choose(given, kind, edits))
         assert isinstance(found, Tensor)
         return found.clone()  # the next replay overwrites it
 

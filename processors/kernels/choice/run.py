@@ -24,16 +24,20 @@ Kind = Literal["greedy", "draw", "cut", "draw-inverse", "cut-inverse"]
 class Edits(NamedTuple):
     """Masks and penalties: edits [R, E], lists [R, N] or None, bit masks [R, ceil(V / 32)] or None.
 
-    The others are those of History, and the slots [R] of the rows; None without lists.
+    values [R, N] are those of the lists, or None. The others are those of History and Rows; None without
+    lists.
     """
 
     edits: Tensor
-    lists: Tensor | None = None
     masks: Tensor | None = None
+    lists: Tensor | None = None
+    values: Tensor | None = None
     tokens: Tensor | None = None
     lengths: Tensor | None = None
     prompts: Tensor | None = None
     slots: Tensor | None = None
+    drafts: Tensor | None = None
+    offsets: Tensor | None = None
 
 
 class Given(NamedTuple):
@@ -50,8 +54,8 @@ def edited(logits: Tensor, controls: Tensor, edits: Edits) -> tuple[Tensor, Tens
     new = torch.empty if edits.lists is None else torch.zeros
     work = new(logits.shape, dtype=torch.float32, device=logits.device)
     if edits.lists is not None:
-        seen = (edits.tokens, edits.lengths, edits.prompts, edits.slots)
-        edit_listed(logits, edits.edits, edits.lists, *seen, work)
+        named = edits[Edits._fields.index("lists") :]
+        edit_listed(logits, edits.edits, *named, work)
     return work, edit_facts(logits, controls, edits.edits, edits.masks, work, edits.lists is not None)
 
 
