@@ -103,6 +103,17 @@ def test_the_rules_see_every_module():
     assert set(of_package("gencli") + of_package("processors")) == set(TREES)
 
 
+def test_files_and_functions_are_short():
+    """At most 300 and 50 lines; a Triton kernel is one function."""
+
+    def long(name):
+        defined = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.FunctionDef)]
+        return [one.name for one in defined if one.end_lineno - one.lineno >= 50]
+
+    assert [path.name for path in PATHS if path.read_text(encoding="utf-8").count("\n") > 300] == []
+    assert violations(long, [name for name in TREES if not name.endswith("_triton")]) == {}
+
+
 def test_imports_go_down_only():
     def upward(name):
         ours = [target for target in imports(name) if target.split(".")[0] in ("gencli", "processors")]

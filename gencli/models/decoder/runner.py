@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -117,26 +118,16 @@ class DecoderRunner(LaneRunner):
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
         graphs = make_graphs(cuda_graphs, checkpoint.spec, where)
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
-        number, reason = pick_dtype(
-            dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
-        )
+        is_narrow = is_kept or bits is not None
+        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        make: ProductMaker
-        if is_kept:
-            make = kept_maker(folder, options, where, number)
-        else:
-            make = _maker(checkpoint, number, where, bits, options)
+        kept = kept_maker(folder, options, where, number) if is_kept else None
+        make = kept or _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
-        notices: tuple[str, ...] = ()
-        if bits is None and is_gguf(folder):
-            wide = wide_dtype() if is_kept and where.type == "cpu" else number
-            name = str(wide).removeprefix("torch.")
-            notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
-        if unused:
-            notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
+        notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
         return cls(
             decoder,
             name=str(folder),
@@ -147,7 +138,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder)) if is_kept else f"int{bits}" if bits else "",
             kernels=make,
             kv_dtype=kv_number,
-            notices=notices,
+            notices=(*notices, *_unused(unused)),
             graphs=graphs,
         )
 
@@ -190,6 +181,20 @@ class DecoderRunner(LaneRunner):
             kernels=self._kernels,
             graphs=graphs,
         )
+
+
+def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept: bool) -> tuple[str, ...]:
+    """Return what to say of the weights of a GGUF file that take another format in memory."""
+    if not is_gguf(folder):
+        return ()
+    wide = wide_dtype() if is_kept and device.type == "cpu" else dtype
+    return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+
+
+def _unused(names: Sequence[str]) -> Iterator[str]:
+    """Yield what to say of tensors that the decoder does not use."""
+    if names:
+        yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
 
 
 def _maker(
