@@ -12,7 +12,7 @@ from torch import Tensor
 
 from processors.conditions.picks import Key
 from processors.graphs import Graphs
-from processors.pipeline import Pipeline, StageCall
+from processors.pipeline import Pipeline, Seen, StageCall
 from processors.registry import Registry
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -85,6 +85,18 @@ class Chooser:
             at = upload(group.places, work.device)
             tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
         return tokens
+
+    def process(
+        self, logits: Tensor, rows: Rows, seen: Seen | None = None, *, reads: bool = True
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the processed logits [R, V], and the tokens [R] as `__call__`, for steps that need both.
+
+        On CUDA the logits are None unless someone `reads` them. Elsewhere the tokens are None: they are to
+        be sampled from the logits. `seen(stage, logits)` is called after each stage.
+        """
+        if not logits.is_cuda or self._pipeline.is_traced:
+            return self._pipeline(logits, rows, seen), None
+        return self._on_device.process(logits, rows, seen) if reads else (None, self._on_device(logits, rows))
 
     @cached_property
     def _on_device(self) -> DeviceChoice:

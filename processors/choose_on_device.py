@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from processors.graphs import Graphs
-from processors.kernels.choice.run import Edits, Given, Kind, choose
-from processors.pipeline import Pipeline
+from processors.kernels.choice.processed import processed_logits
+from processors.kernels.choice.run import Edits, Given, Kind, choose, draw, mark
+from processors.pipeline import Pipeline, Seen
 from processors.plan_on_device import Plans
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -40,6 +42,31 @@ class DeviceChoice:
         if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
             return choose(given, plan.kind, known)  # drafts come in too many shapes to be recorded
         return self._replayed(self._graphs, given, plan.kind, known)
+
+    def process(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> tuple[Tensor, Tensor]:
+        """Return the processed logits [R, V] float32, and the tokens [R] as `__call__`.
+
+        `seen(stage, logits)` is called after each stage, with logits that have -inf where it masks.
+        """
+        plan = self._plans.of(rows, "effects" if seen else "logits")
+        head, edits = plan.head, plan.edits
+        if edits and (seen or not edits.apply_to(rows)):
+            head, edits = plan.before, None
+        work = self._pipeline.run(head, logits, rows, seen) if head else logits
+        given = Given(work, plan.controls, rows.seeds, rows.positions)
+        marked = mark(given, plan.kind, edits.given(rows) if edits else None)
+        found = marked.logits.float()
+        if plan.changes_logits:
+            found = processed_logits(marked.logits, plan.controls, marked.levels, marked.marks)
+        if seen and plan.effects:
+            for name, controls in plan.effects[:-1]:
+                part = mark(given._replace(logits=marked.logits, controls=controls), "cut")
+                seen(name, processed_logits(part.logits, controls, part.levels, part.marks))
+            seen(plan.effects[-1][0], found)
+        tokens = draw(given, plan.kind, marked)
+        if plan.greedy is not None:
+            tokens = torch.where(plan.greedy & (tokens >= 0), found.argmax(1), tokens)
+        return found, tokens
 
     def _replayed(self, graphs: Graphs, given: Given, kind: Kind, edits: Edits | None) -> Tensor:
         """Return the tokens, by a graph if there is one for these shapes and addresses."""

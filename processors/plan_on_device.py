@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,11 +17,13 @@ from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.upload import upload
 
-__all__ = ["FUSED", "Plan", "Plans"]
+__all__ = ["FUSED", "Keeps", "Plan", "Plans"]
 
 _Program = tuple[StageCall, ...]
 _Stages = Sequence[tuple[str, Any]]  # names and parameters, in order
 _MOST_PLANS = 16
+# What a step keeps beside its tokens: nothing, the processed logits, or also what each stage masks.
+Keeps = Literal["tokens", "logits", "effects"]
 FUSED = ("temperature", "min_p", "top_k", "top_p")
 
 
@@ -30,16 +32,25 @@ class Plan:
     """How the rows of these slots are run: as stages before the fused ones, then by the values of these.
 
     `edits`: the masks and penalties among the fused ones. `before`: the calls of `head` and those that do
-    what `edits` does.
+    what `edits` does. Where logits are kept, `greedy` [R] bool are the greedy rows, None without any, and
+    `effects` the names of the fused stages that mask, with the controls up to each.
     """
 
     slots: tuple[int, ...]
     program: _Program
+    splits: tuple[_Split, ...]
     head: _Program
     before: _Program
     edits: DeviceEdits | None
     controls: Tensor
     kind: Kind
+    greedy: Tensor | None
+    effects: tuple[tuple[str, Tensor], ...]
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether a fused stage changes logits, as a temperature does."""
+        return any(split.cuts for split in self.splits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +69,61 @@ class Plans:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._plans: dict[int, Plan] = {}  # by the id of their program
+        self._plans: dict[tuple[int, Keeps], Plan] = {}  # by the id of their program
 
-    def of(self, rows: Rows) -> Plan:
+    def of(self, rows: Rows, keeps: Keeps = "tokens") -> Plan:
         """Return the plan of the rows' slots, made anew if one has changed."""
         program = self._pipeline.program(rows)
-        known = self._plans.get(id(program))
+        key = id(program), keeps
+        known = self._plans.get(key)
         if known is None or known.program is not program or known.slots != rows.host_slots:
             if len(self._plans) >= _MOST_PLANS:
                 self._plans.clear()
-            known = self._plans[id(program)] = self._plan(program, rows)
+            known = self._plans[key] = self._plan(program, rows, keeps)
         return known
 
-    def _plan(self, program: _Program, rows: Rows) -> Plan:
-        splits = self._splits(program, rows)
-        lines = [[*split.line] for split in splits]
-        for line, draw in zip(lines, self._sampler.draws(rows), strict=True):
-            if draw == "greedy":
+    def _plan(self, program: _Program, rows: Rows, keeps: Keeps) -> Plan:
+        splits, device = self._splits(program, rows), rows.slots.device
+        draws, lines = self._sampler.draws(rows), [[*split.line] for split in splits]
+        for line, draw in zip(lines, draws, strict=True):
+            if keeps != "tokens":
+                _keep_cuts(line)
+            elif draw == "greedy":
                 line[Control.GREEDY] = 1.0
             line[Control.INVERSE] = float(draw == "multinomial" and not line[Control.GREEDY])
         calls = _calls(program, [split.edits for split in splits])
         changes = [split.change for split in splits]
+        is_greedy = [draw == "greedy" and keeps != "tokens" for draw in draws]
         return Plan(
             slots=rows.host_slots,
             program=program,
+            splits=tuple(splits),
             head=_calls(program, [split.head for split in splits]),
             before=_calls(program, [split.head + split.edits for split in splits]),
             edits=DeviceEdits.of(calls, changes, self._pipeline, rows) if calls else None,
-            controls=upload(lines, rows.slots.device, torch.float64),
+            controls=upload(lines, device, torch.float64),
             kind=_kind(lines),
+            greedy=upload(is_greedy, device) if any(is_greedy) else None,
+            effects=self._effects(program, splits, rows) if keeps == "effects" else (),
         )
+
+    def _effects(
+        self, program: _Program, splits: Sequence[_Split], rows: Rows
+    ) -> tuple[tuple[str, Tensor], ...]:
+        """Return the controls up to each fused stage that masks, in the order of the program."""
+        found = []
+        for number in sorted({number for split in splits for number in split.cuts}):
+            lines = []
+            for slot, split in zip(rows.host_slots, splits, strict=True):
+                calls = [program[one] for one in split.cuts if one <= number]
+                stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
+                lines.append((_cut_line(stages) if stages else None) or without_stages())
+            is_masking = program[number].stage != "temperature" or any(line[Control.GREEDY] for line in lines)
+            for line in lines:
+                _keep_cuts(line)
+            if is_masking:
+                found.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
+        return tuple(found)
 
     def _splits(self, program: _Program, rows: Rows) -> list[_Split]:
         """Split the calls of each row."""
@@ -159,6 +195,13 @@ def _cut_line(stages: _Stages) -> list[float] | None:
     if top_p := params.get("top_p"):
         line[Control.TOP_P], line[Control.EXCLUSIVE] = top_p.p, float(top_p.boundary == "exclusive")
     return line
+
+
+def _keep_cuts(line: list[float]) -> None:
+    """Let a row keep its cuts, as its logits are wanted; at a temperature of 0 the first one."""
+    if line[Control.GREEDY]:
+        line[:] = without_stages()
+        line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, torch.finfo(torch.float32).tiny
 
 
 def _kind(lines: Sequence[Sequence[float]]) -> Kind:

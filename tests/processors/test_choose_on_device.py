@@ -10,6 +10,7 @@ from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from processors.graphs import Graphs
 from processors.plan_on_device import Plans
+from processors.registry import builtin_registry
 from processors.rows import Rows
 from processors.sampler import NON_FINITE
 from tests.processors.test_choose import KINDS, PARTS, WIDTHS, admitted
@@ -122,3 +123,45 @@ def test_a_fault_is_seen_where_the_stage_that_looked_for_it_is_fused():
     logits = torch.randn(2, 300)
     logits[:, 7] = torch.nan
     assert DeviceChoice(pipeline, sampler)(logits, rows).tolist() == [NON_FINITE] * 2
+
+
+PROCESSED = (
+    *ORDERS,
+    "",
+    "tail=200 | temperature=0.8",
+    "typical=0.8 | top_k=9",
+    "presence=1 | min_p=0.2 | top_p=0.6",
+    "allowed=[1,2,3,4,5,6] | top_k=4 | temperature=2",
+    "suppress=[0]",
+)
+
+
+def masked_by(run):
+    """By which stage each id [R, V] is masked, and what `run` returns."""
+    names, by = builtin_registry().names(), []
+
+    def seen(name, logits):
+        last = by[-1] if by else torch.full(logits.shape, -1)
+        by.append(torch.where((logits == -torch.inf) & (last < 0), names.index(name), last))
+
+    found = run(seen)
+    return by[-1], found
+
+
+@pytest.mark.parametrize("kind", ["normal", "whole numbers", "masked", "faulty", "huge"])
+def test_processed_logits_are_those_of_the_stages_and_so_is_what_each_masks(kind):
+    for width in (300, 5000):
+        generator = torch.Generator().manual_seed(width)
+        logits = KINDS[kind](torch.randn(len(PROCESSED), width, generator=generator), generator)
+        draws = [("gumbel", "multinomial", "greedy")[place % 3] for place in range(len(PROCESSED))]
+        pipeline, sampler, rows = admitted(PROCESSED, width, draws)
+        choose = DeviceChoice(pipeline, sampler)
+        stages, same = masked_by(lambda seen: pipeline(logits, rows, seen))  # noqa: B023
+        effects, (found, tokens) = masked_by(lambda seen: choose.process(logits, rows, seen))  # noqa: B023
+        assert torch.equal(tokens, sampler(same, rows))
+        sound = same.amax(1).isfinite()  # of failed rows only the fault counts
+        for part in (found, choose.process(logits, rows)[0]):
+            assert torch.equal(part[sound], same[sound])
+            assert not part[~sound].amax(1).isfinite().any()
+        assert torch.equal(effects[sound], stages[sound])
+        assert torch.equal(choose(logits, rows), choose.process(logits, rows)[1])
