@@ -122,9 +122,8 @@ class StepRunner:
         """Return tokens [Q, K + 1] and counts [Q], and the processed logits [R, V] if anything reads them."""
         verifier = self._state.verifier
         reads = watch is not None or is_searching or verifier.reads(rows)
-        processed, tokens = self._state.chooser.process(
-            logits, rows, watch.seen if watch else None, reads=reads
-        )
+        seen = watch.seen if watch and watch.ids.shape[1] else None  # no ids: nothing asks what masks them
+        processed, tokens = self._state.chooser.process(logits, rows, seen, reads=reads)
         draw = partial(verifier, processed, rows, self._speculation.proposal(sampled), tokens)
         return draw() if given is None else accept_given(given, draw, sampled), processed
 
