@@ -7,7 +7,7 @@ from torch import Tensor
 
 from processors.graphs import Graphs
 from processors.kernels.choice.processed import processed_logits
-from processors.kernels.choice.run import Edits, Given, Kind, choose, draw, mark
+from processors.kernels.choice.run import Edits, Given, Kind, choose, mark
 from processors.pipeline import Pipeline, Seen
 from processors.plan_on_device import Plans
 from processors.rows import Rows
@@ -63,7 +63,7 @@ class DeviceChoice:
                 part = mark(given._replace(logits=marked.logits, controls=controls), "cut")
                 seen(name, processed_logits(part.logits, controls, part.levels, part.marks))
             seen(plan.effects[-1][0], found)
-        tokens = draw(given, plan.kind, marked)
+        tokens = marked.tokens
         if plan.greedy is not None:
             tokens = torch.where(plan.greedy & (tokens >= 0), found.argmax(1), tokens)
         return found, tokens

@@ -163,10 +163,10 @@ KEY = re.compile(r"`([a-z]\w*)`")
 OTHER_CODE = {"error", "kind", "matched"}
 
 
-def texts(name):
-    """The texts in a module's code: no docstrings, no flags of an option that is declared."""
+def texts(name, *, docstrings=False):
+    """The texts in a module's code, or docstrings too; never the flags of an option that is declared."""
     tree = TREES[name]
-    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and not docstrings}
     for function, call in calls(name):
         if function in DECLARES:
             left_out |= {id(node) for first in call.args[:1] for node in ast.walk(first)}
@@ -183,9 +183,10 @@ BELOW_CLI = [
 
 def test_only_the_command_line_knows_flags():
     def flags(name):
-        return [found for text in texts(name) for found in A_FLAG.findall(text)]
+        return [found for text in texts(name, docstrings=True) for found in A_FLAG.findall(text)]
 
-    assert violations(flags, BELOW_CLI) == {}
+    makes_flags = {"gencli.config.options.flags"}  # of keys; its docstring has a table of both
+    assert violations(flags, set(BELOW_CLI) - makes_flags) == {}
 
 
 def test_messages_name_options_by_keys_that_exist():

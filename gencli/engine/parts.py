@@ -75,7 +75,8 @@ def make_parts(
     outputs = Outputs(runner, scheduler, state, speculation, *searches, endings, room)
     notices = pipeline.notices  # the same list
     notices += engine_drafter.notices
-    for one in (spec.graphs, graphs, ahead):
+    others = (one.spec.graphs for one in (amateurs or {}).values())
+    for one in (spec.graphs, graphs, ahead, *others):
         if one is not None:
             one.notices = notices
     return EngineParts(

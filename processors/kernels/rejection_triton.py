@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.parts_triton import _of_gumbel, _of_mix, _of_row_key, _of_uniform
+from processors.kernels.counters import counters
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK
 
@@ -25,7 +26,6 @@ TILE = 2048  # ids at a time of the residual, which reads two rows
 # Fixed, as the defaults of Triton differ by release. With 80 registers six programs share a multiprocessor.
 OPTIONS = {"num_warps": 4, "maxnreg": 80, "enable_fp_fusion": False}
 
-_FEW = 4096  # counters at least: more than most steps need
 _TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (
     tl.constexpr(signed(stream * GAMMA))
     for stream in (Stream.TOKEN, Stream.BLOCK, Stream.ACCEPT, Stream.RESIDUAL)
@@ -101,7 +101,12 @@ def _of_replacement(  # type: ignore[no-untyped-def]
     return block * BLOCK + _of_best(rest, _of_row_key(key, position, _TOKEN), ids, ids < width)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What differs from step to step, where nothing is gained by a kernel for each value or address.
+_VARIED = ["drafts_stride", "positions_stride", "num_rows", "num_requests", "most_drafts", "num_counters"]
+_ANYWHERE = ["seeds", "positions", "drafts", "masses", "accepted", "replacement"]
+
+
+@triton.jit(do_not_specialize=_VARIED, do_not_specialize_on_alignment=_ANYWHERE)  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
     logits, seeds, positions, starts, num_drafts, drafts, q_row, proposal, chances,
     tops, masses, totals, blocks, counters, accepted, replacement,
@@ -110,7 +115,8 @@ def _kernel(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     # Counters: tickets, ended programs, stopped [Q], ended slices of the residual [Q], and of rows [R],
-    # verdicts [R]. All are 0 before and after.
+    # verdicts [R]. All are 0 before and after. `stopped` is larger the earlier the draft that does not stand:
+    # only drafts behind it are left out, as those before it may be decided later.
     stopped = counters + 2
     ended_rest, ended = stopped + num_requests, stopped + 2 * num_requests
     verdicts = ended + num_rows
@@ -121,7 +127,9 @@ def _kernel(  # type: ignore[no-untyped-def]
     start = tl.load(starts + request)
     size = tl.load(num_drafts + request)
     if turn < most_drafts:
-        if turn < size and tl.load(stopped + request, volatile=True) == 0:
+        # An atomic, as each warp would load by itself, and some before another program's store.
+        stop = tl.atomic_add(stopped + request, 0, sem="relaxed")
+        if turn < size and stop <= most_drafts - turn:
             row = start + turn
             at = row * slices
             target = logits + row * logits_stride
@@ -137,7 +145,7 @@ def _kernel(  # type: ignore[no-untyped-def]
                 verdict, total = _of_verdict(target, drafted, tops + at, masses + at, q, u, slices, SLICES)
                 tl.store(totals + row, total)
                 if verdict != _STANDS:
-                    tl.store(stopped + request, 1)
+                    tl.atomic_max(stopped + request, most_drafts - turn, sem="relaxed")
                 tl.debug_barrier()
                 tl.atomic_xchg(verdicts + row, verdict)
     else:
@@ -210,21 +218,9 @@ def rejection_triton(
     num_counters = 2 + 2 * (num_requests + num_rows)
     _kernel[((most_drafts + 1) * num_requests * slices,)](
         logits, seeds, positions, starts, num_drafts, drafts, q_row, proposal, chances,
-        parts[0], parts[1], totals, blocks, _counters(num_counters, device), accepted, replacement,
+        parts[0], parts[1], totals, blocks, counters(num_counters, device), accepted, replacement,
         width, logits.stride(0), proposal.stride(0), drafts.stride(0), positions.stride(0),
         num_rows, num_requests, most_drafts, slices, num_counters,
         BLOCK=BLOCK, TILE=TILE, SLICE=SLICE, SLICES=triton.next_power_of_2(slices), **OPTIONS,
     )  # fmt: skip
     return accepted, replacement
-
-
-_kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream, whose launches follow each other
-
-
-def _counters(size: int, device: torch.device) -> Tensor:
-    """Return counters that are 0 between launches."""
-    key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    if key not in _kept or len(_kept[key]) < size:
-        room = max(_FEW, triton.next_power_of_2(size))
-        _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
-    return _kept[key]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import StepPlan
+from gencli.models.backend import why_no_graphs
 from gencli.models.base import Inner, ModelSpec
-from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs, why_no_graphs
+from gencli.models.cuda_graphs import CudaGraphs, elsewhere, make_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
@@ -62,7 +63,7 @@ class DecoderRunner(LaneRunner):
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
         if graphs is None:
-            graphs = make_graphs("off", spec, decoder.device)
+            graphs = make_graphs("off", why_no_graphs(spec), decoder.device)
         self._kernels = kernels
         is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
@@ -84,7 +85,7 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
-            no_graphs=why_no_graphs(spec, decoder.device) or "`cuda_graphs` is off",
+            no_graphs=elsewhere(decoder.device) or why_no_graphs(spec) or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             # A mixture of experts reads on the host which of them compute, and so waits for each layer.
             can_run_ahead=not spec.rope_switches and spec.experts is None,
@@ -116,7 +117,7 @@ class DecoderRunner(LaneRunner):
         """
         assert checkpoint.spec is not None
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
-        graphs = make_graphs(cuda_graphs, checkpoint.spec, where)
+        graphs = make_graphs(cuda_graphs, why_no_graphs(checkpoint.spec), where)
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         is_narrow = is_kept or bits is not None
         number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)

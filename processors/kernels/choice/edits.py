@@ -88,7 +88,7 @@ def _edited(
 ) -> tuple[Tensor, Tensor]:
     """Return the logits [V] of a row that sees these tokens [L], and which of them are edited."""
     old, ids, bits = logits.double(), entries & 0xFFFFFFFF, entries >> 32
-    new, is_edited = old.clone(), torch.zeros(len(old), dtype=torch.bool)
+    new, is_edited = old.clone(), torch.zeros_like(old, dtype=torch.bool)
     for turn in edits[Edit.TURNS :].tolist():
         if turn == Turn.BIAS and values is not None:
             added, mine = torch.zeros_like(old), ids[(bits & Listed.BIASED) > 0]

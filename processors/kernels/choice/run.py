@@ -7,15 +7,14 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from processors.kernels.choice.bins import fill_bins, find_window
-from processors.kernels.choice.cuts import collect, cut
-from processors.kernels.choice.draws import draw_ids, survey
+from processors.kernels.choice.bins import find_window
+from processors.kernels.choice.draws import draw_listed
 from processors.kernels.choice.edits import edit_facts, edit_listed
-from processors.kernels.choice.facts import block_facts
 from processors.kernels.choice.inverse import block_weights, invert_ids
-from processors.kernels.choice.rows import row_facts
+from processors.kernels.choice.parts import CAPACITY
+from processors.kernels.choice.rows import all_facts, row_facts
 
-__all__ = ["Edits", "Given", "Kind", "Marked", "choose", "draw", "edited", "mark"]
+__all__ = ["Edits", "Given", "Kind", "Marked", "choose", "edited", "mark"]
 
 # All rows are greedy; none is truncated; some are. With "-inverse" some rows draw by inverse CDF.
 Kind = Literal["greedy", "draw", "cut", "draw-inverse", "cut-inverse"]
@@ -60,41 +59,34 @@ def edited(logits: Tensor, controls: Tensor, edits: Edits) -> tuple[Tensor, Tens
 
 
 class Marked(NamedTuple):
-    """A choice before its draw: logits [R, V] with masks and penalties, and the tables of parts.py."""
+    """A choice: logits [R, V] with masks and penalties, levels and marks of parts.py, tokens [R] int64."""
 
     logits: Tensor
-    facts: Tensor
     levels: Tensor
     marks: Tensor
+    tokens: Tensor
 
 
 def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
-    """Edit the logits, and mark what the stages keep of each row."""
-    logits, controls, _, _ = given
+    """Edit the logits, mark what the stages keep of each row, and draw from it."""
+    logits, controls, seeds, positions = given
+    cuts = kind.startswith("cut")
     if edits is None:
-        facts = block_facts(logits, controls)
+        facts, levels, marks, tokens = all_facts(logits, controls, cuts)
     else:
         logits, facts = edited(logits, controls, edits)
-    cuts = kind.startswith("cut")
-    levels, marks, bins = row_facts(facts, controls, cuts)
-    if cuts:
-        fill_bins(logits, controls, levels, facts, marks, bins)
-        find_window(bins, controls, levels, marks)
-        listed = collect(logits, controls, levels, facts, marks)
-        cut(logits, controls, levels, listed, marks)
-    return Marked(logits, facts, levels, marks)
-
-
-def draw(given: Given, kind: Kind, marked: Marked) -> Tensor:
-    """Return a token [R] int64 for each row among what is left."""
-    logits, facts, levels, marks = marked
-    _, controls, seeds, positions = given
-    ids = None if kind == "greedy" else survey(logits, controls, levels, marks, facts)
-    tokens: Tensor = draw_ids(logits, controls, levels, marks, facts, ids, seeds, positions)
+        levels, marks, tokens = row_facts(logits, facts, controls, cuts)
+    if kind != "greedy":
+        lists = torch.empty(len(logits), 2, CAPACITY, dtype=torch.int64, device=logits.device)
+        tables = logits, controls, levels, facts, marks, lists
+        draw_listed(*tables, seeds, positions, tokens, False)
+        if cuts:  # rows whose candidates a list does not hold
+            find_window(*tables, tokens)
+            draw_listed(*tables, seeds, positions, tokens, True)
     if kind.endswith("inverse"):
         weights = block_weights(logits, controls, levels, marks)
         invert_ids(logits, controls, levels, marks, weights, seeds, positions, tokens)
-    return tokens
+    return Marked(logits, levels, marks, tokens)
 
 
 def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
@@ -102,4 +94,4 @@ def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
 
     All shapes follow from those of the arguments, so a CUDA graph can record the launches.
     """
-    return draw(given, kind, mark(given, kind, edits))
+    return mark(given, kind, edits).tokens

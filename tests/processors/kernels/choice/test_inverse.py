@@ -3,17 +3,14 @@
 import pytest
 import torch
 
-from processors.kernels.choice.cuts import cut_torch
 from processors.kernels.choice.draws import kept
-from processors.kernels.choice.facts import block_facts_torch
 from processors.kernels.choice.inverse import block_weights_torch, invert_ids_torch
 from processors.kernels.choice.parts import Control
-from processors.kernels.choice.rows import row_facts_torch
 from processors.sampler import inverse_cdf
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
 from tests.interpreted import interpreted
-from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made
+from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked
 
 MODULE = "processors.kernels.choice.inverse_triton"
 CUTS = {"off": {}, "k": {"TOP_K": 7}, "p": {"TOP_P": 0.8}, "raw": {"heat": 0, "MIN_P": 0.01}}
@@ -23,9 +20,7 @@ def tokens_of(logits, controls, functions):
     """Tokens of the rows by inverse CDF, -7 in the others, and what is kept of the logits."""
     weigh, invert = functions
     seeds, positions = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3
-    facts = block_facts_torch(logits, controls)
-    levels, marks, _ = row_facts_torch(facts, controls, True)
-    cut_torch(logits, controls, levels, None, marks)
+    levels, marks = marked(logits, controls)
     tokens = torch.full((len(logits),), -7)
     weights = weigh(logits, controls, levels, marks)
     invert(logits, controls, levels, marks, weights, seeds, positions, tokens)
