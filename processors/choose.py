@@ -12,7 +12,7 @@ from torch import Tensor
 
 from processors.conditions.picks import Key
 from processors.graphs import Graphs
-from processors.pipeline import Pipeline, StageCall
+from processors.pipeline import Pipeline, Seen, StageCall
 from processors.registry import Registry
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -59,7 +59,7 @@ class Chooser:
 
     The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
     order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
-    installed. On CUDA see DeviceChoice; rows that draw by inverse CDF leave the whole step to the stages.
+    installed. On CUDA see DeviceChoice.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
@@ -71,7 +71,7 @@ class Chooser:
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
-        if logits.is_cuda and not pipeline.is_traced and "multinomial" not in sampler.draws(rows):
+        if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
         groups = self._planned(rows).groups if may_fuse else ()
@@ -85,6 +85,18 @@ class Chooser:
             at = upload(group.places, work.device)
             tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
         return tokens
+
+    def process(
+        self, logits: Tensor, rows: Rows, seen: Seen | None = None, *, reads: bool = True
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the processed logits [R, V], and the tokens [R] as `__call__`, for steps that need both.
+
+        On CUDA the logits are None unless someone `reads` them. Elsewhere the tokens are None: they are to
+        be sampled from the logits. `seen(stage, logits)` is called after each stage.
+        """
+        if not logits.is_cuda or self._pipeline.is_traced:
+            return self._pipeline(logits, rows, seen), None
+        return self._on_device.process(logits, rows, seen) if reads else (None, self._on_device(logits, rows))
 
     @cached_property
     def _on_device(self) -> DeviceChoice:

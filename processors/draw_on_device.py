@@ -16,13 +16,15 @@ __all__ = ["sampled"]
 
 
 def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
-    """Return `sampler(logits, rows)`; on CUDA in two launches, if no row draws by inverse CDF."""
+    """Return `sampler(logits, rows)`; on CUDA in two launches, four if a row draws by inverse CDF."""
     draws = sampler.draws(rows)
-    if not logits.is_cuda or "multinomial" in draws:
+    if not logits.is_cuda:
         return sampler(logits, rows)
     from processors.kernels.choice.run import Given, Kind, choose
 
     kind: Kind = "greedy" if set(draws) == {"greedy"} else "draw"
+    if "multinomial" in draws:
+        kind = "draw-inverse"
     seeds, positions = rows.seeds.contiguous(), rows.positions.contiguous()
     return choose(Given(logits, _controls(draws, logits.device), seeds, positions), kind)
 
@@ -34,5 +36,5 @@ def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
 
     lines = [without_stages() for _ in draws]
     for line, draw in zip(lines, draws, strict=True):
-        line[Control.GREEDY] = float(draw == "greedy")
+        line[Control.GREEDY], line[Control.INVERSE] = float(draw == "greedy"), float(draw == "multinomial")
     return upload(lines, device, torch.float64)

@@ -42,18 +42,27 @@ class Proposal:
 
 
 def rejection(
-    logits: Tensor, rows: Rows, sampler: Sampler, proposal: Proposal | None = None
+    logits: Tensor,
+    rows: Rows,
+    sampler: Sampler,
+    proposal: Proposal | None = None,
+    tokens: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return tokens [Q, K + 1] and the number of valid ones [Q], like `verify`.
 
     logits [R, V] float32 are the target's, processed. Without a proposal every draft is certain. Acceptance
     and replacement have their own noise streams, keyed by the request's seed and the position. The token
-    after accepted drafts uses the noise that it would have without drafts.
+    after accepted drafts uses the noise that it would have without drafts. `tokens` [R] are those of the
+    rows, if already sampled.
     """
     spans = Spans.of(rows)
     if not spans.drafts.shape[1]:
-        return spans.finish(torch.zeros_like(spans.starts), sampled(sampler, logits, rows))
+        tokens = sampled(sampler, logits, rows) if tokens is None else tokens
+        return spans.finish(torch.zeros_like(spans.starts), tokens)
     accepted, replacement = _decided(logits, rows, spans, proposal)
+    if tokens is not None:
+        at = spans.starts + accepted
+        return spans.finish(accepted, torch.where(replacement < 0, tokens[at], replacement))
     return spans.finish(accepted, _last_token(logits, rows, sampler, spans.starts + accepted, replacement))
 
 

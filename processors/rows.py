@@ -59,14 +59,14 @@ class Rows:
             for slot, position, count, run in each
             for offset in range(count)
         ]
-        table = upload(cells, history.device, torch.int64)
+        table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
         return cls(
             history=history,
-            slots=table[:, 0],
-            offsets=table[:, 1],
-            drafts=table[:, 3:],
-            seeds=history.seeds[table[:, 0]],
-            positions=table[:, 2],
+            slots=table[0],
+            offsets=table[1],
+            drafts=table[3:].T,
+            seeds=history.seeds[table[0]],
+            positions=table[2],
             host_slots=host_slots,
             host_drafts=tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1)),
             counts=counts,

@@ -33,26 +33,58 @@ class Verifier:
         """Give the target slot the policy of the source."""
         self._policies[target] = self._policies[source]
 
-    def __call__(self, logits: Tensor, rows: Rows, proposal: Proposal | None = None) -> _Result:
-        """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`."""
-        if not rows.drafts.shape[1]:
-            return verify(sampled(self._sampler, logits, rows), rows)
-        kinds = [self._policies.get(rows.host_slots[last], MATCH) for last in rows.lasts]
+    def reads(self, rows: Rows) -> bool:
+        """Whether the drafts of any request are verified by its logits, not by their tokens alone."""
+        sizes = zip(rows.lasts, rows.counts, strict=True) if rows.drafts.shape[1] else ()
+        return any(size > 1 and self._policy(rows, last).policy != "match" for last, size in sizes)
+
+    def __call__(
+        self,
+        logits: Tensor | None,
+        rows: Rows,
+        proposal: Proposal | None = None,
+        sampled_tokens: Tensor | None = None,
+    ) -> _Result:
+        """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`.
+
+        `sampled_tokens` [R] are those of the rows, if already sampled; then rows that nothing `reads` need no
+        logits.
+        """
+        if logits is None or not rows.drafts.shape[1]:
+            return verify(self._tokens(logits, rows, sampled_tokens), rows)
+        kinds = [self._policy(rows, last) for last in rows.lasts]
         first, *others = dict.fromkeys(kinds)
-        tokens, counts = self._verify(first, logits, rows, proposal)
+        tokens, counts = self._verify(first, logits, rows, proposal, sampled_tokens)
         for kind in others:
-            other_tokens, other_counts = self._verify(kind, logits, rows, proposal)
+            other_tokens, other_counts = self._verify(kind, logits, rows, proposal, sampled_tokens)
             is_kind = upload([one == kind for one in kinds], logits.device)
             tokens = torch.where(is_kind[:, None], other_tokens, tokens)
             counts = torch.where(is_kind, other_counts, counts)
         return tokens, counts
 
-    def _verify(self, kind: Verification, logits: Tensor, rows: Rows, proposal: Proposal | None) -> _Result:
+    def _policy(self, rows: Rows, row: int) -> Verification:
+        return self._policies.get(rows.host_slots[row], MATCH)
+
+    def _tokens(self, logits: Tensor | None, rows: Rows, tokens: Tensor | None) -> Tensor:
+        """Return the tokens of the rows: those given, or sampled ones."""
+        if tokens is None:
+            assert logits is not None
+            tokens = sampled(self._sampler, logits, rows)
+        return tokens
+
+    def _verify(
+        self,
+        kind: Verification,
+        logits: Tensor,
+        rows: Rows,
+        proposal: Proposal | None,
+        tokens: Tensor | None,
+    ) -> _Result:
         if kind.policy == "rejection":
-            return rejection(logits, rows, self._sampler, proposal)
+            return rejection(logits, rows, self._sampler, proposal, tokens)
         also = None
         if kind.policy == "lossy-typical":
             also = is_typical(logits, rows.drafted())
         if kind.policy == "lossy-threshold":
             also = above_threshold(logits, rows.drafted(), kind.threshold)
-        return verify(sampled(self._sampler, logits, rows), rows, also=also)
+        return verify(self._tokens(logits, rows, tokens), rows, also=also)

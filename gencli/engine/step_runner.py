@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from torch import Tensor
+
 from gencli.core.request import Request
 from gencli.engine.ahead import RunAhead
 from gencli.engine.beams.searches import BeamSearches
 from gencli.engine.companions import Companions
 from gencli.engine.contrastive.searches import ContrastiveSearches
+from gencli.engine.feeds import SampledSequences
 from gencli.engine.given import accept_given, given_drafts, given_tokens
 from gencli.engine.logprobs import Watch
 from gencli.engine.prompt_scores import split_scores
@@ -20,6 +23,7 @@ from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
 from gencli.engine.step_result import StepResult, first_rows
 from gencli.models.base import ModelRunner
+from processors.rows import Rows
 from processors.verify import verify
 
 __all__ = ["StepRunner"]
@@ -80,28 +84,48 @@ class StepRunner:
             if scored:
                 scored.take(scored.measured.packed.tolist())
             return None
-        ranked, choices, groups = None, None, [sequence.group for sequence, _ in sampled]
         watch, given = None, given_tokens(sampled, self._device) if self._has_given else None
         if self.has_asked:
             watch = Watch.of([one.request.logprobs for one, _ in sampled], own, logits, rows, given)
-        if watch or given is not None or rows.drafts.shape[1] or groups.count(None) < len(groups):
-            processed = self._pipeline(logits, rows, watch.seen if watch else None)
-            draw = partial(self._state.verifier, processed, rows, self._speculation.proposal(sampled))
-            verified = draw() if given is None else accept_given(given, draw, sampled)
-            ranked = self._beams.rank(sampled, first_rows(rows), processed)
-            choices = self._contrastive.choose(sampled, first_rows(rows), processed)
+        ranked = choices = processed = None
+        groups = [sequence.group for sequence, _ in sampled]
+        is_searching = groups.count(None) < len(groups)
+        if watch or given is not None or rows.drafts.shape[1] or is_searching:
+            verified, processed = self._verified(sampled, logits, rows, given, watch, is_searching)
         else:  # only the tokens are needed, not the processed logits
             verified = verify(self._state.chooser(logits, rows), rows)
-        measured = (watch.measured(processed, verified[0]), watch.owners) if watch else None
+        if processed is not None and is_searching:
+            ranked = self._beams.rank(sampled, first_rows(rows), processed)
+            choices = self._contrastive.choose(sampled, first_rows(rows), processed)
+        measured = None
+        if watch and processed is not None:
+            measured = (watch.measured(processed, verified[0]), watch.owners)
         launch = partial(self._ahead.launch, sampled, verified[0], self._scheduler) if self._ahead else None
         parts = (ranked, choices, measured, scored)
         result = StepResult.read(sampled, own, logits, rows, verified, *parts, meanwhile=launch)
         if self._ahead:
             self._ahead.read(result.tokens)
-        if watch and (ranked or choices):
+        if watch and processed is not None and (ranked or choices):
             result = replace(result, inspect=partial(watch.of_beams, processed))
         self._speculation.verified(step.plan)
         return result
+
+    def _verified(
+        self,
+        sampled: SampledSequences,
+        logits: Tensor,
+        rows: Rows,
+        given: Tensor | None,
+        watch: Watch | None,
+        is_searching: bool,
+    ) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+        """Return tokens [Q, K + 1] and counts [Q], and the processed logits [R, V] if anything reads them."""
+        verifier = self._state.verifier
+        reads = watch is not None or is_searching or verifier.reads(rows)
+        seen = watch.seen if watch and watch.ids.shape[1] else None  # no ids: nothing asks what masks them
+        processed, tokens = self._state.chooser.process(logits, rows, seen, reads=reads)
+        draw = partial(verifier, processed, rows, self._speculation.proposal(sampled), tokens)
+        return draw() if given is None else accept_given(given, draw, sampled), processed
 
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
         """Return the drafts of sequences: of the drafter, or the tokens that are held or known."""

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.parts_triton import _of_gumbel, _of_mix, _of_row_key
+from processors.kernels.choice.parts_triton import _of_gumbel, _of_mix, _of_row_key, _of_uniform
 from processors.kernels.counters import counters
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK
@@ -141,7 +141,7 @@ def _kernel(  # type: ignore[no-untyped-def]
                 q = tl.load(chances + source, mask=source >= 0, other=1.0).to(tl.float64)
                 position = tl.load(positions + row * positions_stride)
                 bits = _of_mix(_of_row_key(tl.load(seeds + row), position, _ACCEPT))  # of the id 0
-                u = (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
+                u = _of_uniform(bits)
                 verdict, total = _of_verdict(target, drafted, tops + at, masses + at, q, u, slices, SLICES)
                 tl.store(totals + row, total)
                 if verdict != _STANDS:

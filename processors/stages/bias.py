@@ -30,8 +30,8 @@ class Bias(Processor[BiasParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._ids = Lists(torch.int64, env.device)
-        self._values = Lists(torch.float64, env.device)
+        self.ids = Lists(torch.int64, env.device)
+        self.values = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: BiasParams, request: Admission) -> None:
         """Resolve the keys to ids and store them."""
@@ -42,19 +42,19 @@ class Bias(Processor[BiasParams]):
             if token in values:
                 raise TokenError(f"bias names token {token} twice, the second time as {key!r}. Leave one.")
             values[token] = value
-        self._ids.write(slot, list(values))
-        self._values.write(slot, list(values.values()))
+        self.ids.write(slot, list(values))
+        self.values.write(slot, list(values.values()))
 
     def fork(self, source: int, target: int) -> None:
         """Copy ids and values."""
         super().fork(source, target)
-        self._ids.copy(source, target)
-        self._values.copy(source, target)
+        self.ids.copy(source, target)
+        self.values.copy(source, target)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
-        ids, _ = self._ids.gather(rows)
-        bias, _ = self._values.gather(rows)  # both are padded with their last entry, so they agree
+        ids, _ = self.ids.gather(rows)
+        bias, _ = self.values.gather(rows)  # both are padded with their last entry, so they agree
         old = logits.gather(1, ids).double()
         banned = torch.where(bias == -math.inf, bias, old)
         return edit(logits, ids, banned, old + bias)

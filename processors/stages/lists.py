@@ -31,13 +31,15 @@ class Lists:
         self._values = torch.zeros(8, 1, dtype=dtype, device=device)
         self._filled = torch.zeros(8, 1, dtype=torch.bool, device=device)
         self._sizes: dict[int, int] = {}
+        self._numbers: dict[int, Tensor] = {}
 
     def write(self, slot: int, numbers: Sequence[float]) -> None:
         """Replace the slot's list."""
         self._reserve(slot, len(numbers))
         padded = torch.zeros(self._values.shape[1], dtype=self._values.dtype)
+        own = self._numbers[slot] = torch.tensor(numbers, dtype=padded.dtype)
         if numbers:
-            padded[: len(numbers)] = torch.tensor(numbers, dtype=padded.dtype)
+            padded[: len(numbers)] = own
             padded[len(numbers) :] = numbers[-1]
         self._values[slot].copy_(padded, non_blocking=True)
         self._filled[slot].fill_(bool(numbers))
@@ -48,7 +50,11 @@ class Lists:
         self._reserve(target, 1)
         self._values[target] = self._values[source]
         self._filled[target] = self._filled[source]
-        self._sizes[target] = self._sizes[source]
+        self._sizes[target], self._numbers[target] = self._sizes[source], self._numbers[source]
+
+    def numbers(self, slot: int) -> Tensor:
+        """Return the list of a slot [n] on the host. Not to be changed in place."""
+        return self._numbers[slot]
 
     def gather(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the lists of the rows [R, N], N the longest one, and whether each is non-empty [R, 1]."""

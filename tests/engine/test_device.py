@@ -130,6 +130,10 @@ LAUNCHES = {
     "temperature=0.8 | top_p=0.9": 14,
     "temperature=0.8 | min_p=0.05": 14,
     "repetition=1.1 | temperature=0.8": 13,
+    'bias={"98": 1, "99": -2} | temperature=0.8': 13,
+    "allowed=[97,98,99] | temperature=0.8": 13,
+    "min_tokens=30 | temperature=0.8 | top_p=0.9": 15,
+    "presence=0.5 | repetition=1.1 | temperature=0.8": 13,
     "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 15,
     'grammar:kind=regex,text="[a-z]+" | repetition=1.1 | presence=0.2 | temperature=0.8 | top_p=0.95': 16,
 }

@@ -10,7 +10,10 @@ from processors.base import Admission
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from processors.graphs import Graphs
+from processors.plan_on_device import Plans
+from processors.registry import builtin_registry
 from processors.rows import Rows
+from processors.sampler import NON_FINITE
 from tests.processors.random_chains import KINDS, PARTS, admitted, compare_choice, random_cases
 from tests.recorder import CpuRecorder
 
@@ -19,7 +22,7 @@ compare = partial(compare_choice, DeviceChoice)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_chains_over_all_kinds_of_logits(kind):
-    for case in random_cases(kind, mixed=0.6, draws=("gumbel", "gumbel", "greedy")):
+    for case in random_cases(kind, mixed=0.6, draws=("gumbel", "gumbel", "greedy", "multinomial")):
         compare(*case)
 
 
@@ -79,3 +82,73 @@ def test_a_recorded_choice_gives_the_tokens_of_the_stages_while_requests_come_an
         history.append(range(4), [[token] for token in tokens.tolist()])
     assert graphs.num_recorded > 0
     assert graphs.num_replayed > 20
+
+
+def test_how_a_row_is_computed_does_not_depend_on_the_rows_beside_it():
+    chains = [
+        *ORDERS,
+        "repetition=1.2 | top_k:k=9,keep=20 | temperature=0.7",
+        "typical=0.8 | presence=1 | top_p=0.9",
+        "presence=1 | top_k=5 | frequency=0.5 | temperature=0.8",
+        "allowed=[3,4] | min_p=0.1",
+        "",
+    ]
+    draws = [("gumbel", "multinomial", "greedy")[place % 3] for place in range(len(chains))]
+    pipeline, sampler, rows = admitted(chains, 300, draws)
+    whole = Plans(pipeline, sampler).of(rows)
+    for slot in range(len(chains)):
+        own = Plans(pipeline, sampler).of(Rows.build(rows.history, [slot]))
+        stages = [call.stage for call in whole.head if call.places is None or slot in call.places]
+        assert stages == [call.stage for call in own.head]
+        assert torch.equal(whole.controls[slot], own.controls[0])
+        if own.edits:
+            assert torch.equal(whole.edits.edits[slot], own.edits.edits[0])
+
+
+def test_a_fault_is_seen_where_the_stage_that_looked_for_it_is_fused():
+    pipeline, sampler, rows = admitted(["tail=250 | temperature=0.8", "allowed=[1,2] | typical=0.9"], 300)
+    logits = torch.randn(2, 300)
+    logits[:, 7] = torch.nan
+    assert DeviceChoice(pipeline, sampler)(logits, rows).tolist() == [NON_FINITE] * 2
+
+
+PROCESSED = (
+    *ORDERS,
+    "",
+    "tail=200 | temperature=0.8",
+    "typical=0.8 | top_k=9",
+    "presence=1 | min_p=0.2 | top_p=0.6",
+    "allowed=[1,2,3,4,5,6] | top_k=4 | temperature=2",
+    "suppress=[0]",
+)
+
+
+def masked_by(run):
+    """By which stage each id [R, V] is masked, and what `run` returns."""
+    names, by = builtin_registry().names(), []
+
+    def seen(name, logits):
+        last = by[-1] if by else torch.full(logits.shape, -1)
+        by.append(torch.where((logits == -torch.inf) & (last < 0), names.index(name), last))
+
+    found = run(seen)
+    return by[-1], found
+
+
+@pytest.mark.parametrize("kind", ["normal", "whole numbers", "masked", "faulty", "huge"])
+def test_processed_logits_are_those_of_the_stages_and_so_is_what_each_masks(kind):
+    for width in (300, 5000):
+        generator = torch.Generator().manual_seed(width)
+        logits = KINDS[kind](torch.randn(len(PROCESSED), width, generator=generator), generator)
+        draws = [("gumbel", "multinomial", "greedy")[place % 3] for place in range(len(PROCESSED))]
+        pipeline, sampler, rows = admitted(PROCESSED, width, draws)
+        choose = DeviceChoice(pipeline, sampler)
+        stages, same = masked_by(lambda seen: pipeline(logits, rows, seen))  # noqa: B023
+        effects, (found, tokens) = masked_by(lambda seen: choose.process(logits, rows, seen))  # noqa: B023
+        assert torch.equal(tokens, sampler(same, rows))
+        sound = same.amax(1).isfinite()  # of failed rows only the fault counts
+        for part in (found, choose.process(logits, rows)[0]):
+            assert torch.equal(part[sound], same[sound])
+            assert not part[~sound].amax(1).isfinite().any()
+        assert torch.equal(effects[sound], stages[sound])
+        assert torch.equal(choose(logits, rows), choose.process(logits, rows)[1])

@@ -16,8 +16,9 @@ from processors.sampler import Sampler
 from tests.processors.random_chains import KINDS
 
 PARTS = (
-    ("", "tail=50", "suppress=[1,2,3]", "tail=60 | ignore_eos=true", "allowed=[1,2,3,4,5,6,7,8,9]"),
-    ("", "", 'bias={"3": 2}'),
+    ("", "tail=50", "suppress=[1,2,3]", "tail=60 | ignore_eos=true", "allowed=[1,2,3,4,5,6,7,8,9]",
+     "begin_suppress=[4,5] | min_tokens=4"),
+    ("", "", 'bias={"3": 2}', 'bias={"1": -1.5, "2": -Infinity, "6": 3, "40": 1}'),
     ("", "repetition=1.3", "repetition:penalty=0.7,scope=output", "repetition:penalty=2,window=3,exempt=[5]",
      "repetition:penalty=1.5,slope=0.5"),
     ("", "frequency=0.7", "frequency:penalty=-1.1,scope=both,exempt=[3,4]",
@@ -27,7 +28,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def step(chains, width, draw="gumbel"):
+def step(chains, width, draw="gumbel", drafts=()):
     """A pipeline, a sampler and rows that see a prompt and some output, of ids that are often equal."""
     generator = random.Random(width)
     pipeline, sampler, history = Pipeline(Env(width, eos_ids=(0,))), Sampler(), History(slots=len(chains))
@@ -37,19 +38,20 @@ def step(chains, width, draw="gumbel"):
         pipeline.admit(slot, Chain.parse(chain).active(), Admission(prompt))
         sampler.admit(slot, draw)
         history.append([slot], [[generator.randrange(min(width, 12)) for _ in range(3 * slot)]])
-    return pipeline, sampler, Rows.build(history, range(len(chains)))
+    return pipeline, sampler, Rows.build(history, range(len(chains)), drafts)
 
 
-def compare(chains, logits):
+def compare(chains, logits, drafts=()):
     """The edited logits, where kernels know the whole chain before its end, and the tokens."""
-    pipeline, sampler, rows = step(chains, logits.shape[1])
+    pipeline, sampler, rows = step(chains, logits.shape[1], drafts=drafts)
     choose = DeviceChoice(pipeline, sampler)
     expected = pipeline(logits, rows)
     assert torch.equal(choose(logits, rows), sampler(expected, rows)), chains
-    plan = choose._planned(rows)
+    plan = choose._plans.of(rows)
+    assert not plan.head or any("slope" in chain for chain in chains)
     if plan.edits and not plan.head:
         found, _ = edited(logits, plan.controls, plan.edits.given(rows))
-        same = pipeline.run(plan.edits.calls, logits, rows)
+        same = pipeline.run(plan.before, logits, rows)
         sound = same.amax(1) < torch.inf  # of failed rows only the fault counts
         assert torch.equal(found[sound], same[sound])
 
@@ -60,10 +62,32 @@ def test_random_chains_over_all_kinds_of_logits(kind):
     for _ in range(25):
         rows, width = draw.choice((1, 2, 5)), draw.choice((64, 300, 5000))
         logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
-        compare([" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)], logits)
+        chains = [[*filter(None, map(draw.choice, PARTS))] for _ in range(rows)]
+        for chain in chains:
+            edits = [part for part in chain if not part.startswith(("tem", "top"))]
+            if draw.random() < 0.5:  # another order; with another end it would not be fused
+                chain[: len(edits)] = draw.sample(edits, len(edits))
+        compare([" | ".join(chain) for chain in chains], logits)
 
 
 def test_a_fault_at_a_masked_id_is_seen():
     logits = torch.randn(2, 300)
     logits[0, 2], logits[1, 250] = torch.nan, torch.inf
     compare(["suppress=[2] | repetition=1.1", "tail=200 | repetition=1.1"], logits)
+
+
+def test_rows_with_drafts_see_them():
+    drafts = [(3, 3, 5), (), (1,)]
+    logits = 3 * torch.randn(7, 300, generator=torch.Generator().manual_seed(1))
+    chains = [
+        "repetition=1.3 | frequency=0.7 | temperature=0.8",
+        "presence=0.5 | top_k=9",
+        'min_tokens=3 | presence:penalty=1,window=3 | bias={"3": 2} | repetition=0.8',
+    ]
+    compare(chains, logits, drafts)
+
+
+def test_long_lists_of_masked_ids_are_bits():
+    logits = 3 * torch.randn(3, 1000, generator=torch.Generator().manual_seed(2))
+    chains = [f"suppress={[*range(20, 700)]} | presence=1", "allowed=[3,5,700,999]", "repetition=1.2"]
+    compare(chains, logits)

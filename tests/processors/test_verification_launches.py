@@ -3,7 +3,11 @@
 import pytest
 import torch
 
+from processors.base import Admission, Env
+from processors.chain import Chain
+from processors.choose import Chooser
 from processors.history import History
+from processors.pipeline import Pipeline
 from processors.policy import Verification
 from processors.rejection import Proposal
 from processors.rows import Rows
@@ -14,10 +18,15 @@ from tests.sham import CUDA, sham_device
 WIDTH, REQUESTS, DRAFTS = 8192, 8, 4
 # With the draw of the token behind the drafts. Raise a number only for a reason.
 LAUNCHES = {"match": 22, "rejection": 24, "lossy-typical": 40, "lossy-threshold": 31}
+CHAIN = "temperature=0.8 | top_p=0.9"
+WITH_STAGES = {"match": 25, "rejection": 21, "lossy-typical": 45, "lossy-threshold": 36}  # 74 to 92 by stages
 
 
-def launched(policy, *, is_drawn=True):
-    """What verifying the same drafts launches on the sham device; the host waits for none of it."""
+def launched(policy, *, is_drawn=True, chain=""):
+    """What verifying the same drafts launches on the sham device; the host waits for none of it.
+
+    With a chain the logits are those of the model, and its stages count too.
+    """
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(REQUESTS * (DRAFTS + 1), WIDTH, generator=generator)
     source = torch.randn(REQUESTS * DRAFTS, WIDTH, generator=generator)
@@ -26,16 +35,19 @@ def launched(policy, *, is_drawn=True):
     drafts = tokens.view(REQUESTS, DRAFTS).tolist()
     with sham_device() as seen:
         history, sampler = History(slots=REQUESTS, device=CUDA), Sampler()
-        verifier = Verifier(sampler)
+        verifier, pipeline = Verifier(sampler), Pipeline(Env(WIDTH, device=CUDA))
         for slot in range(REQUESTS):
             history.admit(slot, [7], seed=slot)
             sampler.admit(slot, "gumbel")
             verifier.admit(slot, Verification(policy))
+            pipeline.admit(slot, Chain.parse(chain).active(), Admission((7,)))
         rows = Rows.build(history, range(REQUESTS), drafts)
         told = Proposal(source.to(CUDA), (is_drawn,) * len(source), chances.to(CUDA)) if is_drawn else None
-        logits = logits.to(CUDA)
+        logits, tokens, chooser = logits.to(CUDA), None, Chooser(pipeline, sampler)
         seen.clear()
-        verifier(logits, rows, told)
+        if chain:
+            logits, tokens = chooser.process(logits, rows, reads=verifier.reads(rows))
+        verifier(logits, rows, told, tokens)
         assert not seen.waits
         return seen.launches
 
@@ -44,6 +56,7 @@ def launched(policy, *, is_drawn=True):
 @pytest.mark.parametrize("policy", LAUNCHES)
 def test_verification_launches_no_more_kernels_than_the_table_says(policy):
     assert sum(launched(policy).values()) <= LAUNCHES[policy]
+    assert sum(launched(policy, chain=CHAIN).values()) <= WITH_STAGES[policy]
 
 
 @pytest.mark.parametrize("is_drawn", [True, False])

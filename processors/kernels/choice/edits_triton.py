@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed
+from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.facts_triton import EACH, _of_facts
 from processors.kernels.choice.parts import Control
 from processors.sampler import BLOCK
@@ -25,9 +25,14 @@ _EDITS, _SIZE = tl.constexpr(NUM_EDITS), tl.constexpr(int(Edit.SIZE))
 _REPETITION, _FREQUENCY, _PRESENCE = (
     tl.constexpr(int(one)) for one in (Edit.REPETITION, Edit.FREQUENCY, Edit.PRESENCE)
 )
-_NO_REPETITION, _NO_FREQUENCY, _NO_PRESENCE, _MASKED = (tl.constexpr(int(one)) for one in Listed)
-# In a word of the tally: how often frequency counts the id, and whether the other two see it.
+_TURNS, _UNTIL = tl.constexpr(int(Edit.TURNS)), tl.constexpr(int(Edit.EARLY))
+_NO_REPETITION, _NO_FREQUENCY, _NO_PRESENCE, _MASKED, _FIRST, _EARLY, _BIASED = (
+    tl.constexpr(int(one)) for one in Listed
+)
+_, _BIAS, _REPEAT, _COUNT, _OCCUR = (tl.constexpr(int(one)) for one in Turn)
+# In a word of the tally: how often frequency counts the id, whether the other two see it, and a bias.
 _TIMES, _REPEATED, _PRESENT = tl.constexpr((1 << 28) - 1), tl.constexpr(1 << 28), tl.constexpr(1 << 29)
+_ADDED = tl.constexpr(1 << 30)
 
 
 @triton.jit
@@ -49,26 +54,62 @@ def _of_edited(x, changed, is_seen):  # type: ignore[no-untyped-def]
     return tl.where(is_changed, bounded.to(tl.float32), x)
 
 
-# Both differ from step to step, where nothing is gained by a kernel for each value.
-@triton.jit(do_not_specialize=["capacity", "entries"])
+@triton.jit
+def _of_turns(x, word, added, edits):  # type: ignore[no-untyped-def]
+    """float32 of what bias and penalties make of x, in the order of the row; `word` is of the tally."""
+    new, times = x, word & _TIMES
+    for turn in range(4):
+        kind = tl.load(edits + _TURNS + turn)
+        old = new.to(tl.float64)
+        if kind == _BIAS:
+            is_added = (word & _ADDED) > 0
+            banned = is_added & (added == -_INF) & (new < _INF)
+            new = tl.where(banned, -_INF, _of_edited(new, old + added, is_added))
+        elif kind == _REPEAT:
+            penalty = tl.load(edits + _REPETITION)
+            divided = old / tl.where(penalty != 0, penalty, 1.0)
+            new = _of_edited(new, tl.where(old > 0, divided, old * penalty), (word & _REPEATED) > 0)
+        elif kind == _COUNT:
+            lower = old - tl.load(edits + _FREQUENCY) * times.to(tl.float64)
+            new = _of_edited(new, lower, times > 0)
+        elif kind == _OCCUR:
+            new = _of_edited(new, old - tl.load(edits + _PRESENCE), (word & _PRESENT) > 0)
+    return tl.where(new == 0, -0.0, new)
+
+
+@triton.jit
+def _of_seen(tokens, drafts, draft_stride, column, length, total, width):  # type: ignore[no-untyped-def]
+    """The ids at these columns: committed tokens, then drafts; and which of them have a logit."""
+    ids = tl.load(tokens + column, mask=column < length, other=0)
+    late = (column >= length) & (column < total)
+    ids = tl.where(late, tl.load(drafts + (column - length) * draft_stride, mask=late, other=0), ids)
+    return ids, (column < total) & (ids < width)
+
+
+# They differ from step to step, where nothing is gained by a kernel for each value.
+@triton.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["capacity", "entries", "num_drafts", "row_stride", "draft_stride"]
+)
 def _listed(  # type: ignore[no-untyped-def]
-    logits, edits, lists, tokens, lengths, prompts, slots, work, news, width, stride, capacity, entries
-):
+    logits, edits, lists, values, tokens, lengths, prompts, slots, drafts, offsets, work, news, width, stride,
+    capacity, entries, num_drafts, row_stride, draft_stride, HAS_VALUES: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row)
     length, prompt = tl.load(lengths + slot), tl.load(prompts + slot)
+    total = length + tl.load(offsets + row)
     edits, lists, logits = edits + row * _EDITS, lists + row * entries, logits + row * stride
     words = (work + row * width).to(tl.pointer_type(tl.int32), bitcast=True)
-    tokens, news, work = tokens + slot * capacity, news + row * capacity, work + row * width
-    for start in range(0, length, _CHUNK):
+    news, work = news + row * (capacity + num_drafts), work + row * width
+    tokens, drafts, values = tokens + slot * capacity, drafts + row * row_stride, values + row * entries
+    for start in range(0, total, _CHUNK):
         column = start + tl.arange(0, _CHUNK)
-        ids = tl.load(tokens + column, mask=column < length, other=width)
-        is_known = (column < length) & (ids < width)
-        is_counted = is_known & _of_scope(column, edits + _FREQUENCY, length, prompt)
+        ids, is_known = _of_seen(tokens, drafts, draft_stride, column, length, total, width)
+        is_counted = is_known & _of_scope(column, edits + _FREQUENCY, total, prompt)
         tl.atomic_add(words + ids, tl.full((_CHUNK,), 1, tl.int32), mask=is_counted)
-        is_repeated = is_known & _of_scope(column, edits + _REPETITION, length, prompt)
+        is_repeated = is_known & _of_scope(column, edits + _REPETITION, total, prompt)
         tl.atomic_or(words + ids, tl.full((_CHUNK,), _REPEATED, tl.int32), mask=is_repeated)
-        is_present = is_known & _of_scope(column, edits + _PRESENCE, length, prompt)
+        is_present = is_known & _of_scope(column, edits + _PRESENCE, total, prompt)
         tl.atomic_or(words + ids, tl.full((_CHUNK,), _PRESENT, tl.int32), mask=is_present)
     tl.debug_barrier()
     for start in range(0, entries, _CHUNK):
@@ -79,37 +120,45 @@ def _listed(  # type: ignore[no-untyped-def]
         spared |= tl.where((bits & _NO_FREQUENCY) > 0, _TIMES, 0)
         spared |= tl.where((bits & _NO_PRESENCE) > 0, _PRESENT, 0)
         tl.atomic_and(words + (entry & 0x7FFFFFFF), ~spared, mask=entry >= 0)
+        if HAS_VALUES:
+            is_added = (entry >= 0) & ((bits & _BIASED) > 0)
+            tl.atomic_or(words + (entry & 0x7FFFFFFF), tl.full((_CHUNK,), _ADDED, tl.int32), mask=is_added)
     tl.debug_barrier()
     # All new values are computed before the first is written over its word, as ids occur several times.
-    for start in range(0, length, _CHUNK):
+    for start in range(0, total, _CHUNK):
         column = start + tl.arange(0, _CHUNK)
-        ids = tl.load(tokens + column, mask=column < length, other=width)
-        is_known = (column < length) & (ids < width)
+        ids, is_known = _of_seen(tokens, drafts, draft_stride, column, length, total, width)
         x = tl.load(logits + ids, mask=is_known, other=0.0).to(tl.float32)
         word = tl.load(words + ids, mask=is_known, other=0, cache_modifier=".cg")
-        penalty = tl.load(edits + _REPETITION)
-        old = x.to(tl.float64)
-        divided = old / tl.where(penalty != 0, penalty, 1.0)
-        new = _of_edited(x, tl.where(old > 0, divided, old * penalty), (word & _REPEATED) > 0)
-        times = word & _TIMES
-        lower = new.to(tl.float64) - tl.load(edits + _FREQUENCY) * times.to(tl.float64)
-        new = _of_edited(new, lower, times > 0)
-        new = _of_edited(new, new.to(tl.float64) - tl.load(edits + _PRESENCE), (word & _PRESENT) > 0)
-        new = tl.where(new == 0, -0.0, new)
-        tl.store(news + column, tl.where(word == 0, 0.0, new), mask=is_known)
+        new = _of_turns(x, word & ~_ADDED, tl.zeros((_CHUNK,), tl.float64), edits)
+        # What has a bias is written with its entry.
+        tl.store(news + column, tl.where((word == 0) | ((word & _ADDED) > 0), 0.0, new), mask=is_known)
     tl.debug_barrier()
-    for start in range(0, length, _CHUNK):
+    for start in range(0, total, _CHUNK):
         column = start + tl.arange(0, _CHUNK)
-        ids = tl.load(tokens + column, mask=column < length, other=width)
-        is_known = (column < length) & (ids < width)
+        ids, is_known = _of_seen(tokens, drafts, draft_stride, column, length, total, width)
         new = tl.load(news + column, mask=is_known, other=0.0)
-        tl.store(work + ids, new, mask=is_known)
+        tl.store(work + ids, new, mask=is_known & (new.to(tl.int32, bitcast=True) != 0))
     tl.debug_barrier()
+    if HAS_VALUES:
+        for start in range(0, entries, _CHUNK):
+            place = start + tl.arange(0, _CHUNK)
+            entry = tl.load(lists + place, mask=place < entries, other=-1)
+            ids = entry & 0x7FFFFFFF
+            is_added = (entry >= 0) & (((entry >> 32) & _BIASED) > 0)
+            x = tl.load(logits + ids, mask=is_added, other=0.0).to(tl.float32)
+            word = tl.load(words + ids, mask=is_added, other=0, cache_modifier=".cg")
+            added = tl.load(values + place, mask=is_added, other=0.0)
+            tl.store(work + ids, _of_turns(x, word, added, edits), mask=is_added)
+        tl.debug_barrier()
+    position = (total - prompt).to(tl.float64)
+    is_early = position < tl.load(edits + _UNTIL)
+    masking = _MASKED | tl.where(position == 0, _FIRST, 0) | tl.where(is_early, _EARLY, 0)
     for start in range(0, entries, _CHUNK):
         place = start + tl.arange(0, _CHUNK)
         entry = tl.load(lists + place, mask=place < entries, other=-1)
         ids = entry & 0x7FFFFFFF
-        is_masked = (entry >= 0) & (((entry >> 32) & _MASKED) > 0)
+        is_masked = (entry >= 0) & (((entry >> 32).to(tl.int32) & masking) > 0)
         x = tl.load(logits + ids, mask=is_masked, other=0.0).to(tl.float32)
         tl.store(work + ids, tl.where(x < _INF, -_INF, x), mask=is_masked)
 
@@ -145,18 +194,23 @@ def edit_listed_triton(
     logits: Tensor,
     edits: Tensor,
     lists: Tensor,
+    values: Tensor | None,
     tokens: Tensor,
     lengths: Tensor,
     prompts: Tensor,
     slots: Tensor,
+    drafts: Tensor,
+    offsets: Tensor,
     work: Tensor,
 ) -> None:
     """As edit_listed_torch."""
     rows, width = logits.shape
-    news = torch.empty((rows, tokens.shape[1]), dtype=torch.float32, device=logits.device)
+    capacity, num_drafts = tokens.shape[1], drafts.shape[1]
+    news = torch.empty((rows, capacity + num_drafts), dtype=torch.float32, device=logits.device)
     _listed[(rows,)](
-        logits, edits, lists, tokens, lengths, prompts, slots, work, news, width, logits.stride(0),
-        tokens.shape[1], lists.shape[1], **OPTIONS,
+        logits, edits, lists, edits if values is None else values, tokens, lengths, prompts, slots, drafts,
+        offsets, work, news, width, logits.stride(0), capacity, lists.shape[1], num_drafts, *drafts.stride(),
+        HAS_VALUES=values is not None, **OPTIONS,
     )  # fmt: skip
 
 

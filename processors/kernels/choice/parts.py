@@ -57,6 +57,7 @@ class Control(IntEnum):
     EXCLUSIVE = 7
     IS_K_LATE = 8  # 1: top-k comes after top-p
     IS_MIN_LATE = 9  # 1: min-p comes after top-p
+    INVERSE = 10  # 1: the draw is by inverse CDF
 
 
 class Level(IntEnum):

@@ -71,11 +71,15 @@ def _of_row_key(seed, position, stream):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _of_uniform(bits):  # type: ignore[no-untyped-def]
+    """A number between 0 and 1 from 64 random bits, float64."""
+    return (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
+
+
+@triton.jit
 def _of_gumbel(key, ids):  # type: ignore[no-untyped-def]
     """Gumbel noise of ids, float64."""
-    mantissa = (_of_mix(key + ids.to(tl.int64) * _GAMMA) >> 12) & 0xFFFFFFFFFFFFF
-    u = (mantissa.to(tl.float64) + 0.5) * 2.220446049250313e-16
-    return -tl.log(-tl.log(u))
+    return -tl.log(-tl.log(_of_uniform(_of_mix(key + ids.to(tl.int64) * _GAMMA))))
 
 
 @triton.jit

@@ -10,27 +10,33 @@ from torch import Tensor
 from processors.kernels.choice.bins import find_window
 from processors.kernels.choice.draws import draw_listed
 from processors.kernels.choice.edits import edit_facts, edit_listed
+from processors.kernels.choice.inverse import block_weights, invert_ids
 from processors.kernels.choice.parts import CAPACITY
 from processors.kernels.choice.rows import all_facts, row_facts
 
-__all__ = ["Edits", "Given", "Kind", "choose", "edited"]
+__all__ = ["Edits", "Given", "Kind", "Marked", "choose", "edited", "mark"]
 
-Kind = Literal["greedy", "draw", "cut"]  # all rows are greedy, none is truncated, or some are
+# All rows are greedy; none is truncated; some are. With "-inverse" some rows draw by inverse CDF.
+Kind = Literal["greedy", "draw", "cut", "draw-inverse", "cut-inverse"]
 
 
 class Edits(NamedTuple):
     """Masks and penalties: edits [R, E], lists [R, N] or None, bit masks [R, ceil(V / 32)] or None.
 
-    The others are those of History, and the slots [R] of the rows; None without lists.
+    values [R, N] are those of the lists, or None. The others are those of History and Rows; None without
+    lists.
     """
 
     edits: Tensor
-    lists: Tensor | None = None
     masks: Tensor | None = None
+    lists: Tensor | None = None
+    values: Tensor | None = None
     tokens: Tensor | None = None
     lengths: Tensor | None = None
     prompts: Tensor | None = None
     slots: Tensor | None = None
+    drafts: Tensor | None = None
+    offsets: Tensor | None = None
 
 
 class Given(NamedTuple):
@@ -47,9 +53,40 @@ def edited(logits: Tensor, controls: Tensor, edits: Edits) -> tuple[Tensor, Tens
     new = torch.empty if edits.lists is None else torch.zeros
     work = new(logits.shape, dtype=torch.float32, device=logits.device)
     if edits.lists is not None:
-        seen = (edits.tokens, edits.lengths, edits.prompts, edits.slots)
-        edit_listed(logits, edits.edits, edits.lists, *seen, work)
+        named = edits[Edits._fields.index("lists") :]
+        edit_listed(logits, edits.edits, *named, work)
     return work, edit_facts(logits, controls, edits.edits, edits.masks, work, edits.lists is not None)
+
+
+class Marked(NamedTuple):
+    """A choice: logits [R, V] with masks and penalties, levels and marks of parts.py, tokens [R] int64."""
+
+    logits: Tensor
+    levels: Tensor
+    marks: Tensor
+    tokens: Tensor
+
+
+def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
+    """Edit the logits, mark what the stages keep of each row, and draw from it."""
+    logits, controls, seeds, positions = given
+    cuts = kind.startswith("cut")
+    if edits is None:
+        facts, levels, marks, tokens = all_facts(logits, controls, cuts)
+    else:
+        logits, facts = edited(logits, controls, edits)
+        levels, marks, tokens = row_facts(logits, facts, controls, cuts)
+    if kind != "greedy":
+        lists = torch.empty(len(logits), 2, CAPACITY, dtype=torch.int64, device=logits.device)
+        tables = logits, controls, levels, facts, marks, lists
+        draw_listed(*tables, seeds, positions, tokens, False)
+        if cuts:  # rows whose candidates a list does not hold
+            find_window(*tables, tokens)
+            draw_listed(*tables, seeds, positions, tokens, True)
+    if kind.endswith("inverse"):
+        weights = block_weights(logits, controls, levels, marks)
+        invert_ids(logits, controls, levels, marks, weights, seeds, positions, tokens)
+    return Marked(logits, levels, marks, tokens)
 
 
 def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
@@ -57,18 +94,4 @@ def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
 
     All shapes follow from those of the arguments, so a CUDA graph can record the launches.
     """
-    logits, controls, seeds, positions = given
-    if edits is None:
-        facts, levels, marks, tokens = all_facts(logits, controls, kind == "cut")
-    else:
-        logits, facts = edited(logits, controls, edits)
-        levels, marks, tokens = row_facts(logits, facts, controls, kind == "cut")
-    if kind != "greedy":
-        lists = torch.empty(len(logits), 2, CAPACITY, dtype=torch.int64, device=logits.device)
-        tables = logits, controls, levels, facts, marks, lists
-        draw_listed(*tables, seeds, positions, tokens, False)
-        if kind == "cut":  # rows whose candidates a list does not hold
-            find_window(*tables, tokens)
-            draw_listed(*tables, seeds, positions, tokens, True)
-    assert isinstance(tokens, Tensor)
-    return tokens
+    return mark(given, kind, edits).tokens

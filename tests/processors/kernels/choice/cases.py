@@ -4,7 +4,10 @@ import math
 
 import torch
 
-from processors.kernels.choice.parts import Control
+from processors.kernels.choice.cuts import cut_torch
+from processors.kernels.choice.facts import block_facts_torch
+from processors.kernels.choice.parts import Control, Mark
+from processors.kernels.choice.rows import row_facts_torch
 
 INF = math.inf
 SHAPES = [(1, 1), (3, 31), (2, 512), (2, 513), (3, 5000)]
@@ -33,3 +36,12 @@ def controls_of(rows, **values):
     for name, value in {"HEAT_CUT": heat, "HEAT_DRAW": heat, **values}.items():
         table[:, Control[name]] = torch.as_tensor(value, dtype=torch.float64)
     return table
+
+
+def marked(logits, controls):
+    """Levels and marks of rows behind their cuts."""
+    facts = block_facts_torch(logits, controls)
+    levels, marks, _ = row_facts_torch(logits, facts, controls, True)
+    least, _ = cut_torch(logits, controls, levels, marks)
+    marks[:, Mark.LEAST] = torch.where(marks[:, Mark.IS_CUT] > 0, least, marks[:, Mark.LEAST])
+    return levels, marks

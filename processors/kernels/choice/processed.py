@@ -1,0 +1,28 @@
+"""The logits as the stages leave them, for what reads more of a row than its token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from processors.kernels.choice.draws import kept
+from processors.kernels.choice.parts import Control, Level, Mark, cooled, heat
+from processors.kernels.operation import operation
+
+__all__ = ["processed_logits", "processed_logits_torch"]
+
+
+def processed_logits_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
+    """As processed_logits, in PyTorch."""
+    values = logits.float()
+    cold = cooled(values, levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_DRAW))
+    left = cold.masked_fill(~kept(values, controls, levels, marks), -torch.inf)
+    return torch.where(marks[:, Mark.FAULT, None] < 0, values, left)
+
+
+processed_logits = operation(
+    "processed_logits(Tensor logits, Tensor controls, Tensor levels, Tensor marks) -> Tensor",
+    processed_logits_torch,
+    "processors.kernels.choice.processed_triton:processed_logits_triton",
+)
+"""Logits [R, V] float32 behind temperature and cuts, -inf where not kept; failed rows as they are."""

@@ -1,0 +1,70 @@
+"""A draw by inverse CDF in two kernels is the draw of the sampler."""
+
+import pytest
+import torch
+
+from processors.kernels.choice.draws import kept
+from processors.kernels.choice.inverse import block_weights_torch, invert_ids_torch
+from processors.kernels.choice.parts import Control
+from processors.sampler import inverse_cdf
+from processors.stages.temperature import cool_
+from processors.stages.tokens import LOWEST
+from tests.interpreted import interpreted
+from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked
+
+MODULE = "processors.kernels.choice.inverse_triton"
+CUTS = {"off": {}, "k": {"TOP_K": 7}, "p": {"TOP_P": 0.8}, "raw": {"heat": 0, "MIN_P": 0.01}}
+
+
+def tokens_of(logits, controls, functions):
+    """Tokens of the rows by inverse CDF, -7 in the others, and what is kept of the logits."""
+    weigh, invert = functions
+    seeds, positions = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3
+    levels, marks = marked(logits, controls)
+    tokens = torch.full((len(logits),), -7)
+    weights = weigh(logits, controls, levels, marks)
+    invert(logits, controls, levels, marks, weights, seeds, positions, tokens)
+    return tokens, kept(logits, controls, levels, marks)
+
+
+def expected(logits, controls, is_kept):
+    """The tokens of the sampler, from logits that the stages have processed."""
+    seeds, positions = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3
+    heat = controls[:, Control.HEAT_DRAW, None].float()
+    peak = logits.amax(1, keepdim=True).clamp(min=LOWEST)
+    cool = torch.where(heat > 0, cool_(logits.clone(), peak, torch.where(heat > 0, heat, 1)), logits)
+    return inverse_cdf(cool.masked_fill(~is_kept, -INF), seeds, positions)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [*SHAPES, (40, 700)], ids=str)
+def test_tokens_are_those_of_the_sampler(cut, kind, shape):
+    logits = made(kind, *shape)
+    logits[:, 0] = logits[:, 0].clamp(min=-1e30)  # one is left
+    controls = controls_of(len(logits), INVERSE=1, **CUTS[cut])
+    found, is_kept = tokens_of(logits, controls, (block_weights_torch, invert_ids_torch))
+    assert torch.equal(found, expected(logits, controls, is_kept))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernels_agree(cut, kind):
+    for shape in SHAPES:
+        logits = made(kind, *shape)
+        controls = controls_of(len(logits), INVERSE=torch.arange(len(logits)) != 1, **CUTS[cut])
+        kernels = tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton"))
+        found, _ = tokens_of(logits, controls, kernels)
+        assert torch.equal(found, tokens_of(logits, controls, (block_weights_torch, invert_ids_torch))[0])
+
+
+def test_failed_rows_keep_their_tokens():
+    logits = torch.randn(3, 700)
+    logits[0], logits[1, 7] = -INF, torch.nan
+    for functions in (
+        (block_weights_torch, invert_ids_torch),
+        tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton")),
+    ):
+        found, _ = tokens_of(logits, controls_of(3, INVERSE=1), functions)
+        assert found[:2].tolist() == [-7, -7]
+        assert found[2] >= 0
