@@ -16,13 +16,25 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-__all__ = ["FOLDER", "TARGETS", "builds", "compiled", "kernel_modules", "taken"]
+__all__ = [
+    "FOLDER",
+    "MAX_REGISTERS",
+    "SHARED_KIB",
+    "TARGETS",
+    "builds",
+    "compiled",
+    "kernel_modules",
+    "taken",
+]
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 # Compute capabilities: A100, RTX 40, H100 and H200, B200, RTX 50.
 TARGETS = (80, 89, 90, 100, 120)
+# What a thread and a program may take at most; CUDA C++ Programming Guide, "Compute Capabilities".
+MAX_REGISTERS = 255
+SHARED_KIB = {80: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 ALIGNED = [["tt.divisibility", 16]]  # what a launch finds of most pointers and widths
 
 
