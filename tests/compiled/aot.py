@@ -21,6 +21,8 @@ from triton.compiler import ASTSource, make_backend
 
 __all__ = [
     "FOLDER",
+    "MAX_REGISTERS",
+    "SHARED_KIB",
     "TARGETS",
     "builds",
     "compiled",
@@ -36,6 +38,9 @@ ROOT = FOLDER.parents[1]
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 # Compute capabilities: A100, RTX 40, H100 and H200, B200, RTX 50.
 TARGETS = (80, 89, 90, 100, 120)
+# What a thread and a program may take at most; CUDA C++ Programming Guide, "Compute Capabilities".
+MAX_REGISTERS = 255
+SHARED_KIB = {80: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 ALIGNED = [["tt.divisibility", 16]]  # what a launch finds of most pointers and widths
 
 

@@ -8,10 +8,21 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed, so no kernel can be compiled")
 
-from tests.compiled.aot import FOLDER, TARGETS, builds, kernel_files, kernel_modules, known, taken
+from tests.compiled.aot import (
+    FOLDER,
+    MAX_REGISTERS,
+    SHARED_KIB,
+    TARGETS,
+    builds,
+    kernel_files,
+    kernel_modules,
+    known,
+    taken,
+)
 
 MODULES = kernel_modules()
 BUILDS = [(module, name) for module in MODULES for name in builds(module)]
+IDS = [f"{module.split('.')[-1]}-{name}" for module, name in BUILDS]
 
 
 def test_every_kernel_has_a_build_or_serves_one():
@@ -22,8 +33,15 @@ def test_every_kernel_has_a_build_or_serves_one():
         assert all(name in built or name.startswith("_of_") for name in kernels), module
 
 
+@pytest.mark.parametrize(("module", "name"), BUILDS, ids=IDS)
+def test_the_limits_are_within_what_a_gpu_has(module, name):
+    for target, (registers, _, shared) in builds(module)[name]["limits"].items():
+        assert registers <= MAX_REGISTERS
+        assert shared <= SHARED_KIB[int(target)] * 1024, target
+
+
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("module", "name"), BUILDS, ids=[f"{m.split('.')[-1]}-{n}" for m, n in BUILDS])
+@pytest.mark.parametrize(("module", "name"), BUILDS, ids=IDS)
 def test_a_kernel_compiles_for_the_gpu_and_takes_no_more_of_it(module, name, target, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     build = builds(module)[name]

@@ -47,7 +47,10 @@ def test_a_chain_writes_the_texts_of_the_cpu(chain):
 @pytest.mark.parametrize("chain", ["greedy", "cuts", "penalties", "grammar"])
 @pytest.mark.parametrize("one", [{"cuda_graphs": "off"}, {"async_steps": False}], ids=str)
 def test_graphs_and_steps_ahead_change_no_text(one, chain, dtype):
-    assert texts(CHAINS[chain], dtype=dtype, **one) == texts(CHAINS[chain], dtype=dtype)
+    # Steps ahead decide which tokens are computed beside a prompt. In bfloat16 a text may depend on that, but
+    # for one order of sums; in float32 the difference is far below that of two tokens' logits.
+    options = {"dtype": dtype, "invariant": "on" if dtype == "bfloat16" else "auto"}
+    assert texts(CHAINS[chain], **options, **one) == texts(CHAINS[chain], **options)
 
 
 @pytest.mark.parametrize("one", [{"cuda_graphs": "off"}, {"async_steps": False}], ids=str)

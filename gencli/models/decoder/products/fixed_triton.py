@@ -7,6 +7,7 @@ rows: one program computes the parts in turn, for several tiles of rows, with th
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,7 +33,9 @@ _MANY = {"num_warps": 8, "num_stages": 3}
 _BITS = {torch.int8: 8, torch.uint8: 4}  # of the weights of a format of codes
 _INPUTS = {4: 64, 8: 64, 16: 64, 32: 16}  # inputs of a tile, by the bits of a weight: what registers hold
 _TILES = {4: 3, 8: 4, 16: 4, 32: 2}  # tiles of rows of a program that has many
-_STAGES = {4: 7, 8: 5}  # of few rows: as many bytes of narrow weights on their way
+_WIDE = 128  # rows of one tile instead of several, where the instruction does not grow with it
+# Of few rows: as many bytes of narrow weights on their way. With a limit RTX 50 spills no register.
+_FEW = {4: {"num_stages": 7}, 8: {"num_stages": 5, "maxnreg": 128}}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -179,9 +182,20 @@ def fixed_product_triton(
         across = triton.cdiv(count, ROWS)
         cells = across * tiles * parts * ROWS * OUTPUTS if parts > 1 else 1
         stored = torch.empty(cells, dtype=torch.float32, device=given.device)
-        options = OPTIONS | {"num_stages": _STAGES.get(bits, OPTIONS["num_stages"])}
+        options = OPTIONS | _FEW.get(bits, {})
         _few[across, tiles, parts](*read, stored, arrived, *sizes, **constants, **options)
     else:
-        across = triton.cdiv(count, _TILES[bits] * ROWS)
-        _many[across, tiles](*read, *sizes, TILES=_TILES[bits], **constants, **OPTIONS | _MANY)
+        rows, in_turn = (_WIDE, 1) if bits == 16 and _is_by_warp(given.device) else (ROWS, _TILES[bits])
+        across = triton.cdiv(count, in_turn * rows)
+        constants["ROWS"] = rows
+        _many[across, tiles](*read, *sizes, TILES=in_turn, **constants, **OPTIONS | _MANY)
     return out
+
+
+@cache
+def _is_by_warp(device: torch.device) -> bool:
+    """Return whether 16-bit products are the instructions of one warp there, m16n8k16 for tiles of any size.
+
+    Those of Hopper (9.0) and of Blackwell for data centers (10.x) have the rows of the tile.
+    """
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] not in (9, 10, 11)

@@ -114,9 +114,10 @@ def test_few_rows_and_many_are_computed_by_the_same_instructions(
     from tests.compiled.aot import builds, compiled
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    is_wide = dtype == "bf16" and target not in (90, 100)
     few, many = (
         instructions(compiled(KERNEL, builds(KERNEL)[f"{name}-{dtype}"], target).asm["ptx"])
-        for name in ("few", "many")
+        for name in ("few", "wide" if is_wide else "many")
     )
     assert few == many
     if dtype == "float32":
