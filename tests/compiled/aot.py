@@ -51,13 +51,15 @@ def compiled(module, build, target):
     home = import_module(module)
     kernel, signature, constants = vars(home)[build["kernel"]], build["signature"], build.get("constants", {})
     aligned = [
-        not kind.startswith("fp") and name not in kernel.do_not_specialize for name, kind in signature.items()
+        name
+        for name, kind in signature.items()
+        if not kind.startswith("fp") and name not in kernel.do_not_specialize
     ]
     source = ASTSource(
         kernel,
         signature | dict.fromkeys(constants, "constexpr"),
         constants,
-        {(number,): ALIGNED for number, is_aligned in enumerate(aligned) if is_aligned},
+        {(kernel.arg_names.index(name),): ALIGNED for name in aligned},
     )
     options = home.OPTIONS | build.get("options", {})
     return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)

@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 
 from gencli.errors import ModelError
-from gencli.models.decoder.spec import DecoderSpec
 from processors.graphs import CudaRecorder, Graphs
 
 __all__ = ["CudaGraphs", "make_graphs", "why_no_graphs"]
@@ -16,12 +15,13 @@ __all__ = ["CudaGraphs", "make_graphs", "why_no_graphs"]
 CudaGraphs = Literal["auto", "on", "off"]
 
 
-def make_graphs(choice: CudaGraphs, spec: DecoderSpec, device: torch.device) -> Graphs | None:
+def make_graphs(choice: CudaGraphs, device: torch.device, *, reads_experts: bool) -> Graphs | None:
     """Return what runs the decode steps of a decoder on a device; None where their shapes cannot be fixed.
 
-    Raises ModelError for `on` where there is nothing to record.
+    `reads_experts` says whether the host looks up which experts a token uses. Raises ModelError for `on`
+    where there is nothing to record.
     """
-    reason = why_no_graphs(spec, device)
+    reason = why_no_graphs(device, reads_experts=reads_experts)
     if choice == "on" and reason:
         raise ModelError(
             f"`cuda_graphs` is on, but {reason}.", hint="Leave `cuda_graphs` out: auto records what it can."
@@ -31,10 +31,10 @@ def make_graphs(choice: CudaGraphs, spec: DecoderSpec, device: torch.device) -> 
     return Graphs(None if choice == "off" else partial(CudaRecorder, device))
 
 
-def why_no_graphs(spec: DecoderSpec, device: torch.device) -> str:
+def why_no_graphs(device: torch.device, *, reads_experts: bool) -> str:
     """Return why the decode steps of a decoder cannot be recorded on a device; "" if they can."""
     if device.type != "cuda":
         return f"the model runs on {device.type}"
-    if spec.experts is not None:
+    if reads_experts:
         return "the host looks up which experts a token uses"
     return ""

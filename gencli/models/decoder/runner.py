@@ -13,7 +13,8 @@ from gencli.models.base import Inner, ModelSpec
 from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs, why_no_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
-from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.layers import Experts
+from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, can_stack, choose_kernels
 from gencli.models.decoder.products.quantized import quantized_maker
 from gencli.models.decoder.products.times import read_times
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
@@ -60,8 +61,9 @@ class DecoderRunner(LaneRunner):
         spec = decoder.spec
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
+        reads_experts = any(isinstance(layer.mlp, Experts) for layer in decoder.layers)
         if graphs is None:
-            graphs = make_graphs("off", spec, decoder.device)
+            graphs = make_graphs("off", decoder.device, reads_experts=reads_experts)
         self._kernels = kernels
         is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
@@ -83,10 +85,9 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
-            no_graphs=why_no_graphs(spec, decoder.device) or "`cuda_graphs` is off",
+            no_graphs=why_no_graphs(decoder.device, reads_experts=reads_experts) or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
-            # A mixture of experts reads on the host which of them compute, and so waits for each layer.
-            can_run_ahead=not spec.rope_switches and spec.experts is None,
+            can_run_ahead=not spec.rope_switches and not reads_experts,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed, graphs=graphs), lengths)
 
@@ -115,12 +116,13 @@ class DecoderRunner(LaneRunner):
         """
         assert checkpoint.spec is not None
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
-        graphs = make_graphs(cuda_graphs, checkpoint.spec, where)
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         number, reason = pick_dtype(
             dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
         )
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
+        reads_experts = checkpoint.spec.experts is not None and not can_stack(number, where, options)
+        graphs = make_graphs(cuda_graphs, where, reads_experts=reads_experts)
         make: ProductMaker
         if is_kept:
             make = kept_maker(folder, options, where, number)

@@ -21,21 +21,20 @@ from tests.recorder import CpuRecorder
 from tests.sham import CUDA, sham_device
 
 CPU = torch.device("cpu")
-DENSE, SPARSE = SimpleNamespace(experts=None), SimpleNamespace(experts=object())
 
 
-def test_a_dense_decoder_on_cuda_is_recorded_unless_that_is_off():
-    assert make_graphs("auto", DENSE, CUDA).records
-    assert make_graphs("on", DENSE, CUDA).records
-    assert not make_graphs("off", DENSE, CUDA).records
+def test_a_decoder_on_cuda_is_recorded_unless_that_is_off():
+    assert make_graphs("auto", CUDA, reads_experts=False).records
+    assert make_graphs("on", CUDA, reads_experts=False).records
+    assert not make_graphs("off", CUDA, reads_experts=False).records
 
 
-@pytest.mark.parametrize(("spec", "device"), [(DENSE, CPU), (SPARSE, CUDA)], ids=["cpu", "experts"])
-def test_elsewhere_nothing_is_recorded_and_on_is_refused(spec, device):
-    assert make_graphs("auto", spec, device) is None
-    assert make_graphs("off", spec, device) is None
+@pytest.mark.parametrize(("device", "reads_experts"), [(CPU, False), (CUDA, True)], ids=["cpu", "experts"])
+def test_elsewhere_nothing_is_recorded_and_on_is_refused(device, reads_experts):
+    assert make_graphs("auto", device, reads_experts=reads_experts) is None
+    assert make_graphs("off", device, reads_experts=reads_experts) is None
     with pytest.raises(ModelError, match="`cuda_graphs` is on, but "):
-        make_graphs("on", spec, device)
+        make_graphs("on", device, reads_experts=reads_experts)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,9 @@ def test_a_device_that_records_nothing_runs_the_same_steps_and_says_so_once():
         found = [
             outcome(
                 DecoderRunner(
-                    native_decoder(decoder, CUDA), max_lanes=2, graphs=make_graphs(choice, DENSE, CUDA)
+                    native_decoder(decoder, CUDA),
+                    max_lanes=2,
+                    graphs=make_graphs(choice, CUDA, reads_experts=False),
                 )
             )
             for choice in ("auto", "off")

@@ -26,7 +26,7 @@ CHAINS = ("temperature=0", "temperature=0.9 | top_p=0.95", "repetition=1.2 | tem
 
 @cache
 def decoder(kind):
-    return native_decoder(build_native(kind))
+    return native_decoder(build_native(kind), stacks_experts=True)
 
 
 def runner(kind, graphs=None, max_lanes=LANES):
@@ -72,11 +72,21 @@ def texts(seed, on):
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma2", "phi3"])
 def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
+    check_schedules(kind, 50)
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_replayed_steps_choose_experts_on_the_device(kind):
+    check_schedules(kind, 12)
+
+
+def check_schedules(kind, count):
+    """Compare the texts of random schedules, recorded and eager."""
     graphs = Graphs(CpuRecorder)
     recorded, eager = runner(kind, graphs), runner(kind, Graphs(None))
-    for seed in range(50):
+    for seed in range(count):
         assert texts(seed, recorded) == texts(seed, eager), seed
-    assert graphs.num_replayed > 200
+    assert graphs.num_replayed > 4 * count
     assert not graphs.notices
 
 
@@ -95,7 +105,7 @@ def held(run, *, steps, length=5, lanes=range(3)):
     return [run.forward(tokens_at(length + step, lanes)) for step in range(steps)]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NATIVE_CONFIGS if kind not in ("mixtral", "qwen3_moe")])
+@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
 def test_logits_are_those_of_the_plain_decoder(kind):
     graphs = Graphs(CpuRecorder)
     for one, other in zip(held(runner(kind, graphs), steps=4), held(runner(kind), steps=4), strict=True):
