@@ -1,10 +1,11 @@
 """gencli as a model of lm-evaluation-harness (the package lm-eval, which is not installed with gencli).
 
-from lm_eval import simple_evaluate
-from gencli.lm_eval import GencliLM
-simple_evaluate(model=GencliLM("tiny"), tasks=["my_task"])
+    from lm_eval import simple_evaluate
+    from gencli.lm_eval import GencliLM
+    simple_evaluate(model=GencliLM("tiny"), tasks=["my_task"])
 
-python -m gencli.lm_eval run --model gencli --model_args pretrained=tiny --tasks my_task
+`python -m gencli.lm_eval` is lm-eval's own command line, which finds this model by the name `gencli`;
+docs/score.md has an example.
 """
 
 from __future__ import annotations

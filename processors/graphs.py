@@ -16,6 +16,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from processors.capture import capture
+
 __all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder", "bucket_of"]
 
 Outputs = Tensor | tuple[Tensor, ...]
@@ -54,6 +56,10 @@ class Recorder(Protocol):
         """
         ...
 
+    def renew(self) -> None:
+        """Use other memory from now on, as none of the graphs so far will be replayed again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _CudaGraph:
@@ -70,7 +76,8 @@ class _CudaGraph:
 class CudaRecorder:
     """Records CUDA graphs on a stream of its own, all of them in one memory pool.
 
-    Graphs of a pool share the memory of their inner tensors, so they must not run side by side.
+    Graphs of a pool share the memory of their inner tensors, so they must not run side by side. The stream
+    is kept: PyTorch has a workspace of cuBLAS for each stream, up to 32 MiB, that it does not free.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -80,13 +87,29 @@ class CudaRecorder:
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
         """Capture `run`, as Recorder.record: nothing is computed meanwhile."""
-        graph = torch.cuda.CUDAGraph()
-        before = torch.cuda.memory_reserved(self._device)
-        # Other threads may use the device during a capture, so only calls of this one are checked.
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-            outputs = run()
-        added = torch.cuda.memory_reserved(self._device) - before
-        return _CudaGraph(graph, outputs, max(added, 0))
+        try:
+            return self._captured(run)
+        except torch.OutOfMemoryError:
+            pass  # outside the except block, whose traceback would keep tensors alive
+        torch.cuda.empty_cache()  # during a capture the allocator gives back nothing of its reserve
+        return self._captured(run)
+
+    def renew(self) -> None:
+        """Take another pool, as Recorder.renew."""
+        # Graphs that were dropped may still run, and memory that is unmapped (expandable segments) waits for
+        # the stream of its capture alone.
+        torch.cuda.current_stream(self._device).synchronize()
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def _captured(self, run: Callable[[], Outputs]) -> Graph:
+        graph, before = torch.cuda.CUDAGraph(), torch.cuda.memory_reserved(self._device)
+        try:
+            with capture(graph, self._stream, self._pool):
+                outputs = run()
+        except BaseException:
+            self._pool = torch.cuda.graph_pool_handle()  # a pool without a graph cannot be used again
+            raise
+        return _CudaGraph(graph, outputs, max(torch.cuda.memory_reserved(self._device) - before, 0))
 
 
 class Graphs:
@@ -149,7 +172,8 @@ class Graphs:
 
     def clear(self) -> None:
         """Drop all graphs and their memory; a key is recorded anew at its second use from now on."""
-        self._recorder = None
+        if self._recorder is not None:
+            self._recorder.renew()
         failed = [key for key, known in self._known.items() if known == "failed"]
         self._known.clear()
         for key in failed:

@@ -40,7 +40,7 @@ def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
 
 
 def did_you_mean(names: Sequence[str]) -> str:
-    """Return a question like `Did you mean --top-k or --top-p?`; "" without names."""
+    """Return a question like `Did you mean top_k or top_p?`; "" without names."""
     if not names:
         return ""
     listed = ", ".join(names[:-1])

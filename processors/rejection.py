@@ -143,7 +143,7 @@ class _Step:
         chances: Tensor | None,
     ) -> _Step:
         """Build from a step."""
-        column = torch.arange(spans.drafts.shape[1])
+        column = torch.arange(spans.drafts.shape[1], device=logits.device)
         is_draft = column < spans.num_drafts[:, None]
         drafted = torch.zeros_like(seeds)
         drafted[(spans.starts[:, None] + column)[is_draft]] = spans.drafts[is_draft]

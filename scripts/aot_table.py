@@ -2,14 +2,15 @@
 
     PYTHONPATH=. python scripts/aot_table.py [MODULE ...]
 
-A file says which kernels are built with which types; their limits are written anew. Read the difference: a
-kernel that takes more than before needs a reason.
+A file says which kernels are built with which types; what changed since it was written (its digests tell) is
+compiled, and its limits are written anew. Read the difference: a kernel that takes more than before needs a
+reason.
 """
 
 import json
 import sys
 
-from tests.compiled.aot import FOLDER, TARGETS, builds, kernel_modules, taken
+from tests.compiled.aot import FOLDER, TARGETS, builds, digest, kernel_modules, known, taken
 
 
 def main(names):
@@ -17,7 +18,11 @@ def main(names):
     for module in names or kernel_modules():
         found = builds(module)
         for name, build in found.items():
-            build["limits"] = {str(target): taken(module, build, target) for target in TARGETS}
+            build.setdefault("limits", {str(target): None for target in TARGETS})
+            for target in TARGETS:
+                if known(module, build, target) is None:
+                    build["limits"][str(target)] = taken(module, build, target)
+            build["digests"] = {str(target): digest(module, build, target) for target in TARGETS}
             print(module, name, build["limits"])
         path = FOLDER / f"{module}.json"
         path.write_text(_text(found), encoding="utf-8")

@@ -49,11 +49,25 @@ def held(value: Any) -> int:
     return int(getattr(value, "nbytes", 0))
 
 
+def run(runner: Any, texts: int, tokens: int) -> None:
+    """Read `texts` texts in chunks, and compute the last of their `tokens` tokens one by one."""
+    from gencli.core.step import Feed, StepPlan
+
+    lengths = [0] * texts
+    for lane in range(texts):
+        while lengths[lane] < tokens - STEPS:
+            count = min(CHUNK, tokens - STEPS - lengths[lane])
+            runner.forward(StepPlan((Feed(lane, lengths[lane], tuple(range(count)), 1),)))
+            lengths[lane] += count
+    for _ in range(STEPS):
+        runner.forward(StepPlan(tuple(Feed(lane, lengths[lane], (7,)) for lane in range(texts))))
+        lengths = [length + 1 for length in lengths]
+
+
 def measure(model: str, dtype: str, kv_dtype: str, quantize: Any, texts: int, tokens: int) -> str:
     """Return a row of the table."""
     import torch
 
-    from gencli.core.step import Feed, StepPlan
     from gencli.models.decoder.families import read_spec
     from gencli.models.decoder.runner import DecoderRunner
     from gencli.models.files.card import read_card
@@ -68,15 +82,7 @@ def measure(model: str, dtype: str, kv_dtype: str, quantize: Any, texts: int, to
     )
     seconds, at_load = time.perf_counter() - start, status("VmHWM") - before
     weights = held(runner._decoder)
-    lengths = [0] * texts
-    for lane in range(texts):
-        while lengths[lane] < tokens - STEPS:
-            count = min(CHUNK, tokens - STEPS - lengths[lane])
-            runner.forward(StepPlan((Feed(lane, lengths[lane], tuple(range(count)), 1),)))
-            lengths[lane] += count
-    for _ in range(STEPS):
-        runner.forward(StepPlan(tuple(Feed(lane, lengths[lane], (7,)) for lane in range(texts))))
-        lengths = [length + 1 for length in lengths]
+    run(runner, texts, tokens)
     spec = runner.spec
     need = need_of(
         read_card(folder),

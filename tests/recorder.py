@@ -94,7 +94,7 @@ class _Notes(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = function._schema.name.partition("::")[2]
-        if name in _READS:
+        if name in _READS and function._schema.overload_name != "self_int":  # a count is known to the host
             raise NotRecordable(f"{name} reads values on the host")
         if name in _INDEXED and any(one is not None and one.dtype == torch.bool for one in args[1]):
             raise NotRecordable(f"{name} by a mask reads values on the host")
@@ -149,3 +149,6 @@ class CpuRecorder:
         notes.graph.nbytes = sum(tensor.nbytes for call in notes.graph.calls for _, tensor in call.made)
         self.recorded.append(notes.graph)
         return notes.graph
+
+    def renew(self) -> None:
+        """Nothing to do: each graph has memory of its own."""

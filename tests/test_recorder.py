@@ -72,6 +72,14 @@ def test_reads_on_the_host_and_values_from_there_cannot_be_recorded(run):
         CpuRecorder().record(lambda: run(torch.ones(2)))
 
 
+def test_a_count_of_copies_is_no_read():
+    with torch.inference_mode():
+        given = torch.zeros(2)
+        graph = CpuRecorder().record(lambda: given.repeat_interleave(2))
+        given.fill_(3)
+        assert graph.replay().tolist() == [3.0] * 4
+
+
 def test_a_number_is_an_argument_of_a_kernel():
     graph = CpuRecorder().record(lambda: torch.ones(2) * torch.tensor(2.0))
     assert graph.replay().tolist() == [2.0, 2.0]

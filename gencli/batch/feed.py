@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gencli.batch.messages import conversation
 from gencli.batch.records import Row
-from gencli.config.job import Job, make_request
+from gencli.config.job import Job
+from gencli.config.requests import make_request
 from gencli.core.request import Request
 from gencli.templates.conversation import render_conversation
 from gencli.text.tokenizer import Tokenizer

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from processors.capture import capture
+
 __all__ = ["CudaStopwatch", "HostStopwatch", "Stopwatch"]
 
 _Call = Callable[[], object]
@@ -74,8 +76,9 @@ class CudaStopwatch:
 
     def _recorded(self, call: _Call) -> Callable[[], None] | None:
         graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         try:
-            with torch.cuda.graph(graph):
+            with capture(graph, stream, torch.cuda.graph_pool_handle()):
                 self._repeat(call)
         except RuntimeError:
             self.wait()

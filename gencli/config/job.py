@@ -1,11 +1,11 @@
-"""The job of a run: its checked settings, and the requests made from them."""
+"""The job of a run: its checked settings."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gencli.config.chain import Assembly, assemble, greedy_cause
 from gencli.config.conditions import refuse_idle_conditions
@@ -16,12 +16,11 @@ from gencli.config.searches import choosing, wanted_beams, wanted_contrastive
 from gencli.config.settings import Settings
 from gencli.config.structure import build_output_spec
 from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
-from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Request, Stops
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.structured.audit.notices import plan_notices
 from gencli.structured.output_spec import OutputSpec
-from gencli.templates.conversation import render_conversation
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
@@ -30,11 +29,7 @@ from processors.order import doubts
 from processors.policy import MATCH, Verification
 from processors.registry import Registry, builtin_registry
 
-if TYPE_CHECKING:
-    from gencli.text.tokenizer import Tokenizer
-
-__all__ = ["Job", "chat_ids", "encode_prompt", "make_job", "make_request", "make_requests", "notices"]
-
+__all__ = ["Job", "make_job", "notices"]
 
 _DRAFTED_ROWS = 4  # a token and three draft tokens
 
@@ -198,51 +193,6 @@ def _first_grammar(structure: OutputSpec | None) -> dict[str, Any] | None:
     return _grammar_fields(structure.plan.variants[0].constraint, structure.after)
 
 
-def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
-    """Yield a request for each prompt: its index from 0 keys the seed, its number from 1 is the id."""
-    from processors.rng import derive
-
-    for index, prompt in enumerate(prompts):
-        ids, seed = encode_prompt(job, prompt, tokenizer), derive(job.seed, index)
-        yield make_request(job, str(index + 1), ids, seed, tokenizer)
-
-
-def make_request(
-    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
-) -> Request:
-    """Return a request with the settings of the job."""
-    return Request(
-        id=name,
-        prompt_ids=prompt_ids,
-        chain=job.assembly.chain,
-        seed=seed,
-        draw=job.draw,
-        n=job.n,
-        stops=job.stops,
-        limits=job.limits,
-        session=session,
-        jump=job.structure.jump if job.structure else "auto",
-        finish_open=job.structure is not None and job.structure.finish_open,
-        beams=job.beams,
-        best_of=job.best_of,
-        contrastive=job.contrastive,
-        drafting=job.drafting,
-        guidance=_guidance(job, tokenizer),
-        dola=job.dola,
-        logprobs=job.logprobs,
-        prompt_logprobs=job.prompt_logprobs,
-        trace=job.trace,
-        keep_logits=job.keep_logits,
-    )
-
-
-def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
-    """Return the guidance with the tokens of its negative prompt, encoded like a prompt."""
-    if job.negative is None:
-        return job.guidance
-    return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
-
-
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
     """Yield the notices before a run; `has_rows` leaves out those about plug-ins, which rows may use."""
     if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
@@ -283,19 +233,3 @@ def _idle_stops(job: Job) -> Iterator[str]:
     ]
     if named:
         yield f"A document ends by itself; inside it these options have no effect: {', '.join(named)}."
-
-
-def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the token ids of a prompt, in the chat template if the job is a chat."""
-    if not job.is_chat:
-        return tuple(tokenizer.encode(prompt))
-    return chat_ids(prompt, tokenizer, job.system, job.tools)
-
-
-def chat_ids(
-    prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
-) -> tuple[int, ...]:
-    """Return the ids of a prompt as user message. Raises ModelError without a chat template."""
-    messages = [{"role": "user", "content": prompt}]
-    text = render_conversation(tokenizer, messages, system=system, tools=tools)
-    return tuple(tokenizer.encode(text, special=False))

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import Feed, StepPlan
-from gencli.engine.scheduler import SampledSequences, Scheduler
+from gencli.engine.feeds import SampledSequences
+from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
 from gencli.models.base import AheadRunner, Inner, ModelRunner, ModelSpec

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gencli.core.events import TokenLogprobs
-from gencli.engine.scheduler import SampledSequences, Scheduler
-from gencli.engine.sequence import Group, Taken
+from gencli.engine.feeds import SampledSequences
+from gencli.engine.group import Group
+from gencli.engine.reports import Taken
+from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence as Branch
 from processors.pipeline import Pipeline
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 
 from gencli.core.events import Event
+from gencli.engine.group import Group, heads
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Group, Sequence, heads
+from gencli.engine.sequence import Sequence
 from processors.pipeline import Pipeline
 
 __all__ = ["Endings"]

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from gencli.core.events import TokenLogprobs
 from gencli.core.request import Request
-from gencli.engine.scheduler import SampledSequences
-from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.feeds import SampledSequences
+from gencli.engine.reports import Taken
+from gencli.engine.sequence import Sequence
 from gencli.engine.step_result import StepResult
 from gencli.errors import GenerationError, UsageError
 from gencli.models.base import ModelSpec

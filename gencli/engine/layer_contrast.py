@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gencli.core.request import EarlyLayers, LayerContrast, Request
-from gencli.engine.scheduler import Step
+from gencli.engine.feeds import Step
 from gencli.errors import UsageError
 from gencli.models.base import EarlyLogits, ModelSpec
 from processors.guidance import contrast_layers

@@ -12,10 +12,11 @@ from gencli.engine.contrastive.searches import ContrastiveSearches
 from gencli.engine.endings import Endings
 from gencli.engine.explaining import explained
 from gencli.engine.given import prefix_error, take_given
+from gencli.engine.reports import Taken
 from gencli.engine.rewind import settle
 from gencli.engine.room import Room
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
 from gencli.engine.step_result import StepResult
@@ -83,6 +84,16 @@ class Outputs:
                 self._endings.remove(sequence)
             else:
                 kept.append((sequence, taken))
+        if result.searches or result.choices:
+            events += self._advance(result, kept, now)
+        with self._room:
+            self._commit(kept)
+        self._speculation.conclude()
+        return events
+
+    def _advance(self, result: StepResult, kept: list[tuple[Sequence, Taken]], now: float) -> list[Event]:
+        """Extend the groups of sequences: beams and candidates. Adds those that continue to `kept`."""
+        events = list[Event]()
         for ranked in result.searches:
             beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
             kept += beams
@@ -91,12 +102,10 @@ class Outputs:
                 self._endings.remove(ranked.search)
         for choice in result.choices:
             candidates, told = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
-            kept, events = kept + candidates, events + told
+            kept += candidates
+            events += told
             if not candidates:
                 self._endings.remove(choice.search)
-        with self._room:
-            self._commit(kept)
-        self._speculation.conclude()
         return events
 
     def scores(self) -> Iterator[Event]:

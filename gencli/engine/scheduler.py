@@ -5,38 +5,23 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import chain, islice
 
 from gencli.core.events import Event, Reading
-from gencli.core.step import Feed, StepPlan, rope_factors
-from gencli.engine.prefix_cache import Fork, PrefixCache
+from gencli.core.step import StepPlan, rope_factors
+from gencli.engine.feeds import Propose, Step, decode_feed, span_feed
+from gencli.engine.group import Group, heads
+from gencli.engine.prefix_cache import PrefixCache
 from gencli.engine.queue import WINDOW, LookAhead, Pending, Samples
-from gencli.engine.sequence import Group, Sequence, heads
+from gencli.engine.sequence import Sequence
 from gencli.engine.slots import Slots
 from gencli.engine.token_budget import fitting, span_cost, step_limit
 
-__all__ = ["Propose", "SampledSequences", "Scheduler", "Step"]
+__all__ = ["Scheduler"]
 
 _LONG = 64  # prompt tokens; a longer remaining prefill is reported
 
-# Sequences whose next token a step chooses, each with its draft tokens.
-SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
 _Span = tuple[Sequence, int]  # a sequence, and the number of tokens up to which it is fed
-Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The feeds of a step and the sequence behind each of them.
-
-    `sampled`: the sequences whose next token this step chooses, with their drafts, in the order of the feeds.
-    """
-
-    plan: StepPlan
-    sequences: tuple[Sequence, ...]
-    sampled: SampledSequences
-    forks: tuple[Fork, ...]
 
 
 class Scheduler:
@@ -68,7 +53,7 @@ class Scheduler:
         window: int = WINDOW,
     ) -> None:
         self._window = window
-        self._score_rows = score_rows
+        self.score_rows = score_rows
         self._rope_switches = rope_switches
         self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
@@ -229,8 +214,8 @@ class Scheduler:
         left = self._left(decoding) - sum(span_cost(sequence, end) for sequence, end in spans)
         drafts = self._cut(propose(sampled), sampled, left)
         pairs = [(sequence, drafts.get(sequence.slot, ())) for sequence in sampled]
-        feeds = [_decode(sequence, run) for sequence, run in pairs[: len(decoding)]]
-        feeds += [_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
+        feeds = [decode_feed(sequence, run) for sequence, run in pairs[: len(decoding)]]
+        feeds += [span_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
         sequences = (*decoding, *(sequence for sequence, _ in spans))
         num_scored = sum(feed.num_scored for feed in feeds[len(decoding) :]) if spans else 0
         return Step(StepPlan(tuple(feeds), num_scored), sequences, pairs, forks)
@@ -272,7 +257,7 @@ class Scheduler:
         budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
         if held:
             budget = max(budget - self.step_tokens // 4, 1)  # for the companions they wait for
-        rows = self._score_rows
+        rows = self.score_rows
         for sequence in self.running:
             scoring = sequence.scoring
             last = len(sequence) - (sequence in held or (scoring is not None and scoring.is_only))
@@ -310,17 +295,3 @@ class Scheduler:
 
 def _priority(sequence: Sequence) -> int:
     return sequence.request.priority
-
-
-def _decode(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
-    """The feed of the last committed token and the drafts behind it."""
-    return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
-
-
-def _feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
-    """The feed of the tokens up to `end`; drafts follow only the last committed token."""
-    start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
-    scored = sequence.scoring.num_rows(start, end) if sequence.scoring else 0
-    num_logits = scored + (0 if is_prefill else 1 + len(drafts))
-    tokens = sequence.tokens(start, end) + drafts
-    return Feed(sequence.slot, start, tokens, num_logits, len(sequence) if is_prefill else 0, scored)

@@ -1,31 +1,27 @@
-"""The mutable state of one sample, or of a group of sequences, during generation."""
+"""The mutable state of one sample during generation."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
+from gencli.core.events import Drafted, Event, Token, TokenLogprobs
 from gencli.core.prefixes import Kind
 from gencli.core.request import Request
 from gencli.engine.prompt_scores import PromptScoring
+from gencli.engine.reports import Taken, failed, finished
 from gencli.errors import GencliError, GenerationError
 from gencli.text.stream import Delta, TextStream
 from gencli.text.stream import Finish as Reason
 from processors.base import Document, GrammarStatus
 from processors.explain.view import RowView
 
-__all__ = ["Group", "Sequence", "Taken", "heads"]
+if TYPE_CHECKING:
+    from gencli.engine.group import Group
 
-
-class Taken(NamedTuple):
-    """Tokens appended to a sequence; `forced`: under a grammar, whether each was the only legal one."""
-
-    ids: tuple[int, ...]
-    forced: tuple[bool, ...] = ()
+__all__ = ["Sequence"]
 
 
 @dataclass(slots=True, eq=False)
@@ -188,14 +184,9 @@ class Sequence:
 
     def fork(self) -> Sequence:
         """Return an independent copy."""
-        return replace(
-            self,
-            stream=self.stream.fork(),
-            output=self.output.copy(),
-            _logprobs=self._logprobs.copy(),
-            _views=self._views.copy(),
-            _texts=self._texts.copy(),
-        )
+        texts, views, logprobs = self._texts.copy(), self._views.copy(), self._logprobs.copy()
+        stream, output = self.stream.fork(), self.output.copy()
+        return replace(self, stream=stream, output=output, _logprobs=logprobs, _views=views, _texts=texts)
 
     def note(self, entries: Iterable[TokenLogprobs]) -> None:
         """Add the log-probabilities of the last tokens."""
@@ -302,80 +293,7 @@ class Sequence:
         if ids or text:
             events.append(Token(self.request.id, self.sample, text, ids, entries, views))
         if error is not None:
-            events.append(self._failed(error))
+            events.append(failed(self, error, "".join(self._texts)))
         elif self.finish is not None:
-            events.append(self._finished(self.finish, now))
+            events.append(finished(self, self.finish, "".join(self._texts), now))
         return events
-
-    def _failed(self, error: Exception) -> Error:
-        name = type(error).__name__
-        text, count = "".join(self._texts), len(self.output)
-        return Error(self.request.id, self.sample, name, str(error), text, count)
-
-    def _finished(self, finish: Reason, now: float) -> Finish:
-        started = now if self.started is None else self.started
-        first = now if self.first_token is None else self.first_token
-        return Finish(
-            request=self.request.id,
-            sample=self.sample,
-            text="".join(self._texts),
-            reason=finish.reason,
-            matched=finish.matched,
-            offset=finish.offset,
-            prompt_tokens=len(self.prompt),
-            completion_tokens=len(self.output),
-            timings=Timings(
-                prefill=first - started,
-                decode=now - first,
-                first_token=first - self.submitted,
-                queue=started - self.submitted,
-            ),
-            cached_tokens=self.num_cached_tokens,
-            document=self.document,
-            logprob=self.logprob,
-            drafted=self.drafted,
-        )
-
-
-class Group(ABC):
-    """Sequences of one request that run side by side and end together, such as the beams of a search.
-
-    `members` run; the group waits with one. `width`: slots that it needs. `slots`: its slots once it runs.
-    """
-
-    def __init__(self, root: Sequence, width: int) -> None:
-        self.request, self.width = root.request, width
-        self.members, self.slots = [root], ()
-        root.group = self
-
-    members: list[Sequence]
-    slots: tuple[int, ...]
-
-    def place(self, slots: tuple[int, ...]) -> None:
-        """Take the slots of the group; the first one is that of its only member."""
-        self.slots = slots
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether members recompute their lanes. Members choose tokens together, so all of them wait."""
-        return len(self.members) > 1 and any(member.lag > 1 for member in self.members)
-
-    @abstractmethod
-    def close(self, reason: str, matched: str | None = None) -> None:
-        """End all members for an external reason."""
-
-    @abstractmethod
-    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
-        """Return the events of a group that has ended, or that failed with `error`."""
-
-    @abstractmethod
-    def restart(self, stream: TextStream) -> None:
-        """Reset to one member that holds the prompt, without slots."""
-
-
-def heads(sequences: Iterable[Sequence]) -> list[Sequence]:
-    """Return the first sequence of each group, and the sequences without one."""
-    firsts = dict[int, Sequence]()
-    for sequence in sequences:
-        firsts.setdefault(id(sequence.unit), sequence)
-    return [*firsts.values()]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from typing import Protocol
 
 from gencli.core.request import Request
 from gencli.engine.admission import admission
 from gencli.engine.ahead import RunAhead
-from gencli.engine.scheduler import SampledSequences
-from gencli.engine.sequence import Sequence, Taken
+from gencli.engine.feeds import SampledSequences
+from gencli.engine.reports import Taken
+from gencli.engine.room import Room
+from gencli.engine.sequence import Sequence
 from gencli.models.base import ModelRunner
 from processors.base import Env
 from processors.choose import Chooser
@@ -22,7 +25,7 @@ from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.verifier import Verifier
 
-__all__ = ["Lanes", "ProcessorState", "SlotOwner"]
+__all__ = ["Lanes", "ProcessorState", "SlotOwner", "SlotOwners"]
 
 
 class SlotOwner(Protocol):
@@ -117,3 +120,36 @@ class ProcessorState:
         if self.pipeline.commits:
             for slot, (_, taken) in zip(slots, kept, strict=True):
                 self.pipeline.commit(slot, taken.ids)
+
+
+class SlotOwners:
+    """All owners of state by slot, told as one in their order. `room` notes a full memory while forking."""
+
+    def __init__(
+        self, runner: ModelRunner, state: ProcessorState, owners: Items[SlotOwner], *, room: Room
+    ) -> None:
+        self._runner, self._state, self._owners, self._room = runner, state, owners, room
+
+    def admit(self, sequence: Sequence) -> None:
+        """Begin with a sequence, which has its slot. Raises ProcessorsError if it cannot run."""
+        for owner in self._owners:
+            owner.admit(sequence)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the lane and the state of a beam to another slot."""
+        with self._room:
+            self._runner.fork(source, target)
+            self._state.fork(source, target)
+
+    def release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
+        """Empty KV lanes, and forget all else that belongs to the requests of slots."""
+        for lane in lanes:
+            self._runner.release(lane)
+        for slot in slots:
+            for owner in self._owners:
+                owner.release(slot)
+
+    def trim(self) -> None:
+        """Free memory after out-of-memory. No slot is in use."""
+        for owner in reversed(self._owners):
+            owner.trim()

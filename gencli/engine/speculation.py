@@ -12,8 +12,8 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Drafted
 from gencli.core.request import Request
 from gencli.core.step import StepPlan
+from gencli.engine.feeds import SampledSequences
 from gencli.engine.rewind import can_rewind
-from gencli.engine.scheduler import SampledSequences
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec

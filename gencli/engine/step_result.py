@@ -14,9 +14,9 @@ from gencli.core.events import TokenLogprobs
 from gencli.engine.beams.searches import RankedSearch, RankedSearches
 from gencli.engine.branches import Inspect
 from gencli.engine.contrastive.searches import Choice, Choices
+from gencli.engine.feeds import SampledSequences
 from gencli.engine.logprobs import Measured
 from gencli.engine.prompt_scores import Scored
-from gencli.engine.scheduler import SampledSequences
 from processors.rows import Rows
 from processors.upload import start_download, upload
 
@@ -86,16 +86,9 @@ class StepResult:
         if scored:
             scored.take(next(parts))
         lines = [(int(count), rest) for count, *rest in values]
-        return cls(
-            sampled,
-            logits,
-            rows,
-            tokens=[[int(token) for token in values[:count]] for count, values in lines],
-            logprobs=[values[width:][:count] for count, values in lines],
-            searches=searches,
-            choices=chosen,
-            entries=entries,
-        )
+        ids = [[int(token) for token in values[:count]] for count, values in lines]
+        logprobs = [values[width:][:count] for count, values in lines]
+        return cls(sampled, logits, rows, ids, logprobs, searches, chosen, entries)
 
     @property
     def first_rows(self) -> list[int]:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gencli.config.job import Job, encode_prompt, make_request
+from gencli.config.job import Job
+from gencli.config.requests import encode_prompt, make_request
 from gencli.core.events import Finish
 from gencli.core.request import Request
 from gencli.errors import GenerationError, UsageError

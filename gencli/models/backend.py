@@ -10,9 +10,14 @@ from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.spec import DecoderSpec, Unsupported
 from gencli.models.files.quantization import Quantize, stored_bits
 
-__all__ = ["Backend", "choose_backend"]
+__all__ = ["ALONE", "EXPERTS_ON_HOST", "SPREAD", "Backend", "choose_backend", "why_no_graphs"]
 
 Backend = Literal["auto", "native", "transformers"]
+
+# Reasons why steps are not recorded on a CUDA GPU.
+ALONE = "the model runs one request at a time in each step"
+EXPERTS_ON_HOST = "the host looks up which experts a token uses"
+SPREAD = "the model is spread over several devices"
 
 
 def choose_backend(
@@ -24,7 +29,6 @@ def choose_backend(
     quantize: Quantize = "none",
     kernel: str = "auto",
     invariant: str = "auto",
-    cuda_graphs: str = "auto",
     kv_dtype: str = "auto",
 ) -> tuple[DecoderSpec | None, str]:
     """Return the decoder for a model's configuration, or None for transformers, and the reason for that.
@@ -50,7 +54,6 @@ def choose_backend(
             ("quantize", quantize, ("none",)),
             ("kernel", kernel, ("auto",)),
             ("invariant", invariant, ("auto", "off")),
-            ("cuda_graphs", cuda_graphs, ("auto", "off")),
             ("kv_dtype", kv_dtype, ("auto",)),
         ):
             if value not in shared:
@@ -59,6 +62,19 @@ def choose_backend(
                     hint=f"Leave `{key}` out.",
                 )
     return spec, reason
+
+
+def why_no_graphs(
+    spec: DecoderSpec | None, *, has_shared_lanes: bool = True, reads_experts: bool = False
+) -> str:
+    """Return why decode steps are not recorded on a CUDA GPU, as far as a model's configuration says, or "".
+
+    `spec` is that of gencli's own decoder, None for transformers. `reads_experts` says whether the host looks
+    up the experts of the decoder: where its GPU lacks the kernels.
+    """
+    if spec is None:
+        return "" if has_shared_lanes else ALONE
+    return EXPERTS_ON_HOST if reads_experts else ""
 
 
 def _choose(
@@ -70,7 +86,7 @@ def _choose(
     if trust_remote_code:
         reason = "code of the model may run, which only transformers does"
     elif is_spread:
-        reason = "the model is spread over several devices"
+        reason = SPREAD
     else:
         try:
             return read_spec(config), "as asked" if backend == "native" else "the decoder knows the family"

@@ -86,7 +86,8 @@ def plan_capacity(
         for held, number, weights in zip(models, numbers, formats, strict=True)
     ]
     lanes = [
-        lane_bytes(held.card, held.lanes, tokens, number) for held, number in zip(models, kept, strict=True)
+        lane_bytes(held.card, held.lanes, tokens, number, chosen)
+        for held, number in zip(models, kept, strict=True)
     ]
     beside = tuple((held.name, size) for held, size in zip(models, sizes, strict=True) if held.name and size)
     if None in lanes:

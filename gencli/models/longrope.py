@@ -24,7 +24,14 @@ from processors.upload import upload
 if TYPE_CHECKING:
     from gencli.models.lane_runner import Lanes
 
-__all__ = ["LongRopeLanes", "factors_of", "rope_switches", "taking_factors", "use_lane_factors"]
+__all__ = [
+    "LongRopeLanes",
+    "factors_of",
+    "rope_switches",
+    "static_factors",
+    "taking_factors",
+    "use_lane_factors",
+]
 
 
 def rope_switches(config: Any) -> tuple[int, ...]:
@@ -80,6 +87,16 @@ def taking_factors(
     if len(used) > 1:
         numbers = upload([factors], device) if is_row else upload([factors], device).T
     token = _pass_factors.set(None if is_own else _PassFactors(switches, used, numbers))
+    try:
+        yield
+    finally:
+        _pass_factors.reset(token)
+
+
+@contextmanager
+def static_factors(numbers: Tensor, switches: tuple[int, ...]) -> Iterator[None]:
+    """While active, a pass computes all factors and takes those of `numbers` [B, 1], which may change."""
+    token = _pass_factors.set(_PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
     try:
         yield
     finally:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 
 from gencli.errors import ModelError
+from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.embeddings import stays_in_file
 from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
 from gencli.models.files.quantization import Format, Quantize
 from gencli.models.gguf.plan import kept_bytes, weight_format
 from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP
+from gencli.models.kv.static_steps import SPARE_ROWS, roomy
 from gencli.models.onednn import can_pack
 from gencli.units import size
 
@@ -51,7 +53,7 @@ def need_of(
     """Return what a model takes that computes in `dtype`, with `lanes` texts of up to `tokens` tokens."""
     return Need(
         weight_bytes(card, dtype, device, quantize),
-        lane_bytes(card, lanes, tokens, kv_dtype or dtype),
+        lane_bytes(card, lanes, tokens, kv_dtype or dtype, device),
         step_bytes(card, dtype, lanes),
     )
 
@@ -81,16 +83,22 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     return whole + embeddings if spec.is_tied else whole
 
 
-def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype) -> int | None:
+def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype, device: torch.device) -> int | None:
     """Return the bytes of the KV cache in `dtype` of full lanes; None if they depend on more than the length.
 
-    A lane has room for a multiple of 256 tokens.
+    A lane has room for a multiple of 256 tokens; for up to a quarter more, with a lane more, where steps have
+    shapes for CUDA graphs.
     """
-    length = min(tokens, card.context or tokens)
-    found = kv_bytes(card, batch=lanes, context=-(-length // STEP) * STEP, number_bytes=dtype.itemsize)
-    if found is None or card.spec is None:
+    length, spec = min(tokens, card.context or tokens), card.spec
+    room = -(-length // STEP) * STEP
+    why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
+    if device.type == "cuda" and not why_not:
+        room = roomy(length, card.context or length)
+        lanes += SPARE_ROWS if lanes > 1 else 0  # one text alone fills its step
+    found = kv_bytes(card, batch=lanes, context=room, number_bytes=dtype.itemsize)
+    if found is None or spec is None:
         return found
-    return found * stored_width(dtype, card.spec.head_dim) // card.spec.head_dim
+    return found * stored_width(dtype, spec.head_dim) // spec.head_dim
 
 
 def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
@@ -120,7 +128,7 @@ def check_fit(
 
     None, an unknown number, is enough. `beside` names models whose bytes are not in `free`.
     """
-    lane = lane_bytes(card, 1, STEP, dtype) or 0
+    lane = lane_bytes(card, 1, STEP, dtype, device) or 0
     weights = weight_bytes(card, dtype, device, quantize)
     if free is None or weights + lane <= free:
         return weights + lane

@@ -42,14 +42,17 @@ class SelfCheck:
         self._tolerance = _EXACT if is_exact else _ROUNDED
 
     @torch.inference_mode()
-    def fault(self, lanes: Lanes, lengths: LaneLengths) -> str:
+    def fault(self, lanes: Lanes, lengths: LaneLengths, *, decodes: bool = False) -> str:
         """Return the fault of empty lanes in a few words; "" for correct ones.
 
         Two lanes are fed texts of different length, drafts are truncated, a fork continues from an earlier
-        position than its source, and several tokens are fed after a prompt.
+        position than its source, and several tokens are fed after a prompt. With `decodes` all lanes, which
+        can roll back, are fed one token at last.
         """
         try:
-            errors = [*self._errors(lanes, lengths)]
+            errors = self._errors(lanes, lengths)
+            if decodes:
+                errors.append(self._decode_error(lanes, lengths))
         except Exception as error:  # models raise exceptions of any type
             return fault_of(error)
         worst = max(errors)
@@ -83,6 +86,15 @@ class SelfCheck:
             rows = torch.cat([rows[:1], rows[-1:]]) if number == 1 else rows
             found.append(_error(rows.float(), expected[number]))
         return found
+
+    def _decode_error(self, lanes: Lanes, lengths: LaneLengths) -> float:
+        """Return the error of one token a lane, behind 3 or 5 tokens of its text."""
+        (first, second), (own, other) = self._texts, self._expected
+        feeds = (Feed(0, 3, first[3:4]), Feed(1, 5, second[5:]), Feed(2, 5, first[5:]))
+        for feed in feeds:
+            lanes.truncate(feed.lane, feed.start)
+            lengths.truncate(feed.lane, feed.start)
+        return _error(lanes.forward(feeds).float(), torch.cat([own[3:4], other[5:], own[5:]]))
 
 
 def fault_of(error: Exception) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gencli.config.job import Job, make_requests
+from gencli.config.job import Job
+from gencli.config.requests import make_requests
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Limits, Request
 from gencli.engine.admission import admission

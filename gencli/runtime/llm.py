@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, overload
 
 import torch
 
-from gencli.config.job import Job, encode_prompt, make_request, notices
-from gencli.config.jobs import Jobs
+from gencli.config.job import Job
 from gencli.config.layers import gather_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
-from gencli.config.sampling_params import SamplingParams, params_layer
+from gencli.config.requests import encode_prompt
+from gencli.config.sampling_params import SamplingParams
 from gencli.config.settings import Layer
 from gencli.core.events import Event
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
 from gencli.models.base import ModelSpec
-from gencli.plugins.notices import adapter_notices
 from gencli.plugins.registry import make_registry
 from gencli.results.completion import Completion, Completions
-from gencli.runtime.attempts import RetryingEngine
-from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
-from gencli.runtime.models import batch_notices, load, model_notices
+from gencli.runtime.grammars import grammar_env, make_compiler
+from gencli.runtime.models import load, model_notices
+from gencli.runtime.one_stream import OneStream
+from gencli.runtime.prompt_jobs import Params, PromptJobs
 from gencli.runtime.wiring import make_engine, model_choice
 from gencli.scoring.items import read_item
 from gencli.scoring.options import CHAIN_KEYS
@@ -42,7 +41,6 @@ from processors.rng import derive
 __all__ = ["LLM"]
 
 _Events = Generator[Event, None, None]
-_Params = SamplingParams | Sequence[SamplingParams] | None
 _KEYS = frozenset(
     {entry.key for entry in OPTIONS if entry.section == "Model"} - {"model", "download", "offline", "wait"}
 ) | {"draft", "contrast", "grammar_timeout"}  # fmt: skip
@@ -83,11 +81,9 @@ class LLM:
         )
         self._compiler = make_compiler(grammar_env(self._loaded), self.settings["grammar_timeout"])
         self._engine = make_engine(self._loaded, self.settings, self._compiler, registry=registry)
-        self._attempts, self._grammars = RetryingEngine(self._engine), Grammars(self._compiler)
-        self._jobs = Jobs(self.settings, params_layer)
-        self._num_requests, self._is_busy = 0, False
-        self._notices: dict[str, None] = {}  # in order, each once
-        self._note((*self.settings.notices(), *model_notices(self._loaded)))
+        self._stream = OneStream(self._engine, self._loaded.tokenizer)
+        self._jobs = PromptJobs(self.settings, self._loaded, self._compiler)
+        self._jobs.note((*self.settings.notices(), *model_notices(self._loaded)))
         self._warned: set[str] = set()
         self._warn()
 
@@ -109,14 +105,14 @@ class LLM:
     @property
     def notices(self) -> tuple[str, ...]:
         """Notices about the model and the requests so far: values without effect, limits, fallbacks."""
-        return (*self._notices, *self._engine.notices)
+        return (*self._jobs.notices, *self._engine.notices)
 
     @overload
-    def generate(self, prompts: str, params: _Params = None, **values: Any) -> Completion: ...
+    def generate(self, prompts: str, params: Params = None, **values: Any) -> Completion: ...
     @overload
-    def generate(self, prompts: Sequence[str], params: _Params = None, **values: Any) -> list[Completion]: ...
+    def generate(self, prompts: Sequence[str], params: Params = None, **values: Any) -> list[Completion]: ...
     def generate(
-        self, prompts: str | Sequence[str], params: _Params = None, **values: Any
+        self, prompts: str | Sequence[str], params: Params = None, **values: Any
     ) -> Completion | list[Completion]:
         """Return the completions of the prompts in order; one completion for a single prompt.
 
@@ -130,23 +126,23 @@ class LLM:
         return completions[0] if isinstance(prompts, str) else completions
 
     def generate_from_ids(
-        self, prompts: Sequence[Sequence[int]], params: _Params = None, **values: Any
+        self, prompts: Sequence[Sequence[int]], params: Params = None, **values: Any
     ) -> list[Completion]:
         """As `generate`, for prompts that are token ids already; their `prompt` is the decoded text."""
         texts = [self.tokenizer.decode(list(ids), skip_special=False) for ids in prompts]
-        jobs = self._ready(texts, params, values)
+        jobs = self._jobs.make(texts, params, values)
         completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts])
         self._warn()
         return completions
 
     @overload
-    def chat(self, messages: Sequence[Message], params: _Params = None, **values: Any) -> Completion: ...
+    def chat(self, messages: Sequence[Message], params: Params = None, **values: Any) -> Completion: ...
     @overload
     def chat(
-        self, messages: Sequence[Sequence[Message]], params: _Params = None, **values: Any
+        self, messages: Sequence[Sequence[Message]], params: Params = None, **values: Any
     ) -> list[Completion]: ...
     def chat(
-        self, messages: Sequence[Any], params: _Params = None, **values: Any
+        self, messages: Sequence[Any], params: Params = None, **values: Any
     ) -> Completion | list[Completion]:
         """Return the answers to conversations in order, or to a single one.
 
@@ -156,7 +152,7 @@ class LLM:
         """
         is_one = isinstance(messages, str) or (bool(messages) and isinstance(messages[0], Mapping))
         conversations = [check_messages(each) for each in ([messages] if is_one else messages)]
-        jobs = self._ready([""] * len(conversations), params, values, is_chat=True)
+        jobs = self._jobs.make([""] * len(conversations), params, values, is_chat=True)
         texts = [
             render_conversation(self.tokenizer, conversation, system=job.system, tools=job.tools)
             for conversation, job in zip(conversations, jobs, strict=True)
@@ -166,7 +162,7 @@ class LLM:
         self._warn()
         return completions[0] if is_one else completions
 
-    def stream(self, prompts: str | Sequence[str], params: _Params = None, **values: Any) -> _Events:
+    def stream(self, prompts: str | Sequence[str], params: Params = None, **values: Any) -> _Events:
         """Yield events while generating: Token, Reading, Finish and Error.
 
         `event.request` is the index of the prompt ("0", "1", ...), `event.sample` the index of the sample.
@@ -174,10 +170,10 @@ class LLM:
         """
         _, jobs, ids = self._encoded(prompts, params, values)
         self._warn()
-        return self._stream(jobs, ids)
+        return self._streamed(jobs, ids)
 
-    def _stream(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
-        yield from self._events(jobs, ids)
+    def _streamed(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
+        yield from self._stream.events(jobs, ids)
         self._warn()
 
     @overload
@@ -228,8 +224,7 @@ class LLM:
         """
         is_one = isinstance(items, str | tuple | Mapping)
         wanted = [read_item(item) for item in ([items] if is_one else items)]
-        if self._is_busy:
-            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
+        self._stream.check_idle()
         spec = self.spec
         how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
         terms = self._terms(mode, params, values)
@@ -246,7 +241,7 @@ class LLM:
                 raise UsageError(f"`{key}` has no part in these scores, but in {has_part}.")
         if mode == "raw":
             return Terms()
-        (job,) = self._ready([""], params, values)
+        (job,) = self._jobs.make([""], params, values)
         return Terms(job, derive(job.seed, 0), given.get("max_tokens"))
 
     def close(self) -> None:
@@ -262,45 +257,13 @@ class LLM:
         self.close()
 
     def _encoded(
-        self, prompts: str | Sequence[str], params: _Params, values: Mapping[str, Any]
+        self, prompts: str | Sequence[str], params: Params, values: Mapping[str, Any]
     ) -> tuple[list[str], list[Job], list[tuple[int, ...]]]:
         """Return the prompts, their jobs and their token ids."""
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        jobs = self._ready(texts, params, values)
+        jobs = self._jobs.make(texts, params, values)
         ids = [encode_prompt(job, text, self.tokenizer) for job, text in zip(jobs, texts, strict=True)]
         return texts, jobs, ids
-
-    def _ready(
-        self, texts: Sequence[str], params: _Params, values: Mapping[str, Any], *, is_chat: bool = False
-    ) -> list[Job]:
-        """Return the job of each prompt, with its grammar compiled."""
-        is_one = params is None or isinstance(params, SamplingParams)
-        each: list[Any] = [params] * len(texts) if is_one else list(params or ())
-        if len(each) != len(texts):
-            raise UsageError(
-                f"There are {len(each)} SamplingParams for {len(texts)} prompts. Give one, or one for each."
-            )
-        changed = [(own or SamplingParams()).replaced(**values) for own in each]
-        jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
-        for job, text in zip(jobs, texts, strict=True):
-            self._note(notices(job, [text], has_rows=True))  # plug-ins may be for other requests
-            self._note(adapter_notices([name for name, _ in job.chain], job.registry))
-            if any(name not in text for name in job.untold_tools):
-                self._note(["The prompt does not name the tools, so the model does not know of them."])
-        if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
-            self._note(batch_notices(self._loaded))
-        return [self._constrained(job) for job in jobs]
-
-    def _constrained(self, job: Job) -> Job:
-        """Return the job with its compiled grammar; a fallback to another back end is a notice."""
-        compiled = self._grammars.compiled(job)
-        if compiled is not None:
-            backend = compiled.variant.constraint.backend
-            self._note(f"{reason} {backend} takes its place." for reason in compiled.passed_over)
-        return self._grammars.ready(job)
-
-    def _note(self, texts: Iterable[str]) -> None:
-        self._notices |= dict.fromkeys(texts)
 
     def _warn(self) -> None:
         """Issue the new notices as warnings of the code that called the public method."""
@@ -313,32 +276,6 @@ class LLM:
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
     ) -> list[Completion]:
         found = Completions(texts, self.tokenizer)
-        for event in self._events(jobs, ids):
+        for event in self._stream.events(jobs, ids):
             found.add(event)
         return found.done()
-
-    def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
-        """Submit the requests, and yield their events with prompt indices as request ids."""
-        if self._is_busy:
-            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
-        self._is_busy, is_whole, first = True, False, self._num_requests
-        self._num_requests += len(jobs)
-        try:
-            for number, (job, prompt_ids) in enumerate(zip(jobs, ids, strict=True)):
-                name, seed = str(first + number), derive(job.seed, number)
-                request = make_request(job, name, prompt_ids, seed, self.tokenizer)
-                self._attempts.submit(request, job.structure)
-            for event in self._attempts.run():
-                yield replace(event, request=str(int(event.request) - first))
-            is_whole = True
-        finally:
-            if not is_whole:
-                self._drain()
-            self._is_busy = False
-
-    def _drain(self) -> None:
-        """Interrupt all requests, and discard their events."""
-        with suppress(Exception):  # the original error is raised instead
-            self._engine.interrupt()
-            for _ in self._attempts.run():
-                pass

@@ -15,7 +15,7 @@ from gencli.models.spread import ONE_DEVICE, Spread, rank
 if TYPE_CHECKING:
     from gencli.models.backend import Backend
     from gencli.models.base import ModelRunner
-    from gencli.models.decoder.cuda_graphs import CudaGraphs
+    from gencli.models.cuda_graphs import CudaGraphs
     from gencli.models.decoder.products.maker import Invariance, Kernel
     from gencli.models.files.checkpoint import Checkpoint
     from gencli.models.files.quantization import Quantize
@@ -119,7 +119,6 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
         quantize=choice.quantize,
         kernel=choice.kernel,
         invariant=choice.invariant,
-        cuda_graphs=choice.cuda_graphs,
         kv_dtype=choice.kv_dtype,
     )
     if spec is not None:
@@ -202,6 +201,7 @@ def _load_transformers(
         trust_remote_code=choice.trust_remote_code,
         spread=choice.spread,
         backend=f"transformers: {reason}",
+        cuda_graphs=choice.cuda_graphs,
         on_bytes=on_bytes,
     )
     return _with_leader(runner) if choice.spread.tp is not None else runner

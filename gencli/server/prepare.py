@@ -12,9 +12,10 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
-from gencli.config.job import Job, make_request
+from gencli.config.job import Job
 from gencli.config.jobs import Jobs
 from gencli.config.presets.stack import load_presets
+from gencli.config.requests import make_request
 from gencli.config.sampling_params import params_layer
 from gencli.config.settings import Layer, Settings, resolve
 from gencli.core.request import Limits, Request

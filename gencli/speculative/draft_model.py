@@ -29,6 +29,8 @@ class ModelDrafter(Drafter):
 
     def bind(self, chooser: DraftSampler) -> None:
         self._choose = chooser
+        if (graphs := self._lanes.spec.graphs) is not None:
+            graphs.notices = chooser.notices
 
     def admit(self, slot: int, request: Request) -> None:
         self._lanes.admit(slot, request)

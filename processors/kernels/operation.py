@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["operation"]
+__all__ = ["operation", "why_no_kernels"]
 
 _library: Any = torch.library.Library("gencli", "DEF")  # type: ignore[no-untyped-call]
 
@@ -18,8 +20,9 @@ _library: Any = torch.library.Library("gencli", "DEF")  # type: ignore[no-untype
 def operation(schema: str, plain: Callable[..., Any], kernel: str) -> Callable[..., Any]:
     """Return the operation `gencli::<name>` of a schema such as `scale(Tensor(a!) x, float by) -> ()`.
 
-    `plain` is its reference in PyTorch, used on every device without a kernel. `kernel` names the function
-    that launches one Triton kernel for it, as `module:function`; it is imported at the first call on CUDA.
+    `plain` is its reference in PyTorch, used on every device without a kernel, and where Triton cannot run.
+    `kernel` names the function that launches one Triton kernel for it, as `module:function`; it is imported
+    at the first call on CUDA.
     Arguments that are changed in place are marked in the schema; a result never is an argument. Where an
     operation is recorded, as in a CUDA graph, it counts as one launch.
     """
@@ -31,6 +34,33 @@ def operation(schema: str, plain: Callable[..., Any], kernel: str) -> Callable[.
     return found
 
 
+@cache
+def why_no_kernels() -> str:
+    """Return why Triton does not launch the kernels on the GPUs here; "" if it does. It warns once.
+
+    Triton compiles a part of itself at its first use, for which it needs a C compiler, the headers of Python
+    and a folder to keep it in.
+    """
+    reason = ""
+    if torch.version.hip is not None:
+        return "they are for GPUs of NVIDIA"
+    if find_spec("triton") is None:
+        reason = "the package triton is not installed"
+    else:
+        try:
+            _ = import_module("triton.runtime.driver").driver.active
+        except Exception as error:  # of any type
+            reason = f"Triton does not start: {str(error).partition(chr(10))[0] or type(error).__name__}"
+    if reason:
+        warnings.warn(
+            f"The kernels for this GPU are not used, as {reason}. Each step takes longer. "
+            "Triton needs a C compiler, the headers of Python and a TRITON_CACHE_DIR that can be written to.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return reason
+
+
 def _on_cuda(plain: Callable[..., Any], kernel: str) -> Callable[..., Any]:
     """Return the implementation for CUDA: the kernel on the device of its tensors, or `plain`."""
     launch: Callable[..., Any] | None = None
@@ -39,7 +69,7 @@ def _on_cuda(plain: Callable[..., Any], kernel: str) -> Callable[..., Any]:
         nonlocal launch
         if launch is None:
             module, _, function = kernel.partition(":")
-            launch = getattr(import_module(module), function) if find_spec("triton") else plain
+            launch = plain if why_no_kernels() else getattr(import_module(module), function)
         device = next(one.device for one in given if isinstance(one, Tensor))
         if device.index == torch.cuda.current_device():
             return launch(*given)

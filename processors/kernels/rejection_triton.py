@@ -101,7 +101,12 @@ def _of_replacement(  # type: ignore[no-untyped-def]
     return block * BLOCK + _of_best(rest, _of_row_key(key, position, _TOKEN), ids, ids < width)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+# What differs from step to step, where nothing is gained by a kernel for each value or address.
+_VARIED = ["drafts_stride", "positions_stride", "num_rows", "num_requests", "most_drafts", "num_counters"]
+_ANYWHERE = ["seeds", "positions", "drafts", "masses", "accepted", "replacement"]
+
+
+@triton.jit(do_not_specialize=_VARIED, do_not_specialize_on_alignment=_ANYWHERE)  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
     logits, seeds, positions, starts, num_drafts, drafts, q_row, proposal, chances,
     tops, masses, totals, blocks, counters, accepted, replacement,
@@ -110,7 +115,8 @@ def _kernel(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
     # Counters: tickets, ended programs, stopped [Q], ended slices of the residual [Q], and of rows [R],
-    # verdicts [R]. All are 0 before and after.
+    # verdicts [R]. All are 0 before and after. `stopped` is larger the earlier the draft that does not stand:
+    # only drafts behind it are left out, as those before it may be decided later.
     stopped = counters + 2
     ended_rest, ended = stopped + num_requests, stopped + 2 * num_requests
     verdicts = ended + num_rows
@@ -121,7 +127,9 @@ def _kernel(  # type: ignore[no-untyped-def]
     start = tl.load(starts + request)
     size = tl.load(num_drafts + request)
     if turn < most_drafts:
-        if turn < size and tl.load(stopped + request, volatile=True) == 0:
+        # An atomic, as each warp would load by itself, and some before another program's store.
+        stop = tl.atomic_add(stopped + request, 0, sem="relaxed")
+        if turn < size and stop <= most_drafts - turn:
             row = start + turn
             at = row * slices
             target = logits + row * logits_stride
@@ -137,7 +145,7 @@ def _kernel(  # type: ignore[no-untyped-def]
                 verdict, total = _of_verdict(target, drafted, tops + at, masses + at, q, u, slices, SLICES)
                 tl.store(totals + row, total)
                 if verdict != _STANDS:
-                    tl.store(stopped + request, 1)
+                    tl.atomic_max(stopped + request, most_drafts - turn, sem="relaxed")
                 tl.debug_barrier()
                 tl.atomic_xchg(verdicts + row, verdict)
     else:
@@ -223,8 +231,12 @@ _kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream, whos
 
 def _counters(size: int, device: torch.device) -> Tensor:
     """Return counters that are 0 between launches."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        # A graph gets its own, which it zeroes: what is made here is filled by a replay, not now.
+        return torch.zeros(size, dtype=torch.int32, device=device)
     key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    if key not in _kept or len(_kept[key]) < size:
+    found = _kept.get(key)
+    if found is None or len(found) < size:
         room = max(_FEW, triton.next_power_of_2(size))
-        _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
-    return _kept[key]
+        found = _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
+    return found

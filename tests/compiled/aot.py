@@ -2,9 +2,11 @@
 
 `tests/compiled/<module>.json` lists the builds of a module's kernels: by a name, the kernel's function, the
 types of its arguments, its constants, and what it took of each GPU when the file was written by
-`scripts/aot_table.py`.
+`scripts/aot_table.py`. A digest stands beside: of Triton's first intermediate code of the kernel and of all
+that makes machine code of it. While it is the same, so is what the kernel takes, and nothing is compiled.
 """
 
+import hashlib
 import json
 import re
 import subprocess
@@ -13,10 +15,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import triton
+from triton._C.libtriton import get_cache_invalidating_env_vars, ir
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
+from triton.compiler import ASTSource, make_backend
 
-__all__ = ["FOLDER", "TARGETS", "builds", "compiled", "kernel_modules", "taken"]
+__all__ = [
+    "FOLDER",
+    "TARGETS",
+    "builds",
+    "compiled",
+    "digest",
+    "kernel_files",
+    "kernel_modules",
+    "known",
+    "taken",
+]
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
@@ -26,11 +39,15 @@ TARGETS = (80, 89, 90, 100, 120)
 ALIGNED = [["tt.divisibility", 16]]  # what a launch finds of most pointers and widths
 
 
+def kernel_files():
+    """The files with functions that Triton compiles."""
+    paths = ROOT.glob("[gp]*/**/*_triton.py")
+    return [path for path in paths if "@triton.jit" in path.read_text(encoding="utf-8")]
+
+
 def kernel_modules():
     """The names of the modules with functions that Triton compiles, and these functions."""
-    texts = ((path, path.read_text(encoding="utf-8")) for path in ROOT.glob("[gp]*/**/*_triton.py"))
-    paths = [path.relative_to(ROOT).with_suffix("") for path, text in texts if "@triton.jit" in text]
-    names = [".".join(path.parts) for path in paths]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in kernel_files()]
     return {
         name: {
             key: value
@@ -42,27 +59,13 @@ def kernel_modules():
 
 
 def builds(module):
-    """The builds of a module: name -> {kernel, signature, constants, options, limits}."""
+    """The builds of a module: name -> {kernel, signature, constants, options, limits, digests}."""
     return json.loads((FOLDER / f"{module}.json").read_text(encoding="utf-8"))
 
 
 def compiled(module, build, target):
     """The kernel compiled for the target. Raises what Triton raises for a kernel that does not compile."""
-    home = import_module(module)
-    kernel, signature, constants = vars(home)[build["kernel"]], build["signature"], build.get("constants", {})
-    aligned = [
-        name
-        for name, kind in signature.items()
-        if not kind.startswith("fp") and name not in kernel.do_not_specialize
-    ]
-    source = ASTSource(
-        kernel,
-        signature | dict.fromkeys(constants, "constexpr"),
-        constants,
-        {(kernel.arg_names.index(name),): ALIGNED for name in aligned},
-    )
-    options = home.OPTIONS | build.get("options", {})
-    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+    return triton.compile(_source(module, build), target=_gpu(target), options=_options(module, build))
 
 
 def taken(module, build, target):
@@ -76,3 +79,53 @@ def taken(module, build, target):
         )
     found = {key: int(value) for key, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", told.stdout)}
     return [found["REG"], found["STACK"] + found["LOCAL"], kernel.metadata.shared]
+
+
+def known(module, build, target):
+    """What the kernel takes of the target by the table, or None if its digest is another: then compile it."""
+    same = build.get("digests", {}).get(str(target)) == digest(module, build, target)
+    return build["limits"][str(target)] if same else None
+
+
+def digest(module, build, target):
+    """16 digits of all that decides what the kernel takes, and of its limits: none stays unproved.
+
+    Places in files are left out: the same kernel some lines further down has the same digest.
+    """
+    backend = make_backend(_gpu(target))
+    options = backend.parse_options(_options(module, build))
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    functions = backend.get_codegen_implementation(options), backend.get_module_map()
+    code = _source(module, build).make_ir(_gpu(target), options, *functions, context)
+    parts = (
+        triton.__version__,
+        backend.hash(),  # the version of ptxas
+        options.hash(),
+        sorted(get_cache_invalidating_env_vars().items()),
+        code.str_nodebug(),
+        build["limits"][str(target)],
+    )
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _gpu(target):
+    return GPUTarget("cuda", target, 32)
+
+
+def _options(module, build):
+    return import_module(module).OPTIONS | build.get("options", {})
+
+
+def _source(module, build):
+    kernel = vars(import_module(module))[build["kernel"]]
+    signature, constants = build["signature"], build.get("constants", {})
+    anywhere = {*kernel.do_not_specialize, *kernel.do_not_specialize_on_alignment}
+    aligned = [name for name, kind in signature.items() if not kind.startswith("fp") and name not in anywhere]
+    return ASTSource(
+        kernel,
+        signature | dict.fromkeys(constants, "constexpr"),
+        constants,
+        {(kernel.arg_names.index(name),): ALIGNED for name in aligned},
+    )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gencli.config.job import make_job, make_requests, notices
+from gencli.config.job import make_job, notices
+from gencli.config.requests import make_requests
 from gencli.config.settings import FLAG, resolve
 from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.errors import UsageError

@@ -75,10 +75,10 @@ def options(folder, device):
 PLACES = {
     "forward pass": "gencli/models/decoder/decoder.py:__call__",
     "keys and values": "gencli/models/kv/buffers.py:_grow",
-    "chain and draw": "gencli/engine/engine.py:_choose",
+    "chain and draw": "gencli/engine/step_runner.py:run",
     "the draw": "processors/kernels/",
     "a draft model": "gencli/speculative/draft_model.py:propose",
-    "guidance": "gencli/engine/companions.py",
+    "guidance": "gencli/engine/pairing.py",
     "a beam's lane": "gencli/models/lane_runner.py:fork",
     "admission": "gencli/engine/engine.py:_admit",
     "what a step commits": "processors/history.py:append",

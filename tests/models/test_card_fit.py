@@ -12,6 +12,7 @@ from gencli.models.memory import lane_bytes, weight_bytes
 from tests.models.tiny_models import build_native
 
 GIB = 2**30
+CUDA = torch.device("cuda")
 
 
 def card_of(folder: Path, **changes: object) -> Card:
@@ -27,11 +28,11 @@ def test_the_largest_batch_and_length_are_the_last_that_fit(tmp_path: Path) -> N
     for fit in card_fits(card, 24 * GIB, batch=2, tokens=4096):
         left = 24 * GIB - CONTEXT_BYTES - fit.need.weights - fit.need.step
         assert fit.max_batch is not None
-        lanes = [lane_bytes(card, fit.max_batch + more, 4096, fit.kv_dtype) or 0 for more in (0, 1)]
+        lanes = [lane_bytes(card, fit.max_batch + more, 4096, fit.kv_dtype, CUDA) or 0 for more in (0, 1)]
         assert lanes[0] <= left
         assert lanes[1] > left or fit.max_batch == 256
         assert fit.max_context is not None
-        lanes = [lane_bytes(card, 2, fit.max_context + more, fit.kv_dtype) or 0 for more in (0, 256)]
+        lanes = [lane_bytes(card, 2, fit.max_context + more, fit.kv_dtype, CUDA) or 0 for more in (0, 256)]
         assert lanes[0] <= left
         assert lanes[1] > left or fit.max_context == card.context
         assert fit.fits == (fit.max_batch >= 2)
@@ -72,5 +73,5 @@ def test_the_ends_of_a_model_of_four_bits_have_eight(tmp_path: Path, is_tied: bo
     assert card.spec is not None
     spec = replace(card.spec, vocab_size=2**17, hidden=2**12, is_tied=is_tied)
     ends = 2**29 * (1 if is_tied else 2)
-    need = weight_bytes(replace(card, spec=spec), torch.bfloat16, torch.device("cuda"), "int4")
+    need = weight_bytes(replace(card, spec=spec), torch.bfloat16, CUDA, "int4")
     assert need == (8 * GIB - ends) * 5 // 8 + ends

@@ -9,19 +9,24 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
+from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import KernelOptions
 from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.device import pick_kv_dtype
 from gencli.models.files.card import Weights, read_card
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.free_memory import free_memory
 from gencli.models.memory import check_fit, lane_bytes, need_of, weight_bytes
 from gencli.models.onednn import can_pack
 from tests.models.test_backend import load_native
-from tests.models.tiny_models import NATIVE_CONFIGS, build_native
+from tests.models.tiny_models import NATIVE_CONFIGS, base, build_native
+from tests.sham import sham_device
 
 CPU = torch.device("cpu")
 
@@ -45,10 +50,35 @@ def test_weights_and_cache_take_what_is_planned(tmp_path: Path, kind: str, dtype
     build_native(kind).save_pretrained(tmp_path)
     card, runner = read_card(tmp_path), load_native(tmp_path, dtype=dtype, max_lanes=2)
     need = need_of(card, dtype=runner.spec.dtype, device=CPU, lanes=2, tokens=300)
-    assert sum(parts(runner._decoder)) == pytest.approx(need.weights, rel=0.05)
+    decoder = runner._decoder
+    is_shared = decoder.spec.is_tied and not can_pack(runner.spec.dtype)  # embeddings are the projection too
+    held = sum(parts(decoder)) - is_shared * decoder.embeddings.nbytes
+    assert held == pytest.approx(need.weights, rel=0.05)
     for lane in range(2):
         runner.forward(StepPlan((Feed(lane, 0, (1,) * 300),)))
     assert cached(runner) == need.kv
+
+
+@pytest.mark.parametrize(
+    ("kv_dtype", "num_lanes", "length"),
+    [("auto", 1, 2100), ("auto", 3, 300), ("int8", 3, 300), ("fp8", 3, 300)],
+)
+def test_lanes_on_a_gpu_take_what_is_planned(
+    tmp_path: Path, kv_dtype: str, num_lanes: int, length: int
+) -> None:
+    config = hf.LlamaConfig(**base(max_position_embeddings=4096, num_hidden_layers=1))
+    hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    with sham_device():
+        found, config = read_folder(str(tmp_path))
+        checkpoint = read_checkpoint(found, config, read_spec(config))
+        runner = DecoderRunner.load(checkpoint, device="cuda", kv_dtype=kv_dtype, max_lanes=num_lanes)
+        runner.forward(StepPlan((Feed(0, 0, (1,) * length),)))
+        for lane in range(1, num_lanes):
+            runner.fork(0, lane)
+        runner.forward(StepPlan(tuple(Feed(lane, length, (1,)) for lane in range(num_lanes))))
+        held = cached(runner)
+    number = pick_kv_dtype(kv_dtype, runner.spec.dtype)
+    assert held == lane_bytes(read_card(tmp_path), num_lanes, length + 1, number, torch.device("cuda"))
 
 
 def cached(runner: DecoderRunner) -> int:
@@ -59,10 +89,6 @@ def cached(runner: DecoderRunner) -> int:
 @pytest.mark.skipif(not can_pack(), reason="a plain projection is the embeddings")
 @pytest.mark.parametrize(("is_tied", "left"), [(True, 0), (False, 1)])
 def test_large_embeddings_are_not_held(tmp_path: Path, is_tied: bool, left: int) -> None:
-    import transformers as hf
-
-    from tests.models.tiny_models import base
-
     size = {"vocab_size": 70_000, "hidden_size": 64, "tie_word_embeddings": is_tied}
     hf.LlamaForCausalLM(hf.LlamaConfig(**{**base(), **size})).save_pretrained(tmp_path)
     runner = load_native(tmp_path, dtype="float32", kernels=KernelOptions(kernel="packed"))
@@ -104,7 +130,10 @@ def test_a_card_that_is_too_small_is_told_which_codes_fit(tmp_path: Path) -> Non
 def test_a_lane_in_half_precision_takes_half(tmp_path: Path) -> None:
     build_native("llama").save_pretrained(tmp_path)
     card = read_card(tmp_path)
-    assert lane_bytes(card, 3, 100, torch.bfloat16) == (lane_bytes(card, 3, 100, torch.float32) or 0) / 2
+    assert (
+        lane_bytes(card, 3, 100, torch.bfloat16, CPU)
+        == (lane_bytes(card, 3, 100, torch.float32, CPU) or 0) / 2
+    )
 
 
 def group(folder: Path, **values: int | str) -> None:

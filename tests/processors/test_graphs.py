@@ -28,6 +28,9 @@ class Failing:
         self.tried += 1
         raise self.error
 
+    def renew(self):
+        pass
+
 
 def uses(graphs, work, count, key="a"):
     """Results of so many uses with new contents each time."""
@@ -84,6 +87,9 @@ class Full:
         if self.inner.recorded:
             raise torch.OutOfMemoryError("full")
         return self.inner.record(run)
+
+    def renew(self):
+        pass
 
 
 def test_all_graphs_go_when_a_recording_fills_the_memory():

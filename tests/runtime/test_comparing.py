@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.config.job import make_requests
+from gencli.config.requests import make_requests
 from gencli.config.sides import gather_side
 from gencli.core.events import Finish
 from gencli.errors import UsageError

@@ -11,7 +11,7 @@ from gencli.config.job import Job, make_job
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS, Option
 from gencli.config.presets.find import describe, find_preset, list_presets
-from gencli.config.presets.read import shown
+from gencli.config.presets.preset import shown
 from gencli.config.presets.stack import expand_preset
 from gencli.config.settings import Settings, resolve
 from gencli.errors import GencliError

@@ -19,7 +19,8 @@ from gencli.cli.terminal.render import Sink, say_error
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer, label
-from gencli.config.job import Job, make_requests
+from gencli.config.job import Job
+from gencli.config.requests import make_requests
 from gencli.config.settings import Settings
 from gencli.core.events import Error
 from gencli.core.request import Request
@@ -33,6 +34,7 @@ from gencli.runtime.grammars import Compiled, Compiling
 from gencli.runtime.models import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
+from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 
 __all__ = ["Beside", "Ready", "generate", "prepare"]
@@ -95,14 +97,19 @@ def generate(
     _say_notices(engine, voice, num_notices)
     is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # also colours may ask for them
     if settings["format"] == "text" and is_scored:
-        for row in results.rows:
-            for sample in range(job.n):
-                title = label(row, sample) if len(results.rows) > 1 or job.n > 1 else ""
-                show_scores(row.scores, sample, ready.loaded.tokenizer, title)
+        _show_scores(results, job.n, ready.loaded.tokenizer)
     if pen:
         voice.say(pen.legend)
     _print_summary(results, info, ready, settings, voice)
     return results.exit_code
+
+
+def _show_scores(results: Results, num_samples: int, tokenizer: Tokenizer) -> None:
+    """Print the log-probabilities of all samples behind their texts."""
+    for row in results.rows:
+        for sample in range(num_samples):
+            title = label(row, sample) if len(results.rows) > 1 or num_samples > 1 else ""
+            show_scores(row.scores, sample, tokenizer, title)
 
 
 def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInfo) -> ColoredPen:

@@ -18,7 +18,7 @@ from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import cached_models
-from gencli.models.backend import choose_backend
+from gencli.models.backend import choose_backend, why_no_graphs
 from gencli.models.files.card import Card, kv_bytes, read_card, whole_bytes
 from gencli.models.files.config import read_config
 from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
@@ -76,6 +76,10 @@ _GRAMMARS = {
     "exact": "yes: xgrammar and llguidance know the bytes of each token",
     "decoded": "yes, with bytes as they are decoded: its tokens change with their neighbours",
     "unknown": "not known before it is loaded: there is no tokenizer.json",
+}
+_RECORDED = {
+    "native": "recorded",
+    "transformers": "recorded, if transformers compiles the model as one graph",
 }
 _NUMBERS = {"float32": 4, "bfloat16": 2}
 
@@ -215,6 +219,8 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     config = read_config(folder)
     spec, reason = choose_backend("auto", config)
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
+    why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
+    record["graphs"] = f"none, as {why_not}" if why_not else _RECORDED[record["backend"].partition(":")[0]]
     bits, kept = stored_bits(config), " and ".join(kept_kinds(folder))
     record["quantization"] = kept or (None if bits is None else f"int{bits}")
     memory = [
@@ -270,6 +276,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("vocabulary", str(record["vocabulary"] or "?")),
         ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
         ("backend", record["backend"]),
+        ("graphs on CUDA", record["graphs"]),
         ("lanes", f"{record['lanes']}: {shared}"),
         ("grammars", _GRAMMARS[record["grammars"]]),
         ("rollback", f"{'yes' if record['rollback'] else 'no'}: {rollback}"),

@@ -9,6 +9,7 @@ import torch
 
 from gencli.cli.terminal.tables import table
 from gencli.models.capacity import process_memory
+from gencli.models.device import kv_name
 from gencli.models.files.card import Card, has_codes
 from gencli.models.files.quantization import Format
 from gencli.models.free_memory import free_memory
@@ -24,6 +25,8 @@ _FORMATS: tuple[tuple[torch.dtype, torch.dtype, Format], ...] = (
     (torch.float32, torch.float32, "kept"),
     (torch.float32, torch.float32, "none"),
     (torch.float32, torch.bfloat16, "none"),
+    (torch.float32, torch.int8, "none"),
+    (torch.float32, torch.float8_e4m3fn, "none"),
     (torch.bfloat16, torch.bfloat16, "none"),
     (torch.float32, torch.float32, "int8"),
     (torch.float32, torch.float32, "int4"),
@@ -56,9 +59,9 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
         "free": free_memory(_CPU),
         "of": [
             {
-                "dtype": _name(dtype),
+                "dtype": kv_name(dtype),
                 "quantize": quantize,
-                "kv_dtype": _name(kv_dtype),
+                "kv_dtype": kv_name(kv_dtype),
                 "weights": need.weights,
                 "kv": need.kv,
                 "step": need.step,
@@ -69,16 +72,14 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
 
 
 def memory_text(record: Mapping[str, Any]) -> str:
-    """Return the table of all parts, a column for each number format."""
-    memory = record["memory"]
-    lines = [
-        ("", *(_title(entry) for entry in memory["of"])),
-        ("weights", *(size(entry["weights"]) for entry in memory["of"])),
-        ("keys and values", *(size(entry["kv"]) for entry in memory["of"])),
-        ("buffers of a step", *(size(entry["step"]) for entry in memory["of"])),
-        ("Python and PyTorch", *(size(memory["libraries"]) for _ in memory["of"])),
-        ("all", *(size(_sum(entry, memory["libraries"])) for entry in memory["of"])),
+    """Return the table of all parts, a row for each choice of formats."""
+    memory, libraries = record["memory"], record["memory"]["libraries"]
+    lines: list[tuple[str, ...]] = [
+        ("", "weights", "keys and values", "buffers of a step", "Python and PyTorch", "all")
     ]
+    for entry in memory["of"]:
+        parts = (entry["weights"], entry["kv"], entry["step"], libraries, _sum(entry, libraries))
+        lines.append((_title(entry), *map(size, parts)))
     count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
     free = f"{size(memory['free'])} are free"
     return f"{record['name']} on the CPU, {count} of {memory['context']} tokens; {free}\n{table(lines)}"
@@ -97,7 +98,3 @@ def _title(entry: Mapping[str, Any]) -> str:
         return f"--quantize {entry['quantize']}"
     is_same = entry["dtype"] == entry["kv_dtype"]
     return str(entry["dtype"] if is_same else f"{entry['dtype']}, --kv-dtype {entry['kv_dtype']}")
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

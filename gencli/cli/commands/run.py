@@ -17,8 +17,9 @@ from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.conflicts import refuse_quiet_scores
-from gencli.config.job import Job, encode_prompt, make_job, notices
+from gencli.config.job import Job, make_job, notices
 from gencli.config.layers import gather
+from gencli.config.requests import encode_prompt
 from gencli.config.search_conflicts import search_notices
 from gencli.config.settings import Settings
 from gencli.runtime.quiet import importing, quiet_libraries

@@ -23,13 +23,14 @@ from gencli.cli.explain.levels import legend
 from gencli.cli.explain.shades import Shades
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, prompt, say, say_error
+from gencli.cli.terminal.render import Sink, say, say_error, say_part
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import Writer
-from gencli.config.job import Job, make_request, notices
+from gencli.config.job import Job, notices
 from gencli.config.options.flags import with_flags
+from gencli.config.requests import make_request
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
@@ -262,7 +263,7 @@ class _Talker:
                     shades.add(event)
                 self._write(pieces, shades)
             else:
-                prompt(splitter.finish().thinking if splitter else "")
+                say_part(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
         if not (job.logprobs is None and job.prompt_logprobs is None):  # also colours may ask for them
@@ -273,7 +274,7 @@ class _Talker:
 
     def _write(self, pieces: Pieces, shades: Shades | None) -> None:
         """Write thinking to stderr and the rest to stdout, coloured if there are shades."""
-        prompt(pieces.thinking)
+        say_part(pieces.thinking)
         if shades is None:
             self._sink.write(pieces.rest)
             return

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gencli.config.job import Job, encode_prompt, make_request
+from gencli.config.job import Job
 from gencli.config.jobs import Jobs
+from gencli.config.requests import encode_prompt, make_request
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.engine.engine import Engine

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gencli.config.job import encode_prompt
 from gencli.config.recipe import Recipe
+from gencli.config.requests import encode_prompt
 from gencli.config.settings import Settings
 from gencli.explain.head import text_head
 from gencli.explain.trace_file import Head, TraceWriter

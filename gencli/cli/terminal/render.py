@@ -32,6 +32,7 @@ __all__ = [
     "say_error",
     "say_interrupted",
     "say_notice",
+    "say_part",
     "silence",
     "tidy",
 ]
@@ -61,6 +62,17 @@ class Terminal:
         """Write each line."""
         for line in lines:
             self.write(line)
+
+    def end_line(self) -> None:
+        """End a line that text was written to and no line end."""
+        if self._last not in ("", "\n"):
+            self._stream.write("\n")
+            self._stream.flush()
+        self._last = ""
+
+    def answer(self) -> None:
+        """Note that a person ends the line of a question by typing."""
+        self._last = ""
 
     def draw(self, codes: str) -> None:
         """Write text with control codes unchanged. Foreign text in it must be escaped already."""
@@ -115,10 +127,20 @@ def silence() -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, if there is one."""
+    """Write a line to stderr, if there is one. On a terminal it never stands behind an unfinished line."""
+    if is_terminal(sys.stderr):
+        for stream in (sys.stdout, sys.stderr):  # both may be one screen
+            if isinstance(stream, Terminal):
+                with suppress(OSError):
+                    stream.end_line()
+    say_part(f"{text}\n")
+
+
+def say_part(text: str) -> None:
+    """Write a part of a line to stderr, if there is one."""
     with suppress(OSError):  # stderr is closed; the result matters more
         if sys.stderr is not None:
-            print(text, file=sys.stderr, flush=True)
+            print(text, end="", file=sys.stderr, flush=True)
 
 
 def say_notice(text: str) -> None:
@@ -132,10 +154,10 @@ def say_error(message: str, hint: str = "") -> None:
 
 
 def prompt(text: str) -> None:
-    """Write a prompt to stderr without a line end."""
-    with suppress(OSError):
-        if sys.stderr is not None:
-            print(text, end="", file=sys.stderr, flush=True)
+    """Write a question to stderr, whose line ends with the answer that is typed."""
+    say_part(text)
+    if isinstance(sys.stderr, Terminal):
+        sys.stderr.answer()
 
 
 def confirm(question: str) -> bool | None:
@@ -167,8 +189,7 @@ def tidy() -> None:
 def say_interrupted() -> None:
     """Write "Interrupted." to stderr, on a terminal on a new line."""
     tidy()
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    say("\nInterrupted." if is_terminal else "Interrupted.")
+    say_part("\nInterrupted.\n" if is_terminal(sys.stderr) else "Interrupted.\n")
 
 
 class Sink:

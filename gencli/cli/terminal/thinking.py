@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gencli.cli.terminal.render import prompt, say
+from gencli.cli.terminal.render import say, say_part
 from gencli.cli.terminal.stderr import Stderr
 from gencli.core.events import Event, PromptScores, Reading, Token
 from gencli.results.results import Results
@@ -25,10 +25,10 @@ class LiveThinking:
         is_token = isinstance(event, Token)
         pieces = self._splitter.feed(event.text) if is_token else self._splitter.finish()
         if text := pieces.thinking if self._is_open else pieces.thinking.lstrip():
-            prompt(text if self._is_open else f"[thinking] {text}")
+            say_part(text if self._is_open else f"[thinking] {text}")
             self._is_open = True
         if self._is_open and (self._splitter.is_over or not is_token):
-            prompt("\n")
+            say_part("\n")
             self._is_open = False
 
     def close(self) -> None:

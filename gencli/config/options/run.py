@@ -97,7 +97,7 @@ _MODEL: tuple[Option, ...] = (
            "int8 take a quarter of float32; int8, with a scale for each token and head, is the closer one.",
            "Model", "auto"),
     Option(("--device",), str, "auto, cpu, cuda, cuda:N or mps.", "Model", "auto", metavar="DEVICE"),
-    Option(("--cuda-graphs",), Literal["auto", "on", "off"], "Whether the decoder's steps on a CUDA GPU are "
+    Option(("--cuda-graphs",), Literal["auto", "on", "off"], "Whether decode steps on a CUDA GPU are "
            "recorded, each to be launched as a whole. auto: where the model allows it.", "Model", "auto"),
     Option(("--device-map",), Literal["auto"], "Spread the layers over all devices, for a model that is "
            "too large for one; needs accelerate.", "Model"),

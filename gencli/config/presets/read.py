@@ -1,17 +1,17 @@
-"""Reading of a preset file: its values, the presets that it extends, and all its faults."""
+"""Read a preset file: its values, the presets that it extends, and all its faults."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gencli.config.presets.find import describe, is_path
+from gencli.config.presets.find import describe
 from gencli.config.presets.keys import KEYS, checked, unknown_key
+from gencli.config.presets.preset import Preset, shown
 from gencli.config.presets.values import placed
-from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
+from gencli.config.settings import PRESET, Assigned
 from gencli.config.watermark import MARKS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
@@ -24,49 +24,11 @@ from processors.order import expand
 from processors.params import WHEN, Params
 from processors.registry import Registry
 
-__all__ = ["Preset", "read_preset", "read_text", "read_values", "shown"]
+__all__ = ["read_preset", "read_text", "read_values"]
 
 _GREEDY = "greedy"  # a field whose tokens are the most likely ones
 _MAX_SHOWN = 40  # characters of a wrong value
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
-
-
-@dataclass(slots=True)
-class Preset:
-    """The content of a preset file; usable only without faults."""
-
-    path: Path
-    description: str = ""
-    extends: list[tuple[str, Node]] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, str] = field(default_factory=dict)
-    stages: list[Assigned] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
-
-    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
-        """Return the values as a layer of settings; `is_inherited`: another preset extends this one.
-
-        Only a layer of origin `preset` has a PresetInfo: an exported preset never refers to other files.
-        """
-        here = self.path.parent
-        extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
-        info = PresetInfo(self.description, extends, is_inherited)
-        stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
-        notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
-        own = info if origin == PRESET else None
-        return Layer(origin, self.values, self.places, stages, notices, preset=own)
-
-    def messages(self) -> list[str]:
-        """Return the faults ordered by line, each with file, line and column."""
-        found = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
-        return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in found]
-
-
-def shown(path: Path) -> str:
-    """Return the path, relative to the current folder if it is below it."""
-    here = Path.cwd()
-    return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def read_preset(path: Path, registry: Registry) -> Preset:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gencli.config.presets.find import find_preset
-from gencli.config.presets.read import Preset, read_preset, shown
+from gencli.config.presets.preset import Preset, shown
+from gencli.config.presets.read import read_preset
 from gencli.config.settings import PRESET, Layer
 from gencli.errors import ConfigError
 from processors.registry import Registry, builtin_registry

@@ -10,7 +10,7 @@ from gencli.core.request import Beams
 from gencli.engine.beams.candidates import Candidate
 from gencli.engine.beams.results import best_reachable, chosen_events, interrupted, length_score
 from gencli.engine.branches import Child
-from gencli.engine.sequence import Group
+from gencli.engine.group import Group
 from gencli.engine.sequence import Sequence as Beam
 from gencli.text.stream import TextStream
 

@@ -14,9 +14,9 @@ from gencli.engine.admission import admission
 from gencli.engine.beams.candidates import Ranked, Ranking, log_probabilities, rank
 from gencli.engine.beams.search import Search
 from gencli.engine.branches import Branches, Child, Inspect, note, rows_of
-from gencli.engine.scheduler import SampledSequences
+from gencli.engine.feeds import SampledSequences
+from gencli.engine.reports import Taken
 from gencli.engine.sequence import Sequence as Beam
-from gencli.engine.sequence import Taken
 from gencli.errors import GencliError, UsageError
 from processors.pipeline import Pipeline
 from processors.rows import Rows

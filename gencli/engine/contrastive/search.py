@@ -9,7 +9,8 @@ from torch import Tensor
 
 from gencli.core.events import Event
 from gencli.core.request import Contrastive
-from gencli.engine.sequence import Group, Sequence
+from gencli.engine.group import Group
+from gencli.engine.sequence import Sequence
 from gencli.text.stream import TextStream
 from processors.contrastive import contrastive_scores, directions
 

@@ -22,10 +22,10 @@ from gencli.core.request import Request
 from gencli.engine.beams.candidates import log_probabilities
 from gencli.engine.branches import Branches, Inspect, note, rows_of
 from gencli.engine.contrastive.search import ContrastiveSearch
+from gencli.engine.feeds import SampledSequences, Step
 from gencli.engine.logprobs import best_ids
-from gencli.engine.scheduler import SampledSequences, Step
+from gencli.engine.reports import Taken
 from gencli.engine.sequence import Sequence as Text
-from gencli.engine.sequence import Taken
 from gencli.errors import GencliError, UsageError
 from gencli.models.base import ModelSpec
 from processors.pipeline import Pipeline

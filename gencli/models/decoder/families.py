@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gencli.models.decoder.rope_config import read_rope, rope_values
-from gencli.models.decoder.spec import (
-    Activation,
-    DecoderSpec,
-    ExpertSpec,
-    TensorNames,
-    Unsupported,
-)
+from gencli.models.decoder.llama_like import base_spec, windows_of
+from gencli.models.decoder.rope_config import read_rope
+from gencli.models.decoder.spec import DecoderSpec, ExpertSpec, TensorNames, Unsupported
 from gencli.models.files.quantization import is_own
 
 __all__ = ["FAMILIES", "read_spec", "spec_if_any"]
@@ -41,13 +36,6 @@ _COMMON = frozenset(
     sliding_window sliding_window_pattern use_sliding_window tie_word_embeddings attention_bias mlp_bias
     """.split()
 )
-_ACTIVATIONS: dict[str, Activation] = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_new": "gelu_tanh",
-}
 
 
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
@@ -76,59 +64,17 @@ def spec_if_any(config: Mapping[str, Any]) -> DecoderSpec | None:
         return None
 
 
-def _base(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
-    """Return the decoder of a Llama-like configuration, with the changes of its family."""
-    num_layers, num_heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
-    hidden = int(config["hidden_size"])
-    head_dim = int(config.get("head_dim") or hidden // num_heads)
-    activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
-    if activation not in _ACTIVATIONS:
-        raise Unsupported(f"the activation {activation!r} is not one of the decoder")
-    if "ropes" not in changes:
-        changes["ropes"] = (read_rope(config, rope_values(config), head_dim),)
-    changes.setdefault("layer_ropes", (0,) * num_layers)
-    changes.setdefault("windows", (None,) * num_layers)
-    changes.setdefault("scale", head_dim**-0.5)
-    values: dict[str, Any] = {
-        "vocab_size": int(config["vocab_size"]),
-        "hidden": hidden,
-        "inner": int(config["intermediate_size"]),
-        "num_layers": num_layers,
-        "num_heads": num_heads,
-        "num_kv_heads": int(config.get("num_key_value_heads") or num_heads),
-        "head_dim": head_dim,
-        "context": int(config["max_position_embeddings"]),
-        "norm_eps": float(config["rms_norm_eps"]),
-        "activation": _ACTIVATIONS[activation],
-        "has_qkv_bias": bool(config.get("attention_bias")),
-        "has_out_bias": bool(config.get("attention_bias")),
-        "has_mlp_bias": bool(config.get("mlp_bias")),
-        "is_tied": bool(config.get("tie_word_embeddings", False)),
-    }
-    return DecoderSpec(**{**values, **changes})
-
-
-def _windows(config: Mapping[str, Any], types: list[str] | None = None) -> tuple[int | None, ...]:
-    """Return the window of each layer, by its type."""
-    types = types or config.get("layer_types")
-    if types is None:
-        types = ["full_attention"] * int(config["num_hidden_layers"])
-    if other := set(types) - {"full_attention", "sliding_attention"}:
-        raise Unsupported(f"layers of type {min(other)} are not among the decoder's")
-    return tuple(int(config["sliding_window"]) if one == "sliding_attention" else None for one in types)
-
-
 def _mistral(config: Mapping[str, Any]) -> DecoderSpec:
     window = config.get("sliding_window", 4096)  # the default of transformers
-    return _base(config, windows=(window,) * int(config["num_hidden_layers"]))
+    return base_spec(config, windows=(window,) * int(config["num_hidden_layers"]))
 
 
 def _qwen2(config: Mapping[str, Any]) -> DecoderSpec:
-    return _base(config, windows=_qwen_windows(config), has_qkv_bias=True)
+    return base_spec(config, windows=_qwen_windows(config), has_qkv_bias=True)
 
 
 def _qwen3(config: Mapping[str, Any]) -> DecoderSpec:
-    return _base(config, windows=_qwen_windows(config), qk_norm="head")
+    return base_spec(config, windows=_qwen_windows(config), qk_norm="head")
 
 
 def _qwen_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
@@ -137,14 +83,14 @@ def _qwen_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
         return (None,) * count
     first = int(config.get("max_window_layers", 28))
     types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(count)]
-    return _windows(config, config.get("layer_types") or types)
+    return windows_of(config, config.get("layer_types") or types)
 
 
 def _qwen3_moe(config: Mapping[str, Any]) -> DecoderSpec:
     count = int(config["num_hidden_layers"])
     dense, every = config.get("mlp_only_layers") or [], int(config.get("decoder_sparse_step", 1))
     window = config.get("sliding_window") if config.get("use_sliding_window") else None
-    return _base(
+    return base_spec(
         config,
         windows=(window,) * count,
         qk_norm="head",
@@ -162,7 +108,7 @@ def _qwen3_moe(config: Mapping[str, Any]) -> DecoderSpec:
 
 def _mixtral(config: Mapping[str, Any]) -> DecoderSpec:
     count = int(config["num_hidden_layers"])
-    return _base(
+    return base_spec(
         config,
         windows=(config.get("sliding_window"),) * count,
         experts=ExpertSpec(
@@ -189,7 +135,7 @@ def _gemma(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
     hidden = int(config["hidden_size"])
     if config.get("use_bidirectional_attention"):
         raise Unsupported("its attention looks ahead")
-    return _base(
+    return base_spec(
         {"tie_word_embeddings": True, **config, "hidden_act": None, "hidden_activation": _gemma_act(config)},
         norm_offset=1.0,
         embedding_scale=hidden**0.5,
@@ -209,7 +155,7 @@ def _gemma2(config: Mapping[str, Any]) -> DecoderSpec:
     ]
     return _gemma(
         config,
-        windows=_windows(config, types),
+        windows=windows_of(config, types),
         scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         score_cap=config.get("attn_logit_softcapping", 50.0),
         logit_cap=config.get("final_logit_softcapping", 30.0),
@@ -230,7 +176,7 @@ def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
     local = near.get("rope_theta") or config.get("rope_local_base_freq") or 10_000.0
     return _gemma(
         {"head_dim": head_dim, **config},
-        windows=_windows(config, types),
+        windows=windows_of(config, types),
         ropes=(read_rope(config, far, head_dim, theta), read_rope(config, near, head_dim, local)),
         layer_ropes=tuple(int(one == "sliding_attention") for one in types),
         scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
@@ -242,7 +188,7 @@ def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _phi3(config: Mapping[str, Any]) -> DecoderSpec:
-    return _base(
+    return base_spec(
         config,
         windows=(config.get("sliding_window"),) * int(config["num_hidden_layers"]),
         names=TensorNames(qkv=("self_attn.qkv_proj",), gate_up=("mlp.gate_up_proj",)),
@@ -250,7 +196,7 @@ def _phi3(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _olmo2(config: Mapping[str, Any]) -> DecoderSpec:
-    return _base(
+    return base_spec(
         config,
         qk_norm="whole",
         names=TensorNames(
@@ -263,7 +209,7 @@ def _olmo2(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _granite(config: Mapping[str, Any]) -> DecoderSpec:
-    return _base(
+    return base_spec(
         config,
         scale=float(config.get("attention_multiplier", 1.0)),
         embedding_scale=float(config.get("embedding_multiplier", 1.0)),
@@ -275,17 +221,17 @@ def _granite(config: Mapping[str, Any]) -> DecoderSpec:
 def _smollm3(config: Mapping[str, Any]) -> DecoderSpec:
     count, every = int(config["num_hidden_layers"]), int(config.get("no_rope_layer_interval", 4))
     marks = config.get("no_rope_layers") or [int((layer + 1) % every != 0) for layer in range(count)]
-    return _base(
+    return base_spec(
         {"tie_word_embeddings": True, "rope_theta": 2_000_000.0, **config},
         layer_ropes=tuple(0 if mark else None for mark in marks),
-        windows=_windows(config),
+        windows=windows_of(config),
     )
 
 
 _GEMMA_KEYS = ("query_pre_attn_scalar", "use_bidirectional_attention")
 _CAP_KEYS = ("attn_logit_softcapping", "final_logit_softcapping")
 FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[str, ...]]] = {
-    "llama": (_base, ()),
+    "llama": (base_spec, ()),
     "mistral": (_mistral, ()),
     "qwen2": (_qwen2, ("max_window_layers",)),
     "qwen3": (_qwen3, ("max_window_layers",)),

@@ -10,13 +10,14 @@ from torch import Tensor
 from gencli.core.step import Feed, cells_of, fed_to, room_for, wanted_of
 from gencli.models.decoder.attention import AttentionPlan, DevicePlan, SdpaPlan
 from gencli.models.decoder.bags import TILE, BagTables, Cells
-from gencli.models.decoder.decode_steps import SPARE_ROWS, DecodeSteps, is_decode_step, num_filled, roomy
+from gencli.models.decoder.decode_steps import DecodeSteps
 from gencli.models.decoder.decoder import Decoder, Inside
 from gencli.models.decoder.layers import Pass
 from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP, LaneLengths
+from gencli.models.kv.static_steps import SPARE_ROWS, is_decode_step, roomy, step_rows
 from gencli.models.longrope import factors_of
 from processors.graphs import Graphs
 from processors.upload import upload
@@ -80,13 +81,13 @@ class DecoderLanes:
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
         capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
-        is_static = self._steps is not None and inside is None and is_decode_step(feeds)
-        spare = self._store.rows.spare
-        if is_static and num_filled(feeds):
-            num_rows = max(num_rows, spare + 1)
+        static = None
+        if self._steps is not None and inside is None and is_decode_step(feeds):
+            static = step_rows(feeds, self._store.rows.spare)
+            num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
-        if self._steps is not None and is_static:
-            return self._steps(feeds, buffers, spare, ids)
+        if self._steps is not None and static is not None:
+            return self._steps(feeds, static, buffers, ids)
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
@@ -109,8 +110,10 @@ class DecoderLanes:
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
-        is_filled = self._steps is not None and num_filled(feeds) > 0
-        return self._store.holds(feeds, has_spare=is_filled)
+        num_rows, length = room_for(feeds := self._store.seat(feeds))
+        if self._steps is not None:
+            num_rows = step_rows(feeds, self._store.rows.spare).num_held
+        return self._store.holds(num_rows, length)
 
     def _plan(
         self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gencli.core.step import StepPlan
+from gencli.models.backend import why_no_graphs
 from gencli.models.base import Inner, ModelSpec
-from gencli.models.decoder.cuda_graphs import CudaGraphs, make_graphs, why_no_graphs
+from gencli.models.cuda_graphs import CudaGraphs, elsewhere, make_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
 from gencli.models.decoder.layers import Experts
@@ -63,7 +65,7 @@ class DecoderRunner(LaneRunner):
         self._decoder = decoder
         reads_experts = any(isinstance(layer.mlp, Experts) for layer in decoder.layers)
         if graphs is None:
-            graphs = make_graphs("off", decoder.device, reads_experts=reads_experts)
+            graphs = make_graphs("off", why_no_graphs(spec, reads_experts=reads_experts), decoder.device)
         self._kernels = kernels
         is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
@@ -85,7 +87,9 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
-            no_graphs=why_no_graphs(decoder.device, reads_experts=reads_experts) or "`cuda_graphs` is off",
+            no_graphs=elsewhere(decoder.device)
+            or why_no_graphs(spec, reads_experts=reads_experts)
+            or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             can_run_ahead=not spec.rope_switches and not reads_experts,
         )
@@ -117,28 +121,19 @@ class DecoderRunner(LaneRunner):
         assert checkpoint.spec is not None
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
-        number, reason = pick_dtype(
-            dtype, device=where, stored=checkpoint.stored, is_quantized=is_kept or bits is not None
-        )
+        is_narrow = is_kept or bits is not None
+        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
         reads_experts = checkpoint.spec.experts is not None and not can_stack(number, where, options)
-        graphs = make_graphs(cuda_graphs, where, reads_experts=reads_experts)
-        make: ProductMaker
-        if is_kept:
-            make = kept_maker(folder, options, where, number)
-        else:
-            make = _maker(checkpoint, number, where, bits, options)
+        why_not = why_no_graphs(checkpoint.spec, reads_experts=reads_experts)
+        graphs = make_graphs(cuda_graphs, why_not, where)
+        kept = kept_maker(folder, options, where, number) if is_kept else None
+        make = kept or _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
-        notices: tuple[str, ...] = ()
-        if bits is None and is_gguf(folder):
-            wide = wide_dtype() if is_kept and where.type == "cpu" else number
-            name = str(wide).removeprefix("torch.")
-            notices = widening(folder, name, wide.itemsize, is_kept=is_kept)
-        if unused:
-            notices += (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",)
+        notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
         return cls(
             decoder,
             name=str(folder),
@@ -149,7 +144,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder)) if is_kept else f"int{bits}" if bits else "",
             kernels=make,
             kv_dtype=kv_number,
-            notices=notices,
+            notices=(*notices, *_unused(unused)),
             graphs=graphs,
         )
 
@@ -192,6 +187,20 @@ class DecoderRunner(LaneRunner):
             kernels=self._kernels,
             graphs=graphs,
         )
+
+
+def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept: bool) -> tuple[str, ...]:
+    """Return what to say of the weights of a GGUF file that take another format in memory."""
+    if not is_gguf(folder):
+        return ()
+    wide = wide_dtype() if is_kept and device.type == "cpu" else dtype
+    return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+
+
+def _unused(names: Sequence[str]) -> Iterator[str]:
+    """Yield what to say of tensors that the decoder does not use."""
+    if names:
+        yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
 
 
 def _maker(

@@ -60,6 +60,16 @@ class LaneBuffer:
             self._grow(num_rows, length, like)
         return self._data
 
+    def regrow(self, num_rows: int, length: int) -> None:
+        """Grow a buffer that was written to, as `reserve`; no-op before."""
+        if self._data.nbytes:
+            self.reserve(num_rows, length, like=self._data)
+
+    @property
+    def data(self) -> Tensor:
+        """The buffer as it is now; empty before the first write."""
+        return self._data
+
     def holds(self, num_rows: int, length: int) -> bool:
         """Return whether it holds `length` tokens in `num_rows` rows without growing."""
         return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
@@ -138,14 +148,14 @@ class LaneStore:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated
 
-    def holds(self, feeds: tuple[Feed, ...], *, has_spare: bool = False) -> bool:
-        """Return whether the buffers hold these feeds without growing, with a spare row if asked for.
+    def holds(self, num_rows: int, length: int) -> bool:
+        """Return whether the buffers hold `length` tokens in `num_rows` rows without growing."""
+        return all(buffer.holds(num_rows, length) for buffer in self.buffers)
 
-        No lane of the feeds is empty.
-        """
-        rows = [self.rows.take(feed.lane) for feed in feeds] + [self.rows.spare] * has_spare
-        length = max(feed.end for feed in feeds)
-        return all(buffer.holds(max(rows) + 1, length) for buffer in self.buffers)
+    def reserve(self, num_rows: int, length: int) -> None:
+        """Grow the buffers that were written to, as LaneBuffer.reserve."""
+        for buffer in self.buffers:
+            buffer.regrow(num_rows, length)
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""

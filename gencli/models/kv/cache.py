@@ -49,10 +49,13 @@ class LaneLayer:
 
 
 class LaneCache(Cache):  # type: ignore[misc]
-    """The `past_key_values` of a model call: reads and writes the lanes of `batch`, given as buffer rows."""
+    """The `past_key_values` of a model call: reads and writes the lanes of `batch`, given as buffer rows.
 
-    def __init__(self, config: Any, lengths: LaneLengths) -> None:
-        self.store = LaneStore(lengths)
+    There are `spare` rows more than lanes.
+    """
+
+    def __init__(self, config: Any, lengths: LaneLengths, *, spare: int = 0) -> None:
+        self.store = LaneStore(lengths, spare=spare)
         layers = [
             layer if isinstance(layer, _EMPTY) else LaneLayer(self.store.rows, is_sliding=layer.is_sliding)
             for layer in DynamicCache(config=config).layers

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from gencli.errors import ModelError
+from gencli.models.backend import ALONE
 from gencli.models.kv.cache import can_crop, fits_lanes
 from gencli.models.kv.calls import LogitsCall, num_ids
 from gencli.models.kv.flat import FLAT_MODELS
@@ -16,11 +17,13 @@ from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.masks import use_lane_masks
 from gencli.models.kv.per_request import OwnCacheLanes
 from gencli.models.kv.shared import SlotLanes
+from gencli.models.kv.static_calls import why_not_static
 from gencli.models.lane_runner import Lanes
 from gencli.models.longrope import LongRopeLanes, rope_switches, use_lane_factors
 from gencli.models.selfcheck import LENGTH, NUM_LANES, SelfCheck, fault_of
+from processors.graphs import Graphs
 
-__all__ = ["choose_lanes"]
+__all__ = ["Chosen", "choose_lanes"]
 
 
 _MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders with is_decoder=False in their configuration
@@ -31,33 +34,47 @@ _COUNTS_POSITIONS = {"llama4_text"}  # attention scales by positions counted fro
 _Way = Callable[[LaneLengths], Lanes]
 
 
-def choose_lanes(model: Any, lengths: LaneLengths) -> tuple[Lanes, tuple[str, ...]]:
-    """Return the fastest correct lanes for the model, and notices for the user.
+class Chosen(NamedTuple):
+    """KV lanes, notices for the user, and why their decode steps do not run by graphs ("" if they do)."""
+
+    lanes: Lanes
+    notices: tuple[str, ...]
+    no_graphs: str
+
+
+def choose_lanes(model: Any, lengths: LaneLengths, graphs: Graphs | None = None) -> Chosen:
+    """Return the fastest correct lanes for the model.
 
     These are shared lanes where the architecture allows them, else one cache per lane. The choice is
-    verified on this model (see SelfCheck), or on its architecture by the tests. Raises ModelError for models
-    that cannot continue text token by token.
+    verified on this model (see SelfCheck), or on its architecture by the tests. `graphs` run the decode steps
+    of shared lanes where that is possible. Raises ModelError for models that cannot continue text token by
+    token.
     """
     text = model.config.get_text_config(decoder=True)
     _require_decoder(text)
     if switches := rope_switches(text):
         use_lane_factors(model)
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
-        way, notices = _checked_way(model, text, switches)
+        way, notices, no_graphs = _checked_way(model, text, switches, graphs)
     if not switches:
-        return way(lengths), notices
+        return Chosen(way(lengths), notices, no_graphs)
     inner = lengths.like()
-    return LongRopeLanes(way(inner), inner, switches), notices
+    return Chosen(LongRopeLanes(way(inner), inner, switches), notices, no_graphs)
 
 
-def _checked_way(model: Any, text: Any, switches: tuple[int, ...]) -> tuple[_Way, tuple[str, ...]]:
-    """Return a factory for the fastest correct lanes, and notices. Raises ModelError if none are correct."""
+def _checked_way(
+    model: Any, text: Any, switches: tuple[int, ...], graphs: Graphs | None
+) -> tuple[_Way, tuple[str, ...], str]:
+    """Return a factory for the fastest correct lanes, and the other parts of Chosen.
+
+    Raises ModelError if no lanes are correct.
+    """
     is_spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
     own = [*_own_ways(model, text, switches)]
     if is_spread:
         notice = "A model on several devices runs one request at a time in each step"
         if "disk" in model.hf_device_map.values():  # every pass of the check would read all weights
-            return own[0], (notice,)
+            return own[0], (notice,), ALONE
     else:
         notice = (
             f"{text.model_type} models run one request at a time in each step: "
@@ -65,11 +82,12 @@ def _checked_way(model: Any, text: Any, switches: tuple[int, ...]) -> tuple[_Way
         )
     check = None if _is_tested(model, text) else _check(model, text)
     if not is_spread and (shared := _shared_way(model, text, switches, check)):
-        return shared, ()
+        way, no_graphs = _with_graphs(shared, model, graphs, check)
+        return way, (), no_graphs
     check = check or _check(model, text)
     for way in own:
         if not (fault := _fault(check, model, way)):
-            return way, (notice,)
+            return way, (notice,), ALONE
     raise ModelError(f"{text.model_type} models cannot be run: {fault}")
 
 
@@ -97,6 +115,19 @@ def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfChe
     return None
 
 
+def _with_graphs(
+    shared: Callable[..., Lanes], model: Any, graphs: Graphs | None, check: SelfCheck | None
+) -> tuple[_Way, str]:
+    """Return the factory of shared lanes whose decode steps run by graphs, or as it is, and why."""
+    reason = why_not_static(model)
+    if graphs is None or reason:
+        return shared, reason
+    tried = partial(shared, graphs=Graphs(None))
+    if check is not None and (fault := _fault(check, model, tried, decodes=True)):
+        return shared, f"its steps of fixed shapes fail a check: {fault}"
+    return partial(shared, graphs=graphs), ""
+
+
 def _own_ways(model: Any, text: Any, switches: tuple[int, ...]) -> Iterator[_Way]:
     """Yield factories for one cache per lane: first with all the cache claims to support, then with less."""
     is_recurrent = not fits_lanes(text)
@@ -120,9 +151,9 @@ def _check(model: Any, text: Any) -> SelfCheck:
         raise ModelError(f"{text.model_type} models cannot be run: {fault_of(error)}") from error
 
 
-def _fault(check: SelfCheck, model: Any, way: _Way) -> str:
+def _fault(check: SelfCheck, model: Any, way: _Way, *, decodes: bool = False) -> str:
     lengths = LaneLengths(max_lanes=NUM_LANES, context=LENGTH, num_ids=num_ids(model))
-    return check.fault(way(lengths), lengths)
+    return check.fault(way(lengths), lengths, decodes=decodes)
 
 
 def _require_decoder(config: Any) -> None:

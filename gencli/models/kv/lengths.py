@@ -25,6 +25,11 @@ class LaneLengths:
         self._context = context
         self._num_ids = num_ids
 
+    @property
+    def context(self) -> int:
+        """The maximum number of tokens in a lane."""
+        return self._context
+
     def like(self) -> LaneLengths:
         """Return lengths of as many empty lanes, with the same limits."""
         return LaneLengths(max_lanes=len(self), context=self._context, num_ids=self._num_ids)

@@ -8,7 +8,9 @@ per-lane positions, so every architecture keeps its own mask function.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, cast
 
@@ -20,9 +22,23 @@ from transformers.modeling_utils import AttentionInterface
 from gencli.models.kv.lane_attention import lane_attention, mark_spans
 from gencli.models.kv.packed_attention import attend
 
-__all__ = ["use_lane_masks"]
+__all__ = ["static_masks", "use_lane_masks"]
 
 _SDPA, _EAGER = "gencli_sdpa", "gencli_eager"
+_is_static: ContextVar[bool] = ContextVar("is_static", default=False)
+
+
+@contextmanager
+def static_masks() -> Iterator[None]:
+    """While active, masks are additive ones that the host does not look at.
+
+    SDPA would make an additive mask of a boolean one again in each layer.
+    """
+    token = _is_static.set(True)
+    try:
+        yield
+    finally:
+        _is_static.reset(token)
 
 
 def use_lane_masks(model: Any) -> bool:
@@ -47,23 +63,36 @@ def _own_eager_attention(module: torch.nn.Module, *args: Any, **kwargs: Any) -> 
 def _lane_mask(
     *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], **kwargs: Any
 ) -> Tensor | None:
-    """Return the boolean mask [B, 1, Q, K], or None where attention needs none.
+    """Return the boolean mask [B, 1, Q, K], in `static_masks` an additive one, or None where none is needed.
 
     `q_offset` is the result of LaneCache.get_query_offset: the common first position, or positions [B, Q].
     """
     if isinstance(q_offset, int):
         return cast("Tensor | None", sdpa_mask(q_offset=q_offset, mask_function=mask_function, **kwargs))
-    batch, device = q_offset.shape[0], q_offset.device
+    mask = _boolean(q_offset, mask_function, kwargs["kv_length"])
+    return _additive(mask, kwargs["dtype"]) if _is_static.get() else mark_spans(mask)
+
+
+def _boolean(positions: Tensor, mask_function: Callable[..., Tensor], kv_length: int) -> Tensor:
+    """Return the mask [B, 1, Q, K] of tokens at `positions` [B, Q]."""
+    batch, device = positions.shape[0], positions.device
     rows = torch.arange(batch, device=device)[:, None, None, None]
     head = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
-    keys = torch.arange(kwargs["kv_length"], device=device)[None, None, None, :]
-    mask = mask_function(rows, head, q_offset[:, None, :, None], keys)
-    return mark_spans(mask.expand(batch, 1, q_offset.shape[1], -1))
+    keys = torch.arange(kv_length, device=device)[None, None, None, :]
+    mask = mask_function(rows, head, positions[:, None, :, None], keys)
+    return mask.expand(batch, 1, positions.shape[1], -1)
 
 
-def _additive_lane_mask(*, q_offset: int | Tensor, dtype: torch.dtype, **kwargs: Any) -> Tensor | None:
-    """Return the same mask in additive form: 0, or the lowest finite value of `dtype`."""
+def _additive_lane_mask(
+    *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], dtype: torch.dtype, **kwargs: Any
+) -> Tensor | None:
+    """Return the same mask in additive form."""
     if isinstance(q_offset, int):
-        return cast("Tensor | None", eager_mask(q_offset=q_offset, dtype=dtype, **kwargs))
-    mask = cast(Tensor, _lane_mask(q_offset=q_offset, **kwargs))
+        made = eager_mask(q_offset=q_offset, mask_function=mask_function, dtype=dtype, **kwargs)
+        return cast("Tensor | None", made)
+    return _additive(_boolean(q_offset, mask_function, kwargs["kv_length"]), dtype)
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a boolean mask in additive form: 0, or the lowest finite value of `dtype`."""
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)

@@ -22,7 +22,10 @@ from gencli.models.kv.padded import (
     make_padded_batch,
     split_feeds,
 )
+from gencli.models.kv.static_calls import StaticCalls
+from gencli.models.kv.static_steps import SPARE_ROWS, is_decode_step
 from gencli.models.longrope import factors_of, taking_factors
+from processors.graphs import Graphs
 from processors.upload import upload
 
 __all__ = ["PAD_BUDGET_ACCELERATOR", "PAD_BUDGET_CPU", "SlotLanes"]
@@ -32,25 +35,47 @@ PAD_BUDGET_CPU, PAD_BUDGET_ACCELERATOR = 16, 256
 
 
 class SlotLanes:
-    """KV lanes in one LaneCache; a forward pass feeds a batch of them."""
+    """KV lanes in one LaneCache; a forward pass feeds a batch of them.
+
+    With `graphs` steps of one token a feed have shapes that these can record.
+    """
 
     can_rollback = True
 
-    def __init__(self, model: Any, lengths: LaneLengths, *, rope_switches: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        model: Any,
+        lengths: LaneLengths,
+        *,
+        rope_switches: tuple[int, ...] = (),
+        graphs: Graphs | None = None,
+    ) -> None:
         self._call = LogitsCall(model)
-        self._cache = LaneCache(model.config, lengths)
         self._device: torch.device = model.device
+        self._cache = cache = LaneCache(model.config, lengths, spare=0 if graphs is None else SPARE_ROWS)
+        self._static: StaticCalls | None = None
+        if graphs is not None:
+            context = lengths.context
+            self._static = StaticCalls(self._call, cache, graphs, self._device, context, rope_switches)
         self._pad_budget = PAD_BUDGET_CPU if self._device.type == "cpu" else PAD_BUDGET_ACCELERATOR
         self._rope_switches = rope_switches
         self._is_flat = model.config.get_text_config(decoder=True).model_type in FLAT_MODELS
         # The packed layout has no pads.
         self._pass_budget = sys.maxsize if self._is_flat else self._pad_budget
 
-    def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted logits [R, V] in feed order."""
+    def forward(self, feeds: tuple[Feed, ...], ids: Tensor | None = None) -> Tensor:
+        """Feed the lanes; return the wanted logits [R, V] in feed order.
+
+        `ids` [R] int64 on the device replace the tokens of a step of one token a feed, which takes `graphs`.
+        """
         feeds = self._cache.store.seat(feeds)
-        groups = split_feeds(feeds, pad_budget=self._pass_budget)
         room = room_for(feeds)
+        if self._static is not None:
+            if is_decode_step(feeds):
+                return self._static(feeds, ids)
+            room = room[0], self._static.capacity(room[1])
+        assert ids is None
+        groups = split_feeds(feeds, pad_budget=self._pass_budget)
         batches = [self._make_batch(group, room) for group in groups]
         passes = [self._run(batch) for batch in batches]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
@@ -58,6 +83,12 @@ class SlotLanes:
         if not len(rows) or all(a is b for a, b in zip(fed, feeds, strict=True)):
             return rows
         return rows[upload(_row_order(fed, feeds), rows.device)]
+
+    def holds(self, feeds: tuple[Feed, ...]) -> bool:
+        """Return whether the buffers hold these feeds of one token without growing. No lane is empty."""
+        assert self._static is not None
+        feeds = self._cache.store.seat(feeds)
+        return self._cache.store.holds(self._static.rows(feeds).num_held, max(feed.end for feed in feeds))
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: the mask hides tokens beyond a lane's length."""
@@ -73,6 +104,8 @@ class SlotLanes:
     def free_cache(self) -> None:
         """Free the buffers; they grow again on demand."""
         self._cache.store.free_cache()
+        if self._static is not None:
+            self._static.free()
 
     def _make_batch(self, group: tuple[Feed, ...], room: tuple[int, int]) -> ForwardBatch:
         if self._is_flat and not is_rectangle(group):

@@ -33,7 +33,9 @@ def collect_torch(logits: Tensor, controls: Tensor, levels: Tensor, facts: Tenso
     is_here &= (orders >= marks[:, Mark.FROM, None]) & (logits > -torch.inf) & is_cut[:, None]
     row, found = is_here.nonzero(as_tuple=True)
     counts = row.bincount(minlength=len(logits))
-    listed[row, torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]] = orders[row, found]
+    listed[row, torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]] = orders[
+        row, found
+    ]
     marks[:, Mark.COLLECTED] = counts
     return listed
 

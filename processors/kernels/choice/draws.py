@@ -27,7 +27,7 @@ def survey_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor
     is_few = marks[:, Mark.COUNT] <= PLAIN_LIMIT
     row, found = (is_left & (is_drawn & is_few)[:, None]).nonzero(as_tuple=True)
     counts = row.bincount(minlength=len(logits))
-    place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
     ids[row, place] = found.int()
     marks[:, Mark.LISTED] = counts
     is_cooler = controls[:, Control.HEAT_CUT] != controls[:, Control.HEAT_DRAW]

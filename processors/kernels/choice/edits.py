@@ -58,7 +58,7 @@ def edit_listed_torch(
     """As edit_listed, in PyTorch, row by row."""
     for row, slot in enumerate(slots.tolist()):
         length, prompt, old = int(lengths[slot]), int(prompts[slot]), logits[row].double()
-        new, is_edited = old.clone(), torch.zeros(logits.shape[1], dtype=torch.bool)
+        new, is_edited = old.clone(), torch.zeros_like(old, dtype=torch.bool)
         entries = lists[row][lists[row] >= 0]
         ids, bits = entries & 0xFFFFFFFF, entries >> 32
         for field, spared in zip((Edit.REPETITION, Edit.FREQUENCY, Edit.PRESENCE), Listed, strict=False):

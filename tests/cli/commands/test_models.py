@@ -1,16 +1,20 @@
 """`gencli models`: what the files say, and that no weights are read."""
 
 import json
+import re
 
 import pytest
+import torch
 import transformers as hf
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
 from gencli.errors import ModelError
 from gencli.hub.cache import hub_models
 from gencli.models.files.card import ALONE_KINDS, kv_bytes, read_card
+from gencli.models.files.locate import bundled_folder
 from gencli.models.hf import HFRunner
 from gencli.models.kv.calls import LogitsCall
+from gencli.models.memory import weight_bytes
 from tests.models.tiny_models import CONFIGS, build
 
 
@@ -85,25 +89,34 @@ def test_the_memory_is_shown_in_parts(gencli):
     flags = ("--memory", "--batch", "2", "--context", "300")
     head, *lines = gencli("models", "show", "tiny", *flags).out.splitlines()
     assert head.startswith("tiny on the CPU, 2 texts of 300 tokens; ")
-    assert [line.split("  ")[0] for line in lines] == [
-        "",
-        "weights",
-        "keys and values",
-        "buffers of a step",
-        "Python and PyTorch",
-        "all",
+    parts = ["weights", "keys and values", "buffers of a step", "Python and PyTorch", "all"]
+    assert re.split(r"  +", lines[0]) == ["", *parts]
+    assert [line.split("  ")[0] for line in lines[1:]] == [
+        "float32",
+        "float32, --kv-dtype bfloat16",
+        "float32, --kv-dtype int8",
+        "float32, --kv-dtype fp8",
+        "bfloat16",
+        "--quantize int8",
+        "--quantize int4",
     ]
     memory = json.loads(gencli("models", "show", "tiny", *flags, "--format", "json").out)["memory"]
     assert [(one["dtype"], one["kv_dtype"], one["quantize"]) for one in memory["of"]] == [
         ("float32", "float32", "none"),
         ("float32", "bfloat16", "none"),
+        ("float32", "int8", "none"),
+        ("float32", "fp8", "none"),
         ("bfloat16", "bfloat16", "none"),
         ("float32", "float32", "int8"),
         ("float32", "float32", "int4"),
     ]
-    exact, mixed, half, eight, four = memory["of"]
-    assert exact["kv"] == 1920 * 4 * 512 * 2 == 2 * mixed["kv"] == 2 * half["kv"]
-    assert exact["weights"] == mixed["weights"] == 2 * half["weights"]
+    exact, mixed, codes, byte, half, eight, four = memory["of"]
+    assert exact["kv"] == 1920 * 4 * 512 * 2 == 2 * mixed["kv"] == 2 * half["kv"] == 4 * byte["kv"]
+    assert codes["kv"] == byte["kv"] * (32 + 4) // 32  # the scale of a head
+    card = read_card(bundled_folder("tiny"))  # a CPU that packs a format holds tied embeddings twice in it
+    whole, halved = (weight_bytes(card, one, torch.device("cpu")) for one in (torch.float32, torch.bfloat16))
+    assert exact["weights"] == mixed["weights"] == whole
+    assert half["weights"] == halved
     assert half["weights"] > eight["weights"] > four["weights"]
 
 
@@ -125,7 +138,7 @@ def test_what_fits_a_card_is_shown_with_what_to_type(gencli):
         "--quantize int4 --kv-dtype fp8",
     ]
     exact, half, eight, fp8 = of[:4]
-    assert exact["kv"] == 2 * half["kv"] == 4 * fp8["kv"] == 8 * exact["kv_of_one"]
+    assert exact["kv"] == 2 * half["kv"] == 4 * fp8["kv"] == 9 * exact["kv_of_one"]  # one fills up steps
     assert fp8["kv"] < eight["kv"] < half["kv"]
 
 

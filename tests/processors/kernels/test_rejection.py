@@ -101,3 +101,12 @@ def test_a_request_is_decided_alone_as_in_company():
         q_row[rows], proposal, chances,
     )  # fmt: skip
     assert [one[0] for one in alone] == [one[1] for one in together]
+
+
+def test_a_draft_is_decided_though_a_later_one_has_fallen_already():
+    given = case(7, 600, (2, 2))
+    verdicts = interpreted("tests.processors.kernels.drafts_alone", "verdicts")
+    free, stopped = (verdicts(torch.tensor(stops), given) for stops in ([0, 0], [1, 1]))  # at the last draft
+    firsts = given[3]
+    assert (stopped[firsts] > 0).all()
+    assert torch.equal(stopped[firsts], free[firsts])

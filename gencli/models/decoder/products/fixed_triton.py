@@ -27,9 +27,8 @@ from gencli.models.decoder.products.fixed import (
     num_parts,
     num_tiles,
 )
-from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, num_parts_grouped
 
-__all__ = ["OPTIONS", "fixed_product_triton", "grouped_product_triton"]
+__all__ = ["OPTIONS", "fixed_product_triton", "launch_few", "launch_many"]
 
 # Fixed, as the defaults of Triton differ by release. In float32 a term is one fused instruction.
 OPTIONS = {"num_warps": 4, "num_stages": 4, "enable_fp_fusion": True}
@@ -225,42 +224,17 @@ def fixed_product_triton(
     operands = (given, weight, scales, zeros, bias, out)
     parts = num_parts(outputs, given.shape[1])
     if count <= MAX_SPLIT_ROWS:
-        _launch_few(triton.cdiv(count, ROWS), operands, arrived, parts)
+        launch_few(triton.cdiv(count, ROWS), operands, arrived, parts)
     else:
         several = TILES[bits_of_weights(weight)]
-        _launch_many(triton.cdiv(count, several * ROWS), operands, parts, several)
-    return out
-
-
-def grouped_product_triton(
-    given: Tensor,
-    weight: Tensor,
-    scales: Tensor | None,
-    zeros: Tensor | None,
-    lists: Tensor,
-    tiles: Tensor,
-    block: int,
-    fan: int,
-    arrived: Tensor,
-) -> Tensor:
-    """As grouped_product_torch. All inputs are contiguous; `arrived` has SPLIT_PROGRAMS zeros."""
-    count, outputs = len(given), weight.shape[1]
-    out = given.new_empty(count * fan, outputs)
-    if not count:
-        return out
-    operands = (given, weight, scales, zeros, None, out)
-    parts = num_parts_grouped(count * fan, lists, weight)
-    if block == ROWS and len(tiles) * num_tiles(outputs) * parts <= SPLIT_PROGRAMS:
-        _launch_few(len(tiles), operands, arrived, parts, fan, lists, tiles)
-    else:
-        _launch_many(len(tiles), operands, parts, block // ROWS, fan, lists, tiles)
+        launch_many(triton.cdiv(count, several * ROWS), operands, parts, several)
     return out
 
 
 _Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]
 
 
-def _launch_few(
+def launch_few(
     across: int,
     operands: _Operands,
     arrived: Tensor,
@@ -287,7 +261,7 @@ def _launch_few(
     )
 
 
-def _launch_many(
+def launch_many(
     across: int,
     operands: _Operands,
     parts: int,

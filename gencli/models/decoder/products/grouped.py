@@ -109,5 +109,5 @@ _product = operation(
     "grouped_product(Tensor given, Tensor weight, Tensor? scales, Tensor? zeros, Tensor lists, Tensor tiles, "
     "int block, int fan, Tensor(a!) arrived) -> Tensor",
     grouped_product_torch,
-    "gencli.models.decoder.products.fixed_triton:grouped_product_triton",
+    "gencli.models.decoder.products.grouped_triton:grouped_product_triton",
 )

@@ -12,7 +12,7 @@ from gencli.models.decoder.products.int4 import Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights
 from tests.interpreted import interpreted
 
-KERNEL = "gencli.models.decoder.products.fixed_triton"
+KERNEL = "gencli.models.decoder.products.grouped_triton"
 EXPERTS, USED = 5, 2
 # Outputs and inputs: two tiles of outputs, sums in two parts.
 SHAPES = [(130, 64), (7, 544)]

@@ -10,7 +10,7 @@ import torch
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.fixed import FixedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes, read_times
-from tests.sham import CUDA, sham_device
+from tests.sham import CUDA, Card, sham_device
 
 SIZES = Sizes(torch.float32, 24, 16, 4)
 
@@ -89,3 +89,15 @@ def test_without_triton_a_gpu_has_times_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 def version_of_nothing(name: str) -> str:
     raise PackageNotFoundError(name)
+
+
+def test_the_clock_of_a_second_gpu_is_its_own() -> None:
+    second = torch.device("cuda", 1)
+
+    def seconds(run):
+        run()
+        return 1.0 + torch.cuda.current_device()
+
+    with sham_device(Card(), Card()):
+        found = KernelTimes(device=second, seconds=seconds).of(SIZES, [PlainProduct])
+    assert found == {"plain": 2e6}

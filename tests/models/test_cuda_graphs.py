@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from gencli.core.events import Finish
+from gencli.core.request import Drafting, Guidance
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
-from gencli.models.decoder.cuda_graphs import make_graphs
+from gencli.models.backend import EXPERTS_ON_HOST
+from gencli.models.cuda_graphs import make_graphs
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.results.summary import stats
 from gencli.runtime.models import ModelChoice, load
+from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder
@@ -23,25 +26,25 @@ from tests.sham import CUDA, sham_device
 CPU = torch.device("cpu")
 
 
-def test_a_decoder_on_cuda_is_recorded_unless_that_is_off():
-    assert make_graphs("auto", CUDA, reads_experts=False).records
-    assert make_graphs("on", CUDA, reads_experts=False).records
-    assert not make_graphs("off", CUDA, reads_experts=False).records
+def test_what_has_fixed_shapes_is_recorded_on_cuda_unless_that_is_off():
+    assert make_graphs("auto", "", CUDA).records
+    assert make_graphs("on", "", CUDA).records
+    assert not make_graphs("off", "", CUDA).records
 
 
-@pytest.mark.parametrize(("device", "reads_experts"), [(CPU, False), (CUDA, True)], ids=["cpu", "experts"])
-def test_elsewhere_nothing_is_recorded_and_on_is_refused(device, reads_experts):
-    assert make_graphs("auto", device, reads_experts=reads_experts) is None
-    assert make_graphs("off", device, reads_experts=reads_experts) is None
-    with pytest.raises(ModelError, match="`cuda_graphs` is on, but "):
-        make_graphs("on", device, reads_experts=reads_experts)
+@pytest.mark.parametrize(("why_not", "device"), [("", CPU), (EXPERTS_ON_HOST, CUDA)], ids=["cpu", "experts"])
+def test_elsewhere_nothing_is_recorded_and_on_is_refused(why_not, device):
+    assert make_graphs("auto", why_not, device) is None
+    assert make_graphs("off", why_not, device) is None
+    with pytest.raises(ModelError, match=f"`cuda_graphs` is on, but {why_not or 'the model runs on cpu'}"):
+        make_graphs("on", why_not, device)
 
 
 @pytest.mark.parametrize(
     ("choice", "error", "message"),
     [
         (ModelChoice("tiny", device="cpu"), ModelError, "`cuda_graphs` is on, but the model runs on cpu"),
-        (ModelChoice("tiny", backend="transformers"), ModelError, "takes gencli's own decoder"),
+        (ModelChoice("tiny", device="cpu", backend="transformers"), ModelError, "the model runs on cpu"),
         (ModelChoice("fake"), UsageError, "`cuda_graphs` is on, but the fake model knows only auto and off"),
     ],
     ids=["cpu", "transformers", "fake"],
@@ -66,9 +69,7 @@ def test_a_device_that_records_nothing_runs_the_same_steps_and_says_so_once():
         found = [
             outcome(
                 DecoderRunner(
-                    native_decoder(decoder, CUDA),
-                    max_lanes=2,
-                    graphs=make_graphs(choice, CUDA, reads_experts=False),
+                    native_decoder(decoder, CUDA), max_lanes=2, graphs=make_graphs(choice, "", CUDA)
                 )
             )
             for choice in ("auto", "off")
@@ -77,6 +78,29 @@ def test_a_device_that_records_nothing_runs_the_same_steps_and_says_so_once():
     assert found[1][1] == []
     assert len(found[0][1]) == 1, found[0][1]
     assert "A CUDA graph could not be recorded" in found[0][1][0]
+
+
+class Broken:
+    """A recorder that cannot record."""
+
+    def record(self, run):
+        raise RuntimeError("the driver is old")
+
+
+@pytest.mark.parametrize("kind", ["draft model", "amateur"])
+def test_a_person_is_told_of_a_capture_that_fails_in_another_model_than_the_first(kind):
+    decoder = native_decoder(build_native("llama"))
+    run, other = DecoderRunner(decoder), DecoderRunner(decoder, graphs=Graphs(Broken))
+    if kind == "amateur":
+        given, options = {"guidance": Guidance(1.5, amateur="small")}, {"amateurs": {"small": other}}
+    else:
+        given, options = {"drafting": Drafting("model", 2)}, {"drafter": ModelDrafter(other)}
+    engine = Engine(run, TOKENIZER, max_batch=2, **options)
+    engine.submit(request("ab", chain="ignore_eos=true | temperature=0.8", max_tokens=9, **given))
+    assert [event for event in engine.run() if isinstance(event, Finish)]
+    assert engine.notices == [
+        "A CUDA graph could not be recorded (the driver is old): such steps run without it."
+    ]
 
 
 def lines(spec):

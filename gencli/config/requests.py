@@ -1,0 +1,77 @@
+"""The requests of a job: prompts as token ids, with the settings that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gencli.config.job import Job
+from gencli.core.request import Guidance, Request
+from gencli.templates.conversation import render_conversation
+
+if TYPE_CHECKING:
+    from gencli.text.tokenizer import Tokenizer
+
+__all__ = ["chat_ids", "encode_prompt", "make_request", "make_requests"]
+
+
+def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
+    """Yield a request for each prompt: its index from 0 keys the seed, its number from 1 is the id."""
+    from processors.rng import derive
+
+    for index, prompt in enumerate(prompts):
+        ids, seed = encode_prompt(job, prompt, tokenizer), derive(job.seed, index)
+        yield make_request(job, str(index + 1), ids, seed, tokenizer)
+
+
+def make_request(
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
+) -> Request:
+    """Return a request with the settings of the job."""
+    return Request(
+        id=name,
+        prompt_ids=prompt_ids,
+        chain=job.assembly.chain,
+        seed=seed,
+        draw=job.draw,
+        n=job.n,
+        stops=job.stops,
+        limits=job.limits,
+        session=session,
+        jump=job.structure.jump if job.structure else "auto",
+        finish_open=job.structure is not None and job.structure.finish_open,
+        beams=job.beams,
+        best_of=job.best_of,
+        contrastive=job.contrastive,
+        drafting=job.drafting,
+        guidance=_guidance(job, tokenizer),
+        dola=job.dola,
+        logprobs=job.logprobs,
+        prompt_logprobs=job.prompt_logprobs,
+        trace=job.trace,
+        keep_logits=job.keep_logits,
+    )
+
+
+def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
+    """Return the guidance with the tokens of its negative prompt, encoded like a prompt."""
+    if job.negative is None:
+        return job.guidance
+    return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
+
+
+def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the token ids of a prompt, in the chat template if the job is a chat."""
+    if not job.is_chat:
+        return tuple(tokenizer.encode(prompt))
+    return chat_ids(prompt, tokenizer, job.system, job.tools)
+
+
+def chat_ids(
+    prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
+) -> tuple[int, ...]:
+    """Return the ids of a prompt as user message. Raises ModelError without a chat template."""
+    messages = [{"role": "user", "content": prompt}]
+    text = render_conversation(tokenizer, messages, system=system, tools=tools)
+    return tuple(tokenizer.encode(text, special=False))

@@ -1,0 +1,43 @@
+"""A step of the engine: what each sequence feeds, and whose next token is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.prefix_cache import Fork
+from gencli.engine.sequence import Sequence
+
+__all__ = ["Propose", "SampledSequences", "Step", "decode_feed", "span_feed"]
+
+# Sequences whose next token a step chooses, each with its draft tokens.
+SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
+Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The feeds of a step and the sequence behind each of them.
+
+    `sampled`: the sequences whose next token this step chooses, with their drafts, in the order of the feeds.
+    """
+
+    plan: StepPlan
+    sequences: tuple[Sequence, ...]
+    sampled: SampledSequences
+    forks: tuple[Fork, ...]
+
+
+def decode_feed(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
+    """The feed of the last committed token and the drafts behind it."""
+    return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
+
+
+def span_feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
+    """The feed of the tokens up to `end`; drafts follow only the last committed token."""
+    start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
+    scored = sequence.scoring.num_rows(start, end) if sequence.scoring else 0
+    num_logits = scored + (0 if is_prefill else 1 + len(drafts))
+    tokens = sequence.tokens(start, end) + drafts
+    return Feed(sequence.slot, start, tokens, num_logits, len(sequence) if is_prefill else 0, scored)

@@ -1,0 +1,56 @@
+"""Sequences of one request that run side by side."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+from gencli.core.events import Event
+from gencli.engine.sequence import Sequence
+from gencli.text.stream import TextStream
+
+__all__ = ["Group", "heads"]
+
+
+class Group(ABC):
+    """Sequences of one request that run side by side and end together, such as the beams of a search.
+
+    `members` run; the group waits with one. `width`: slots that it needs. `slots`: its slots once it runs.
+    """
+
+    def __init__(self, root: Sequence, width: int) -> None:
+        self.request, self.width = root.request, width
+        self.members, self.slots = [root], ()
+        root.group = self
+
+    members: list[Sequence]
+    slots: tuple[int, ...]
+
+    def place(self, slots: tuple[int, ...]) -> None:
+        """Take the slots of the group; the first one is that of its only member."""
+        self.slots = slots
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether members recompute their lanes. Members choose tokens together, so all of them wait."""
+        return len(self.members) > 1 and any(member.lag > 1 for member in self.members)
+
+    @abstractmethod
+    def close(self, reason: str, matched: str | None = None) -> None:
+        """End all members for an external reason."""
+
+    @abstractmethod
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        """Return the events of a group that has ended, or that failed with `error`."""
+
+    @abstractmethod
+    def restart(self, stream: TextStream) -> None:
+        """Reset to one member that holds the prompt, without slots."""
+
+
+def heads(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Return the first sequence of each group, and the sequences without one."""
+    firsts = dict[int, Sequence]()
+    for sequence in sequences:
+        firsts.setdefault(id(sequence.unit), sequence)
+    return [*firsts.values()]

@@ -1,0 +1,71 @@
+"""Random schedules of requests, with admissions, drafts and cancellations, run on a runner."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from gencli.core.events import Finish
+from gencli.core.request import Drafting, Limits
+from gencli.core.step import Feed, StepPlan
+from gencli.engine.engine import Engine
+from gencli.speculative.ngram import NgramDrafter
+from tests.engine.harness import TOKENIZER, request
+from tests.models.tiny_models import VOCAB
+
+LANES = 6
+CHAINS = ("temperature=0", "temperature=0.9 | top_p=0.95", "repetition=1.2 | temperature=0.8 | top_k=20")
+
+
+def schedule(seed: int) -> list[tuple[int, Any]]:
+    """When requests come, which, and when one is cancelled: (step, request or the id of one to cancel)."""
+    draw = random.Random(seed)
+    acts: list[tuple[int, Any]] = []
+    for number in range(draw.randint(2, 5)):
+        size = draw.choice((1, 3, 9, 9, 30, 250))
+        text = draw.choice("abc") * draw.randint(1, size) + draw.choice("abc") * draw.randint(0, 12)
+        drafting = Drafting("ngram", draw.choice((None, 3)))
+        one = request(
+            text, key=str(number), seed=seed, chain=f"ignore_eos=true | {draw.choice(CHAINS)}",
+            limits=Limits(max_tokens=draw.randint(1, 12)), drafting=drafting,
+        )  # fmt: skip
+        acts.append((draw.randint(0, 8), one))
+        if draw.random() < 0.2:
+            acts.append((draw.randint(0, 12), str(number)))
+    return sorted(acts, key=lambda act: act[0])
+
+
+def texts(seed: int, on: Any, **options: Any) -> dict[str, tuple[str, Any]]:
+    """The texts of a schedule on a runner of LANES lanes, which are empty before and behind it."""
+    most = random.Random(seed).randint(1, LANES)
+    engine = Engine(on, TOKENIZER, max_batch=most, drafter=NgramDrafter(), **options)
+    acts, ends, step = schedule(seed), {}, 0
+    while acts or engine.has_work:
+        while acts and acts[0][0] <= step:
+            act = acts.pop(0)[1]
+            engine.cancel(act) if isinstance(act, str) else engine.submit(act)
+        found = [event for event in engine.step() if isinstance(event, Finish)]
+        ends |= {event.request: (event.text, event.reason) for event in found}
+        step += 1
+    for lane in range(LANES):
+        on.release(lane)
+    if seed % 10 == 0:
+        on.free_cache()  # the buffers move
+    return ends
+
+
+def tokens_at(length: int, lanes: Any = range(3), last: int = 7) -> StepPlan:
+    """A step of one token a lane, behind texts of equal length."""
+    return StepPlan(tuple(Feed(lane, length, (last + lane,), 1) for lane in lanes))
+
+
+def prompts(length: int, lanes: Any = range(3)) -> StepPlan:
+    """Random prompts."""
+    noise = random.Random(length)
+    return StepPlan(tuple(Feed(lane, 0, tuple(noise.choices(range(VOCAB), k=length)), 1) for lane in lanes))
+
+
+def held(run: Any, *, steps: int, length: int = 5, lanes: Any = range(3)) -> list[Any]:
+    """Logits of steps behind prompts."""
+    run.forward(prompts(length, lanes))
+    return [run.forward(tokens_at(length + step, lanes)) for step in range(steps)]

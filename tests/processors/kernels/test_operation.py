@@ -1,0 +1,58 @@
+"""Where Triton cannot launch a kernel its reference computes, on the tensors of the GPU."""
+
+import pytest
+import torch
+
+from processors.kernels.choice.bins import fill_bins_torch, find_window_torch
+from processors.kernels.choice.cuts import collect_torch, cut_torch
+from processors.kernels.choice.draws import draw_ids_torch, survey_torch
+from processors.kernels.choice.edits import edit_facts_torch, edit_listed_torch
+from processors.kernels.choice.facts import block_facts_torch
+from processors.kernels.choice.parts import Control, without_stages
+from processors.kernels.choice.rows import row_facts_torch
+from processors.kernels.operation import _on_cuda, why_no_kernels
+from processors.rejection import rejection_torch
+from tests.processors.kernels.test_rejection import MANY, case
+from tests.sham import CUDA, sham_device
+
+
+def twice(values):
+    return 2 * values
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="Triton runs here")
+def test_where_triton_does_not_start_a_warning_says_why_and_the_reference_computes():
+    run = _on_cuda(twice, "no_such_module:kernel")
+    why_no_kernels.cache_clear()
+    with sham_device(), pytest.warns(RuntimeWarning, match="The kernels for this GPU are not used, as"):
+        assert run(torch.ones(2).to(CUDA)).tolist() == [2, 2]
+
+
+def choice(logits, controls, ids):
+    """The tokens of rows that are truncated, and the edited logits, by the references alone."""
+    rows, width = logits.shape
+    work = torch.zeros_like(logits)
+    edits = torch.zeros(rows, 10, dtype=torch.float64, device=logits.device)
+    edit_listed_torch(logits, edits, ids[:, None], ids.repeat(rows, 2), ids + 1, ids, ids, work)
+    edits[:, 0] = width
+    facts = edit_facts_torch(logits, controls, edits, None, work, True)
+    assert facts.shape == block_facts_torch(logits, controls).shape
+    levels, marks, bins = row_facts_torch(facts, controls, True)
+    fill_bins_torch(work, controls, levels, facts, marks, bins)
+    find_window_torch(bins, controls, levels, marks)
+    cut_torch(work, controls, levels, collect_torch(work, controls, levels, facts, marks), marks)
+    listed = survey_torch(work, controls, levels, marks, facts)
+    return draw_ids_torch(work, controls, levels, marks, facts, listed, ids, ids)
+
+
+def test_the_references_compute_on_a_gpu_as_on_a_cpu():
+    line = without_stages()
+    line[Control.TOP_K], line[Control.TOP_P], line[Control.HEAT_DRAW] = 20, 0.9, 1.0
+    logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(0))
+    given = logits, torch.tensor([line] * 3, dtype=torch.float64), torch.arange(3)
+    drafts = case(0, 600, MANY)
+    here = choice(*given).tolist(), [one.tolist() for one in rejection_torch(*drafts)]
+    with sham_device():
+        there = choice(*(one.to(CUDA) for one in given)).tolist()
+        found = rejection_torch(*(one.to(CUDA) for one in drafts))
+        assert (there, [one.tolist() for one in found]) == here
