@@ -19,6 +19,7 @@ from gencli.models.decoder.layers import Experts
 from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, can_stack, choose_kernels
 from gencli.models.decoder.products.quantized import quantized_maker
 from gencli.models.decoder.products.times import read_times
+from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.quantization import Quantize, bits_of
@@ -124,9 +125,7 @@ class DecoderRunner(LaneRunner):
         is_narrow = is_kept or bits is not None
         number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        reads_experts = checkpoint.spec.experts is not None and not can_stack(number, where, options)
-        why_not = why_no_graphs(checkpoint.spec, reads_experts=reads_experts)
-        graphs = make_graphs(cuda_graphs, why_not, where)
+        graphs = _graphs(cuda_graphs, checkpoint.spec, number, where, options)
         kept = kept_maker(folder, options, where, number) if is_kept else None
         make = kept or _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
@@ -201,6 +200,14 @@ def _unused(names: Sequence[str]) -> Iterator[str]:
     """Yield what to say of tensors that the decoder does not use."""
     if names:
         yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
+
+
+def _graphs(
+    choice: CudaGraphs, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, options: KernelOptions
+) -> Graphs | None:
+    """Return what runs the decode steps, as make_graphs, for a decoder that is not loaded yet."""
+    reads_experts = spec.experts is not None and not can_stack(dtype, device, options)
+    return make_graphs(choice, why_no_graphs(spec, reads_experts=reads_experts), device)
 
 
 def _maker(
