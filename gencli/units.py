@@ -1,4 +1,4 @@
-"""Format seconds and bytes."""
+"""Seconds and bytes as short texts for a person."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["sampled"]
 
 
 def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
-    """Return `sampler(logits, rows)`; on CUDA in four launches, if no row draws by inverse CDF."""
+    """Return `sampler(logits, rows)`; on CUDA in two launches, if no row draws by inverse CDF."""
     draws = sampler.draws(rows)
     if not logits.is_cuda or "multinomial" in draws:
         return sampler(logits, rows)

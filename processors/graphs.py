@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from processors.capture import capture
+from processors.machine_faults import is_out_of_memory
 
 __all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder", "bucket_of"]
 
@@ -33,7 +34,7 @@ def bucket_of(count: int) -> int:
 
 
 class Graph(Protocol):
-    """A recorded function."""
+    """A recorded function of static tensors, and the device memory that it holds."""
 
     @property
     def nbytes(self) -> int:
@@ -117,7 +118,8 @@ class Graphs:
 
     `make` returns a recorder; without it every function runs as it is. At most `most` graphs with at most
     `max_bytes` bytes are kept; the one that was not used for longest is dropped first. A key whose recording
-    fails runs without a graph from then on; `notices` says so once.
+    fails runs without a graph from then on, and all graphs are dropped; `notices` says so once, when the
+    function has run without one: where it cannot either, as on a lost device, its error says more.
     """
 
     def __init__(
@@ -127,7 +129,7 @@ class Graphs:
         self._recorder: Recorder | None = None
         self._known: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
-        self._has_told = False
+        self._fault, self._has_told = "", False  # of the first recording that failed
         self.num_recorded = 0
         self.num_replayed = 0
 
@@ -160,15 +162,25 @@ class Graphs:
         known = self._known.get(key)
         if known is None or known == "failed":  # the first use compiles and allocates what a graph cannot
             self._put(key, known or "seen")
-            return run()
+            return self._plain(run)
         if known == "seen":
             made = self._record(self._make, key, run)
             if made is None:
-                return run()
+                return self._plain(run)
             known = made
         self._known.move_to_end(key)
         self.num_replayed += 1
         return known.replay()
+
+    def _plain(self, run: Callable[[], Outputs]) -> Outputs:
+        """Run without a graph, and say once why if a recording has failed."""
+        outputs = run()
+        if self._fault and not self._has_told:
+            notice = f"A CUDA graph could not be recorded ({self._fault}): such steps run without it."
+            if notice not in self.notices:
+                self.notices.append(notice)
+            self._has_told = True
+        return outputs
 
     def clear(self) -> None:
         """Drop all graphs and their memory; a key is recorded anew at its second use from now on."""
@@ -187,25 +199,18 @@ class Graphs:
         try:
             self._recorder = self._recorder or make()
             graph = self._recorder.record(run)
-        except torch.OutOfMemoryError:
-            fault = "the memory is full"
         except Exception as error:  # drivers and kernels raise exceptions of any type
-            fault = str(error).partition("\n")[0] or type(error).__name__
+            is_full = isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error)
+            fault = "the memory is full" if is_full else str(error).partition("\n")[0] or type(error).__name__
         if fault:  # outside the except block, whose traceback would keep tensors alive
-            self._refuse(key, fault)
+            self._put(key, "failed")
+            self.clear()  # a full memory needs the room, and the pool may be damaged
+            self._fault = self._fault or fault
             return None
         self.num_recorded += 1
         self._put(key, graph)
         self._bound()
         return graph
-
-    def _refuse(self, key: Hashable, fault: str) -> None:
-        self._put(key, "failed")
-        self.clear()  # a full memory needs the room, and the pool may be damaged
-        notice = f"A CUDA graph could not be recorded ({fault}): such steps run without it."
-        if not self._has_told and notice not in self.notices:
-            self.notices.append(notice)
-        self._has_told = True
 
     def _put(self, key: Hashable, known: Graph | Literal["seen", "failed"]) -> None:
         self._known[key] = known

@@ -151,4 +151,5 @@ class CpuRecorder:
         return notes.graph
 
     def renew(self) -> None:
-        """Nothing to do: each graph has memory of its own."""
+        """Forget the graphs, which have memory of their own."""
+        self.recorded.clear()

@@ -75,7 +75,7 @@ class Loop(OwnEngine):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Whether `stop` was called, after which no row starts."""
         return self._deadline is not None
 
     def stop(self, drain: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""What a batch does with its rows: it generates texts, or scores them (gencli.scoring.work)."""
+"""The interface of what a batch does with its rows: `generation` makes texts, gencli.scoring.work scores."""
 
 from __future__ import annotations
 

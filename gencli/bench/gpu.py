@@ -1,4 +1,4 @@
-"""What a GPU takes for the parts of a decode step, beside what was predicted for it."""
+"""Measure the parts of a decode step on a GPU, in microseconds, beside their predictions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gencli.bench.gpu_kernels import WIDTHS, measure_chains, measure_kernels, measure_rejection
+from gencli.bench.gpu_layers import measure_parts
 from gencli.bench.gpu_steps import measure_steps
 from gencli.bench.predictions import Shape
 from gencli.bench.records import GpuCost
@@ -36,6 +37,7 @@ def measure_gpu(
         costs += measure_kernels(gpu, read, watch, device, WIDTHS, counts)
         costs += measure_chains(gpu, read, watch, device, WIDTHS, counts)
         costs.append(measure_rejection(gpu, read, watch, device, WIDTHS[1]))
+        costs += measure_parts(gpu, read, watch, device, shapes, counts)
     torch.cuda.empty_cache()
     costs += measure_steps(gpu, read, watch, device, shapes, counts, context=context, steps=steps)
     conditions = {

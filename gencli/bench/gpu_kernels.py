@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 import processors.rejection  # noqa: F401  defines the operation
+from gencli.bench.choice_work import ChoiceKind, choice_work, together
+from gencli.bench.gpu_parts import Line, cost_of
 from gencli.bench.records import GpuCost
 from gencli.bench.sampler import made_logits
 from gencli.bench.stopwatch import Stopwatch
@@ -27,16 +30,16 @@ __all__ = ["CHAINS", "WIDTHS", "measure_chains", "measure_kernels", "measure_rej
 
 WIDTHS = (32_000, 128_256, 151_936)
 _DRAFTS, _REQUESTS = 4, 64  # of the step of rejection
-# Chains with their draw; how many kernels they launch, and how often these read or write all logits.
-CHAINS = {
-    "greedy": ("temperature=0", 3, 1),
-    "draw": ("temperature=0.8", 4, 2),
-    "top-p": ("temperature=0.8 | top_p=0.95", 8, 4),
-    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", 8, 4),
+# Chains with their draw; the kind of their kernels, and launches for penalties, which read and write logits.
+CHAINS: dict[str, tuple[str, ChoiceKind, int]] = {
+    "greedy": ("temperature=0", "greedy", 0),
+    "draw": ("temperature=0.8", "draw", 0),
+    "top-p": ("temperature=0.8 | top_p=0.95", "mass", 0),
+    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", "cut", 0),
     "six stages": (
         "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95",
-        10,
-        5,
+        "cut",
+        3,
     ),
 }
 _PROMPT = 300  # tokens, which penalties look at
@@ -80,15 +83,11 @@ def measure_kernels(
     counts: Sequence[int],
 ) -> Iterator[GpuCost]:
     """Yield the cost of each kernel by width and rows. `read`: the measured bandwidth, bytes/s."""
-    for width in widths:
-        for rows in counts:
-            logits = made_logits("peaked", rows, width).to(device)
-            one_pass = 0.0
-            for case in _KERNELS:
-                work = Work(case.bytes_of * logits.numel(), own=1)
-                us = watch.us(case.make(logits.clone()))
-                one_pass = one_pass or us
-                yield _cost("kernel", case.name, rows, width, work, us, gpu, read, one_pass)
+    for logits, one_pass in _steps(watch, device, widths, counts):
+        for case in _KERNELS:
+            work = Work(case.bytes_of * logits.numel(), own=1)
+            us = watch.us(case.make(logits.clone()))
+            yield _cost("kernel", case.name, logits, work, us, gpu, read, one_pass)
 
 
 def measure_chains(
@@ -100,14 +99,22 @@ def measure_chains(
     counts: Sequence[int],
 ) -> Iterator[GpuCost]:
     """Yield the cost of each chain with its draw, as `measure_kernels`."""
+    for logits, one_pass in _steps(watch, device, widths, counts):
+        for name, (chain, kind, more) in CHAINS.items():
+            edits = Work(8.0 * logits.numel() * (more > 0), kernels=more, own=more)
+            work = together(edits, *choice_work(kind, *logits.shape))
+            us = watch.us(_chain(Chain.parse(chain), logits))
+            yield _cost("chain", name, logits, work, us, gpu, read, one_pass)
+
+
+def _steps(
+    watch: Stopwatch, device: torch.device, widths: Sequence[int], counts: Sequence[int]
+) -> Iterator[tuple[Tensor, float]]:
+    """Yield logits [R, V] by width and rows, with the microseconds of their logsumexp by PyTorch."""
     for width in widths:
         for rows in counts:
             logits = made_logits("peaked", rows, width).to(device)
-            one_pass = watch.us(lambda logits=logits: logits.logsumexp(-1))  # type: ignore[misc]
-            for name, (chain, kernels, reads) in CHAINS.items():
-                work = Work(4 * reads * logits.numel(), kernels=kernels, own=kernels)
-                us = watch.us(_chain(Chain.parse(chain), logits))
-                yield _cost("chain", name, rows, width, work, us, gpu, read, one_pass)
+            yield logits, watch.us(partial(logits.logsumexp, -1))
 
 
 def measure_rejection(
@@ -124,36 +131,22 @@ def measure_rejection(
     # The drafts come from nearly the target's distribution, so most stand; no more is read than counted here.
     work = Work(4.0 * width * requests * (_DRAFTS + 2), own=1)
     call = _rejection(logits, requests)
-    one_pass = watch.us(lambda: logits.logsumexp(-1))
-    return _cost("rejection", f"{_DRAFTS} drafts", rows, width, work, watch.us(call), gpu, read, one_pass)
+    one_pass = watch.us(partial(logits.logsumexp, -1))
+    return _cost("rejection", f"{_DRAFTS} drafts", logits, work, watch.us(call), gpu, read, one_pass)
 
 
 def _cost(
     part: str,
     what: str,
-    rows: int,
-    width: int,
+    logits: Tensor,
     work: Work,
     us: float,
     gpu: Gpu | None,
     read: float,
     one_pass: float,
 ) -> GpuCost:
-    speed = work.bytes / (us * 1e-6)
-    predicted = None if gpu is None else work.seconds(gpu)
-    return GpuCost(
-        part=part,
-        what=what,
-        how="graphs",
-        rows=rows,
-        width=width,
-        predicted_us=None if predicted is None else predicted * 1e6,
-        measured_us=us,
-        gb_per_s=speed / 1e9,
-        predicted_share=None if gpu is None or predicted is None else 100 * work.bytes / predicted / gpu.read,
-        measured_share=100 * speed / read,
-        passes=us / one_pass,
-    )
+    line = Line(part, what, *logits.shape, work, work.bytes)
+    return replace(cost_of(line, gpu, us=us, read=read), passes=us / one_pass)
 
 
 def _chain(chain: Chain, logits: Tensor) -> _Call:

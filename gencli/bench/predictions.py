@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gencli.bench.choice_work import choice_work
 from gencli.bench.records import GpuCost
 from gencli.models.cards import Gpu, Work
 
 __all__ = [
+    "BYTES",
     "FORMATS",
+    "REACH",
     "SHAPES",
     "Shape",
     "Weights",
@@ -26,17 +29,15 @@ __all__ = [
 Weights = Literal["bf16", "int8", "int4"]
 FORMATS: tuple[Weights, ...] = ("bf16", "int8", "int4")
 # Bytes of a weight, with the scale and zero of a group of 32 inputs for int4.
-_BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
+BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
 # Share of the read bandwidth that products with such weights reach, from what gpt-fast reports for an A100:
 # 1397, 1069 and 863 GB/s for a 7B model.
-_REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
+REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
 
 # Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary,
-# 2 of the attention, the activation), around the layers, and of temperature, top-k, top-p, min-p and draw.
+# 2 of the attention, the activation), around the layers. The chain: temperature, top-k, top-p, min-p, draw.
 _LAYER, _OWN_OF_LAYER = 10, 6
 _AROUND = 7
-_CHAIN = 8
-_CHAIN_READS = 4  # times that a chain reads or writes the logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +98,29 @@ SHAPES = {shape.name: shape for shape in _ALL}
 
 
 def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
-    """Return what a decode step of so many rows with `keys` tokens each does, with a chain and its draw.
+    """Return the work of a decode step of `rows` texts with `keys` tokens each, with a chain and its draw.
 
     A head of int4 weights has eight bits. Where products reach less than the read bandwidth, their weights
     count for as many bytes more.
     """
-    inside = shape.layers * shape.layer_weights * _BYTES[weights] / _REACH[weights]
+    inside = shape.layers * shape.layer_weights * BYTES[weights] / REACH[weights]
     of_head = _head_format(weights)
-    head = shape.head_weights * _BYTES[of_head] / _REACH[of_head]
+    head = shape.head_weights * BYTES[of_head] / REACH[of_head]
     kv = rows * keys * shape.token_bytes
-    logits = rows * shape.vocab * 4 * _CHAIN_READS
+    chain = choice_work("cut", rows, shape.vocab)
     return Work(
-        inside + head + kv + logits,
-        kernels=shape.layers * _LAYER + _AROUND + _CHAIN,
-        own=shape.layers * _OWN_OF_LAYER + _CHAIN,
+        inside + head + kv + sum(one.bytes for one in chain),
+        kernels=shape.layers * _LAYER + _AROUND + len(chain),
+        own=shape.layers * _OWN_OF_LAYER + len(chain),
+        alone=sum(one.alone for one in chain),
         flops=2.0 * rows * (shape.layers * shape.layer_weights + shape.head_weights),
     )
 
 
 def step_bytes(shape: Shape, weights: Weights, rows: int, keys: int) -> float:
     """Return the bytes of weights, keys and values that a step has to read."""
-    head = shape.head_weights * _BYTES[_head_format(weights)]
-    return shape.layers * shape.layer_weights * _BYTES[weights] + head + rows * keys * shape.token_bytes
+    head = shape.head_weights * BYTES[_head_format(weights)]
+    return shape.layers * shape.layer_weights * BYTES[weights] + head + rows * keys * shape.token_bytes
 
 
 def _head_format(weights: Weights) -> Weights:
@@ -137,7 +139,10 @@ def predict_steps(gpu: Gpu, shapes: Sequence[Shape], counts: Sequence[int], keys
 def predicted_step(
     gpu: Gpu, shape: Shape, weights: Weights, rows: int, keys: int, *, is_graph: bool
 ) -> GpuCost:
-    """Return the record of a predicted step."""
+    """Return the predicted time of a decode step of `rows` texts with `keys` tokens each, in microseconds.
+
+    Its share is that of the read bandwidth, in percent; its rate counts the tokens of all rows per second.
+    """
     seconds = step_work(shape, weights, rows, keys).seconds(gpu, is_graph=is_graph)
     least = step_bytes(shape, weights, rows, keys) / gpu.read
     return GpuCost(

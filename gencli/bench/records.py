@@ -75,13 +75,13 @@ class SamplerCost:
 
 @dataclass(frozen=True, slots=True)
 class GpuCost:
-    """What one part of a decode step takes on a GPU, as predicted and as measured; None: not known."""
+    """Predicted and measured time of one part of a decode step on a GPU; None where it is not known."""
 
-    part: str = figure("card, kernel, chain, rejection or step")
-    what: str = figure("the figure, the kernel, the chain or the model")
+    part: str = figure("card, kernel, chain, rejection, layer, product or step")
+    what: str = figure("the figure, the kernel, the chain, the part of a layer or the model")
     how: str = figure("launched by a graph, or eagerly; options of steps")
-    rows: int | None = figure("rows of logits, or texts side by side")
-    width: int | None = figure("token ids of a row")
+    rows: int | None = figure("rows of logits or of a product, or texts side by side")
+    width: int | None = figure("token ids of a row, or outputs of a part")
     predicted_us: float | None = figure("predicted microseconds", 1)
     measured_us: float | None = figure("measured microseconds, the median", 1, None)
     gb_per_s: float | None = figure("measured: bytes that have to be read / time", 0, None)

@@ -87,7 +87,7 @@ class Turn:
 
     @property
     def rate(self) -> float:
-        """Tokens per second."""
+        """Output tokens of all answers of the load per second."""
         return self.tokens / self.seconds
 
 

@@ -1,4 +1,4 @@
-"""What a slash command of a chat is given beside the chat, and what it returns."""
+"""Input and output of a slash command: CommandContext, read-only values beside the chat, and Reply."""
 
 from __future__ import annotations
 

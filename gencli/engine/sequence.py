@@ -151,7 +151,7 @@ class Sequence:
         self.slot = slot
 
     def start(self, now: float) -> None:
-        """Leave the queue."""
+        """Leave the queue at `now`, in monotonic seconds."""
         self.started = now
 
     def computed(self, count: int) -> None:
@@ -183,7 +183,7 @@ class Sequence:
         self.logprob = logprob
 
     def fork(self) -> Sequence:
-        """Return an independent copy."""
+        """Return an independent copy: text, tokens, log-probabilities and explanations so far."""
         texts, views, logprobs = self._texts.copy(), self._views.copy(), self._logprobs.copy()
         stream, output = self.stream.fork(), self.output.copy()
         return replace(self, stream=stream, output=output, _logprobs=logprobs, _views=views, _texts=texts)

@@ -116,7 +116,7 @@ class ModelRunner(Protocol):
         ...
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
+        """Empty the lane: its next feed starts at 0. No error if it is empty."""
         ...
 
     def free_cache(self) -> None:

@@ -23,7 +23,8 @@ class Gpu:
     """A GPU: memory as it is sold, bandwidth in bytes/s as the maker states it, clock in Hz (boost).
 
     `matmul` is in bfloat16 FLOP/s (dense). `fp64` are the float64 operations of one multiprocessor in a
-    cycle. `read_share` of the bandwidth is what a kernel that only reads reaches. In seconds, `launch` is the
+    cycle. `read_share` of the bandwidth is what a kernel that only reads reaches. `turn`: cycles from one
+    instruction of a warp to the next where few warps run (assumed). In seconds, `launch` is the
     host's time of an eager launch by PyTorch, `own_launch` of one of our kernels from Python, `graph_launch`
     the time between two kernels of a recorded graph, and `ramp` what a kernel takes beside its bytes, while
     its threads start and end.
@@ -38,6 +39,7 @@ class Gpu:
     matmul: float
     has_fp8: bool
     read_share: float = 0.9
+    turn: float = 3
     launch: float = 5e-6
     own_launch: float = 20e-6
     graph_launch: float = 1.3e-6
@@ -76,7 +78,7 @@ class Work:
     """What a kernel, or several in a row, do: bytes of memory read or written, and kernels, of these `own`.
 
     For all threads of all kernels: `instructions`, of these `float64`, and floating-point operations of
-    matrix products, `flops`.
+    matrix products, `flops`. `alone`: instructions, one after the other, of the program that ends last.
     """
 
     bytes: float
@@ -85,6 +87,7 @@ class Work:
     instructions: float = 0
     float64: float = 0
     flops: float = 0
+    alone: float = 0
 
     def seconds(self, gpu: Gpu, *, is_graph: bool = True) -> float:
         """Return the least time on a GPU: kernels wait for each other, and each is bound by its slowest part.
@@ -98,7 +101,8 @@ class Work:
             self.float64 / (gpu.fp64 * cycles),
             self.flops / gpu.matmul,
         )
-        on_device = busy + self.kernels * (gpu.graph_launch + gpu.ramp)
+        last = self.alone * gpu.turn / gpu.clock
+        on_device = busy + last + self.kernels * (gpu.graph_launch + gpu.ramp)
         on_host = (self.kernels - self.own) * gpu.launch + self.own * gpu.own_launch
         return on_device if is_graph else max(on_device, on_host)
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from gencli.core.step import StepPlan
 from gencli.models.backend import SPREAD
 from gencli.models.base import ModelSpec
 from gencli.models.cuda_graphs import CudaGraphs, elsewhere, make_graphs, refuse_graphs
@@ -120,19 +116,6 @@ class HFRunner(LaneRunner):
         if runner.spec.graphs is None:
             refuse_graphs(cuda_graphs, runner.spec.no_graphs)
         return runner
-
-    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
-        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner)."""
-        from gencli.models.kv.shared import SlotLanes
-
-        assert isinstance(self._lanes, SlotLanes)
-        self._lengths.check(plan)
-        if not self._lanes.holds(plan.feeds):
-            return None
-        with torch.inference_mode():
-            logits = self._lanes.forward(plan.feeds, ids)
-        self._lengths.advance(plan)
-        return logits
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> HFRunner:
         """Return a runner of the first `count` layers, sharing the weights, with its own lanes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from gencli.errors import ModelError
 from gencli.models.base import ModelSpec
 from gencli.models.kv.lengths import LaneLengths
 
-__all__ = ["LaneRunner", "Lanes"]
+__all__ = ["AheadLanes", "LaneRunner", "Lanes"]
 
 
 class Lanes(Protocol):
@@ -39,6 +39,18 @@ class Lanes(Protocol):
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
+        ...
+
+
+class AheadLanes(Protocol):
+    """Lanes that take tokens from the device."""
+
+    def holds(self, feeds: tuple[Feed, ...]) -> bool:
+        """Return whether the buffers hold these feeds of one token without growing; no lane is empty."""
+        ...
+
+    def forward(self, feeds: tuple[Feed, ...], *, ids: Tensor) -> Tensor:
+        """As Lanes.forward, for one token a feed: `ids` [N] int64 in place of those of the feeds."""
         ...
 
 
@@ -71,6 +83,17 @@ class LaneRunner(ABC):
         self._lengths.advance(plan)
         # An inference tensor refuses in-place edits outside inference mode; a copy does not.
         return logits if torch.is_inference_mode_enabled() else logits.clone()
+
+    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
+        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner); takes AheadLanes."""
+        lanes = cast(AheadLanes, self._lanes)
+        self._lengths.check(plan)
+        if not lanes.holds(plan.feeds):
+            return None
+        with torch.inference_mode():
+            logits = lanes.forward(plan.feeds, ids=ids)
+        self._lengths.advance(plan)
+        return logits
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane. Raises ModelError if it gets shorter and the model cannot roll back."""

@@ -60,5 +60,5 @@ class PromptJobs:
         return self._grammars.ready(job)
 
     def note(self, texts: Iterable[str]) -> None:
-        """Add notices."""
+        """Add notices; one that is known keeps its place."""
         self.notices |= dict.fromkeys(texts)

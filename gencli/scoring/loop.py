@@ -57,7 +57,7 @@ class ScoreLoop(OwnEngine):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Whether `stop` was called, after which no row starts."""
         return self._is_stopped
 
     def stop(self, drain: float = 0.0) -> None:

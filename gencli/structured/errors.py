@@ -1,4 +1,4 @@
-"""Errors about schemas."""
+"""Errors of schemas: which cannot be used, checked in time, or enforced by a mask."""
 
 from __future__ import annotations
 

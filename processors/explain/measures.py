@@ -73,7 +73,7 @@ class Snapshot:
 
     @property
     def entropy(self) -> float:
-        """The entropy in nats."""
+        """Shannon entropy of the distribution, in nats."""
         total, spread = self._sums
         return max(0.0, math.log(total) - math.log(2) * spread / total)
 

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.parts_triton import _of_gumbel, _of_mix, _of_row_key
+from processors.kernels.counters import counters
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK
 
@@ -25,7 +26,6 @@ TILE = 2048  # ids at a time of the residual, which reads two rows
 # Fixed, as the defaults of Triton differ by release. With 80 registers six programs share a multiprocessor.
 OPTIONS = {"num_warps": 4, "maxnreg": 80, "enable_fp_fusion": False}
 
-_FEW = 4096  # counters at least: more than most steps need
 _TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (
     tl.constexpr(signed(stream * GAMMA))
     for stream in (Stream.TOKEN, Stream.BLOCK, Stream.ACCEPT, Stream.RESIDUAL)
@@ -218,25 +218,9 @@ def rejection_triton(
     num_counters = 2 + 2 * (num_requests + num_rows)
     _kernel[((most_drafts + 1) * num_requests * slices,)](
         logits, seeds, positions, starts, num_drafts, drafts, q_row, proposal, chances,
-        parts[0], parts[1], totals, blocks, _counters(num_counters, device), accepted, replacement,
+        parts[0], parts[1], totals, blocks, counters(num_counters, device), accepted, replacement,
         width, logits.stride(0), proposal.stride(0), drafts.stride(0), positions.stride(0),
         num_rows, num_requests, most_drafts, slices, num_counters,
         BLOCK=BLOCK, TILE=TILE, SLICE=SLICE, SLICES=triton.next_power_of_2(slices), **OPTIONS,
     )  # fmt: skip
     return accepted, replacement
-
-
-_kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream, whose launches follow each other
-
-
-def _counters(size: int, device: torch.device) -> Tensor:
-    """Return counters that are 0 between launches."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        # A graph gets its own, which it zeroes: what is made here is filled by a replay, not now.
-        return torch.zeros(size, dtype=torch.int32, device=device)
-    key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    found = _kept.get(key)
-    if found is None or len(found) < size:
-        room = max(_FEW, triton.next_power_of_2(size))
-        found = _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
-    return found

@@ -37,7 +37,7 @@ def uniform(seed: int, position: int, stream: int, number: int) -> float:
 
 
 def gumbel(seed: int, position: int, stream: int, number: int) -> float:
-    """Return standard Gumbel noise."""
+    """Return standard Gumbel noise, -log(-log(u)) for uniform u in (0, 1)."""
     return -math.log(-math.log(uniform(seed, position, stream, number)))
 
 

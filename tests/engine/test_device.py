@@ -124,14 +124,14 @@ class Wide(FakeRunner):
 
 # Kernels that a decode step of 8 rows launches outside the model, by chain. Raise a number only for a reason.
 LAUNCHES = {
-    "temperature=0": 12,
-    "temperature=0.8": 13,
-    "temperature=0.8 | top_k=50": 17,
-    "temperature=0.8 | top_p=0.9": 17,
-    "temperature=0.8 | min_p=0.05": 17,
+    "temperature=0": 11,
+    "temperature=0.8": 12,
+    "temperature=0.8 | top_k=50": 14,
+    "temperature=0.8 | top_p=0.9": 14,
+    "temperature=0.8 | min_p=0.05": 14,
     "repetition=1.1 | temperature=0.8": 13,
-    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 17,
-    'grammar:kind=regex,text="[a-z]+" | repetition=1.1 | presence=0.2 | temperature=0.8 | top_p=0.95': 18,
+    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 15,
+    'grammar:kind=regex,text="[a-z]+" | repetition=1.1 | presence=0.2 | temperature=0.8 | top_p=0.95': 16,
 }
 
 

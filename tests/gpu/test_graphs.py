@@ -8,9 +8,10 @@ from tests.gpu.card import ON_A_CARD
 pytestmark = [*ON_A_CARD, pytest.mark.filterwarnings("ignore::gencli.errors.GencliWarning")]
 
 
+@pytest.mark.parametrize("backend", ["native", "transformers"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_decode_steps_are_replayed(dtype):
-    llm = LLM("tiny", device="cuda", dtype=dtype, cuda_graphs="on", max_batch=4)
+def test_decode_steps_are_replayed(dtype, backend):
+    llm = LLM("tiny", device="cuda", dtype=dtype, backend=backend, cuda_graphs="on", max_batch=4)
     params = SamplingParams(max_tokens=40, temperature=0.8, top_p=0.9, seed=1)
     llm.generate(["Once upon a time", "The fox", "A"], params)
     graphs = llm.spec.graphs

@@ -50,6 +50,12 @@ def test_graphs_and_steps_ahead_change_no_text(one, chain, dtype):
     assert texts(CHAINS[chain], dtype=dtype, **one) == texts(CHAINS[chain], dtype=dtype)
 
 
+@pytest.mark.parametrize("one", [{"cuda_graphs": "off"}, {"async_steps": False}], ids=str)
+def test_graphs_and_steps_ahead_of_transformers_change_no_text(one):
+    given = {"backend": "transformers"}
+    assert texts(CHAINS["cuts"], **given, **one) == texts(CHAINS["cuts"], **given)
+
+
 @pytest.mark.parametrize("chain", ["greedy", "cuts"])
 def test_an_invariant_text_is_the_same_in_any_company(chain):
     options = {"dtype": "bfloat16", "invariant": "on"}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from gencli.core.events import Finish
 from gencli.core.request import Drafting, Limits
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.speculative.ngram import NgramDrafter
+from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.tiny_models import VOCAB
+from tests.recorder import CpuRecorder
 
 LANES = 6
 CHAINS = ("temperature=0", "temperature=0.9 | top_p=0.95", "repetition=1.2 | temperature=0.8 | top_k=20")
@@ -54,6 +59,16 @@ def texts(seed: int, on: Any, **options: Any) -> dict[str, tuple[str, Any]]:
     return ends
 
 
+def check_replays(make: Callable[[Graphs], Any], *, num_seeds: int, least: int) -> None:
+    """Recorded steps, of which more than `least` are replayed, give the texts of eager ones."""
+    graphs = Graphs(CpuRecorder)
+    recorded, eager = make(graphs), make(Graphs(None))
+    for seed in range(num_seeds):
+        assert texts(seed, recorded) == texts(seed, eager), seed
+    assert graphs.num_replayed > least
+    assert not graphs.notices
+
+
 def tokens_at(length: int, lanes: Any = range(3), last: int = 7) -> StepPlan:
     """A step of one token a lane, behind texts of equal length."""
     return StepPlan(tuple(Feed(lane, length, (last + lane,), 1) for lane in lanes))
@@ -69,3 +84,16 @@ def held(run: Any, *, steps: int, length: int = 5, lanes: Any = range(3)) -> lis
     """Logits of steps behind prompts."""
     run.forward(prompts(length, lanes))
     return [run.forward(tokens_at(length + step, lanes)) for step in range(steps)]
+
+
+def behind_a_move(run: Any, buffer: Any) -> list[Any]:
+    """Logits of steps, of which the fourth finds one buffer elsewhere, as after a growth that failed."""
+    run.forward(prompts(5))
+    found = []
+    for step in range(6):
+        if step == 3:
+            with torch.inference_mode():
+                buffer._data, old = buffer._data.clone(), buffer._data
+                old.fill_(7.0)
+        found.append(run.forward(tokens_at(5 + step)))
+    return found

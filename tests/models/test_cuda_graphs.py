@@ -13,6 +13,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.models.backend import EXPERTS_ON_HOST
 from gencli.models.cuda_graphs import make_graphs
 from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.hf import HFRunner
 from gencli.results.summary import stats
 from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.draft_model import ModelDrafter
@@ -21,7 +22,7 @@ from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder
 from tests.models.tiny_models import build_native
 from tests.recorder import CpuRecorder
-from tests.sham import CUDA, sham_device
+from tests.sham import CUDA, on_sham, sham_device
 
 CPU = torch.device("cpu")
 
@@ -63,15 +64,17 @@ def outcome(run):
     return ends, engine.notices
 
 
-def test_a_device_that_records_nothing_runs_the_same_steps_and_says_so_once():
-    decoder = build_native("llama")
+RUNNERS = {
+    "native": lambda **options: DecoderRunner(native_decoder(build_native("llama"), CUDA), **options),
+    "transformers": lambda **options: HFRunner(on_sham(build_native("llama")), **options),
+}
+
+
+@pytest.mark.parametrize("backend", RUNNERS)
+def test_a_device_that_records_nothing_runs_the_same_steps_and_says_so_once(backend):
     with sham_device():
         found = [
-            outcome(
-                DecoderRunner(
-                    native_decoder(decoder, CUDA), max_lanes=2, graphs=make_graphs(choice, "", CUDA)
-                )
-            )
+            outcome(RUNNERS[backend](max_lanes=2, graphs=make_graphs(choice, "", CUDA)))
             for choice in ("auto", "off")
         ]
     assert found[0][0] == found[1][0]
@@ -85,6 +88,9 @@ class Broken:
 
     def record(self, run):
         raise RuntimeError("the driver is old")
+
+    def renew(self):
+        pass
 
 
 @pytest.mark.parametrize("kind", ["draft model", "amateur"])

@@ -12,7 +12,7 @@ from gencli.models.kv.flat import FLAT_MODELS
 from processors.graphs import Graphs
 from tests.engine.test_device_steps import steady
 from tests.models.kv.test_flat import build as build_flat
-from tests.models.schedules import LANES, held, prompts, texts, tokens_at
+from tests.models.schedules import LANES, behind_a_move, check_replays, held, prompts, texts, tokens_at
 from tests.models.test_selfcheck import unknown
 from tests.models.tiny_models import (
     CONFIGS,
@@ -52,12 +52,7 @@ def runner(kind, graphs=None, max_lanes=LANES):
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "opt"])
 def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
-    graphs = Graphs(CpuRecorder)
-    recorded, eager = runner(kind, graphs), runner(kind, Graphs(None))
-    for seed in range(8):
-        assert texts(seed, recorded) == texts(seed, eager), seed
-    assert graphs.num_replayed > 30
-    assert not graphs.notices
+    check_replays(lambda graphs: runner(kind, graphs), num_seeds=8, least=30)
 
 
 def test_steps_ahead_and_those_of_other_shapes_choose_the_same_tokens():
@@ -160,6 +155,12 @@ def test_growing_buffers_are_recorded_anew():
     assert graphs.num_recorded == 2
 
 
+def test_a_buffer_of_a_later_layer_that_moves_alone_is_read_where_it_is():
+    runs = [runner("llama", Graphs(make)) for make in (CpuRecorder, None)]
+    found = [behind_a_move(run, run._lanes._cache.store.buffers[-1]) for run in runs]
+    assert all(map(torch.equal, *found))
+
+
 def test_a_draft_of_the_first_layers_has_graphs_of_its_own():
     graphs = Graphs(CpuRecorder)
     draft = runner("llama", graphs).first_layers(1, max_lanes=2)
@@ -187,10 +188,11 @@ def loop_over_experts():
         (lambda: unknown(build("llama")), "the model's code is its own"),
         (falcon, "the model runs one request at a time in each step"),
         (lambda: build("doge"), "transformers does not compile doge models as one graph"),
+        (lambda: long_rope("phimoe"), "its rotary factors follow the longest text of a step"),
         (dynamic_rope, "its rotary factors follow the longest text of a step"),
         (loop_over_experts, "the host looks up which experts a token uses"),
     ],
-    ids=["mamba", "gptj", "own code", "falcon", "doge", "dynamic rope", "experts"],
+    ids=["mamba", "gptj", "own code", "falcon", "doge", "phimoe", "dynamic rope", "experts"],
 )
 def test_what_has_no_static_shapes_says_why(make, reason):
     spec = HFRunner(make(), graphs=Graphs(CpuRecorder)).spec

@@ -1,8 +1,8 @@
 """The fused tail of a chain chooses the tokens that its stages and the draw choose, one after the other."""
 
 import math
-import random
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -17,86 +17,18 @@ from processors.registry import Registry, builtin_registry
 from processors.rows import Rows
 from processors.sampler import EMPTY, NON_FINITE, Sampler
 from processors.trace import trace
+from tests.processors.random_chains import KINDS, admitted, compare_choice, peaked, random_cases
 
 INF = math.inf
-WIDTHS = (40, 64, 300, 1000, 4096, 4097, 8200, 50_257)
-PARTS = (
-    ("", "", "repetition=1.3", "suppress=[1,2,3]", "frequency=0.5"),
-    ("", *(f"temperature={t}" for t in (0.0001, 0.01, 0.5, 0.8, 1.3, 50))),
-    ("", "", "min_p=0.05", "min_p=0.9", "min_p=1.0", "min_p=1e-30", "min_p:p=0.1,keep=3"),
-    ("", "", *(f"top_k={k}" for k in (1, 50, 63, 64, 500, 999)), "top_k:k=40,ties=keep", "top_k:k=2,keep=5"),
-    ("", "top_p=0.9", "top_p=0.5", "top_p=0.0", "top_p=1e-9", "top_p=0.999999", "top_p:p=0.2,keep=7",
-     "top_p:p=0.9,boundary=exclusive"),
-)  # fmt: skip
 
 
-def masked(logits, share, generator):
-    return logits.masked_fill(torch.rand(logits.shape, generator=generator) < share, -INF)
-
-
-def one_finite(logits, generator):
-    at = torch.randint(logits.shape[1], (len(logits), 1), generator=generator)
-    return torch.full_like(logits, -INF).scatter_(1, at, -80.0)
-
-
-def faulty(logits, generator):
-    logits = 3 * logits
-    logits[0, 3], logits[1 % len(logits), -1], logits[2 % len(logits)] = math.nan, INF, -INF
-    return logits
-
-
-def peaked(logits, generator):
-    logits = 2 * logits
-    head = logits[:, :60]
-    head.copy_(16 - 0.3 * torch.arange(head.shape[1]))
-    return logits
-
-
-KINDS = {
-    "normal": lambda x, g: 3 * x,
-    "nearly flat": lambda x, g: 0.01 * x,
-    "equal": lambda x, g: torch.zeros_like(x),
-    "peaked": peaked,
-    "bfloat16": lambda x, g: (3 * x).bfloat16(),
-    "whole numbers": lambda x, g: (3 * x).round(),
-    "masked": lambda x, g: masked(3 * x, 0.7, g),
-    "few finite": lambda x, g: masked(3 * x, 1 - 20 / x.shape[1], g),
-    "one finite": one_finite,
-    "faulty": faulty,
-    "huge": lambda x, g: 1e37 * x,
-    "tiny": lambda x, g: 1e-42 * x,
-}
-
-
-def admitted(chains, width, draws="gumbel"):
-    """Return a pipeline, a sampler and the rows of a step with a slot for each chain."""
-    pipeline, sampler, history = Pipeline(Env(width)), Sampler(), History(slots=len(chains))
-    draws = [draws] * len(chains) if isinstance(draws, str) else draws
-    for slot, (chain, draw) in enumerate(zip(chains, draws, strict=True)):
-        prompt = (1, 2, 3, slot)
-        history.admit(slot, prompt, seed=1_000_003 * slot + 17)
-        pipeline.admit(slot, Chain.parse(chain).active(), Admission(prompt))
-        sampler.admit(slot, draw)
-    return pipeline, sampler, Rows.build(history, range(len(chains)))
-
-
-def compare(chains, logits, draws="gumbel"):
-    pipeline, sampler, rows = admitted(chains, logits.shape[1], draws)
-    before = logits.clone()
-    found = Chooser(pipeline, sampler)(logits, rows)
-    assert torch.equal(found, sampler(pipeline(logits, rows), rows)), chains
-    assert torch.equal(logits.nan_to_num(7.0), before.nan_to_num(7.0))
-    return found
+compare = partial(compare_choice, Chooser)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_chains_over_all_kinds_of_logits(kind):
-    draw, generator = random.Random(kind), torch.Generator().manual_seed(len(kind))
-    for _ in range(40):
-        rows, width = draw.choice((1, 2, 5)), draw.choice(WIDTHS)
-        logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
-        made = [" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)]
-        compare(made if draw.random() < 0.3 else made[:1] * rows, logits)
+    for case in random_cases(kind, mixed=0.3):
+        compare(*case)
 
 
 @pytest.mark.parametrize("chain", ["temperature=0.8", "top_p=0.9", "top_k=3", "min_p=0.1"])

@@ -13,7 +13,7 @@ from processors.kernels.choice.run import edited
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
-from tests.processors.test_choose import KINDS
+from tests.processors.random_chains import KINDS
 
 PARTS = (
     ("", "tail=50", "suppress=[1,2,3]", "tail=60 | ignore_eos=true", "allowed=[1,2,3,4,5,6,7,8,9]"),

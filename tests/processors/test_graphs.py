@@ -1,5 +1,7 @@
 """Functions are recorded at their second use, replayed after it, and run as they are where that fails."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -75,6 +77,48 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_one_notice_says_so(error):
     assert recorder.tried == 2
     assert len(graphs.notices) == 1
     assert "\n" not in graphs.notices[0]
+
+
+def test_a_full_memory_is_named_whoever_tells_of_it():
+    recorder = Failing(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"))
+    graphs = Graphs(lambda: recorder)
+    uses(graphs, Work(), 2)
+    assert "(the memory is full)" in graphs.notices[0]
+
+
+def test_what_fails_without_a_graph_too_is_its_own_error_alone():
+    lost = torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    graphs, work = Graphs(lambda: Failing(lost)), Work()
+    uses(graphs, work, 1)
+
+    def broken():
+        raise lost
+
+    with pytest.raises(torch.AcceleratorError):
+        graphs.run("a", broken)
+    assert graphs.notices == []
+
+
+def test_what_a_failed_recording_held_is_free_before_the_function_runs_without_it():
+    held = []
+
+    class Breaking(CpuRecorder):
+        def record(self, run):
+            def broken():
+                made = run()
+                held.append(weakref.ref(made))
+                raise torch.OutOfMemoryError("full")
+
+            return super().record(broken)
+
+    class Looking(Work):
+        def __call__(self):
+            self.alive = [one() is not None for one in held]
+            return super().__call__()
+
+    graphs, work = Graphs(Breaking), Looking()
+    assert uses(graphs, work, 2) == WANTED[:2]
+    assert work.alive == [False]
 
 
 class Full:

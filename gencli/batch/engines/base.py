@@ -20,12 +20,12 @@ class RowEngine(Protocol):
 
     @property
     def notices(self) -> Sequence[str]:
-        """The notices so far."""
+        """Notices for the user so far, in order; callers print those behind the last one that they saw."""
         ...
 
     @property
     def occupancy(self) -> float:
-        """The share of the slots that are in use."""
+        """Share of the slots in use during the last step, in 0..1."""
         ...
 
     @property
@@ -35,12 +35,12 @@ class RowEngine(Protocol):
 
     @property
     def limit(self) -> int:
-        """The number of samples that may run at once."""
+        """The number of samples that may run at once; a full memory halves it."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Whether `stop` was called, after which no row starts."""
         ...
 
     def stop(self, drain: float = 0.0) -> None:
@@ -53,7 +53,7 @@ class RowEngine(Protocol):
 
 
 class OwnEngine:
-    """What a RowEngine on an engine of this process says of it."""
+    """The properties of a RowEngine that runs its rows on an engine of this process."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -65,7 +65,7 @@ class OwnEngine:
 
     @property
     def occupancy(self) -> float:
-        """The share of the slots that are in use."""
+        """Share of the slots in use during the last step, in 0..1."""
         return self._engine.occupancy
 
     @property

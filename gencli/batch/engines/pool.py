@@ -80,7 +80,7 @@ class Pool:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called."""
+        """Whether `stop` was called, after which no row starts."""
         return self._drain is not None
 
     def stop(self, drain: float = 0.0) -> None:

@@ -18,7 +18,7 @@ class TextTarget(Protocol):
     """A file or stream that takes text."""
 
     def write(self, text: str, /) -> object:
-        """Write the text."""
+        """Write text to the file. Raises OSError, such as for a full disk."""
         ...
 
 
@@ -26,7 +26,7 @@ class RowWriter(Protocol):
     """Writer of outcomes, which come in the order of the output."""
 
     def write(self, outcome: Outcome) -> None:
-        """Write one row."""
+        """Write what the format has for one outcome: a record, or a row for each sample."""
         ...
 
 

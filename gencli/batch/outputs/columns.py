@@ -32,7 +32,10 @@ _INPUT, _RESULT = "input.", "\0"
 
 
 def of_result(name: str) -> str:
-    """Return what stands for a further column of the result among the columns of the input."""
+    """Return the key under which `generated` takes a column `name` of the result.
+
+    Keys without this prefix are columns of the input, and named `input.NAME` in the table.
+    """
     return _RESULT + name
 
 

@@ -60,6 +60,7 @@ def gpu(
 
     Raises UsageError for an unknown card or shape, ModelError where there is no GPU to measure.
     """
+    from gencli.bench.gpu_parts import predict_parts
     from gencli.bench.predictions import SHAPES, predict_steps
     from gencli.models.cards import gpu_named
 
@@ -73,7 +74,7 @@ def gpu(
         if card is None:
             raise UsageError("--predict needs the name of a GPU.", hint="Name one, as --card H200.")
         chosen = gpu_named(card)
-        costs = [*predict_steps(chosen, shapes, counts, context)]
+        costs = [*predict_parts(chosen, shapes, counts), *predict_steps(chosen, shapes, counts, context)]
         conditions: dict[str, Any] = {"card": chosen.name, "context": context, **_assumed(chosen)}
     else:
         with measuring(threads=1):
@@ -102,7 +103,7 @@ def _measured(
 
 
 def _assumed(chosen: Gpu) -> Mapping[str, Any]:
-    """What predictions take from the table of GPUs."""
+    """Return the figures of a GPU on which predictions rest, with units, by name."""
     return {
         "bandwidth": f"{chosen.bandwidth / 1e9:.0f} GB/s",
         "read": f"{chosen.read / 1e9:.0f} GB/s",
@@ -112,7 +113,7 @@ def _assumed(chosen: Gpu) -> Mapping[str, Any]:
 
 
 def _markdown(costs: Sequence[GpuCost], conditions: Mapping[str, Any]) -> str:
-    """The table in Markdown, for docs/performance.md."""
+    """Return the date, the conditions and a table of the costs in Markdown, for docs/performance.md."""
     head, *lines = cells(costs)
     facts = ", ".join(f"{name} {value}" for name, value in conditions.items())
     rule = "|" + "---|" * len(fields(costs[0]))

@@ -78,8 +78,8 @@ _GRAMMARS = {
     "unknown": "not known before it is loaded: there is no tokenizer.json",
 }
 _RECORDED = {
-    "native": "recorded",
-    "transformers": "recorded, if transformers compiles the model as one graph",
+    "native": "recorded on a CUDA GPU",
+    "transformers": "recorded on a CUDA GPU, if transformers compiles the model as one graph",
 }
 _NUMBERS = {"float32": 4, "bfloat16": 2}
 
@@ -276,7 +276,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("vocabulary", str(record["vocabulary"] or "?")),
         ("chat template", "yes" if record["chat_template"] else "no (gencli chat needs --raw)"),
         ("backend", record["backend"]),
-        ("graphs on CUDA", record["graphs"]),
+        ("graphs", record["graphs"]),
         ("lanes", f"{record['lanes']}: {shared}"),
         ("grammars", _GRAMMARS[record["grammars"]]),
         ("rollback", f"{'yes' if record['rollback'] else 'no'}: {rollback}"),

@@ -1,4 +1,4 @@
-"""Tables as text."""
+"""Tables as text: columns as wide as their widest cell, two spaces apart."""
 
 from __future__ import annotations
 

@@ -6,32 +6,43 @@ import torch
 from torch import Tensor
 
 from gencli.models.decoder.attention import DevicePlan
-from gencli.models.decoder.decode_attention import DecodePlan
+from gencli.models.decoder.kernels.attention import attend_rows
 
 __all__ = ["FixedPlan"]
 
+_TOGETHER = 32  # tokens of a prompt that share the reads of their keys
 _MAX_CELLS = 2**20  # keys that are looked at in a call, over all its tokens; what bounds the memory
 
 
 class FixedPlan(DevicePlan):
-    """The plan for N tokens of any lanes that are all computed one by one, also those of a long prompt.
+    """The plan for N successive tokens of one lane, such as a long prompt.
 
-    A token's sums are those of DecodePlan, whose order its position alone decides. Keys of a prompt are read
-    again for each of its tokens. `cells` and `end` are as for DecodePlan.
+    A token's sums are those of DecodePlan, whose order its position alone decides. `cells` and `end` are as
+    for DecodePlan.
     """
 
     def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
-        self.cells = (rows, positions)
-        size = max(1, _MAX_CELLS // end)
-        parts = [slice(start, start + size) for start in range(0, len(rows), size)]
-        self._parts = [(part, DecodePlan(rows[part], positions[part], end)) for part in parts]
+        self.cells, self._end = (rows, positions), end
+        size = max(1, _MAX_CELLS // end // _TOGETHER) * _TOGETHER
+        self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
 
     def attend(
         self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
     ) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
+        rows, positions = self.cells
         mixed = [
-            plan.attend(queries[part], buffer, window=window, scale=scale, cap=cap)
-            for part, plan in self._parts
+            attend_rows(
+                queries[part],
+                buffer,
+                rows[part],
+                positions[part],
+                self._end,
+                window=window,
+                scale=scale,
+                cap=cap,
+                together=_TOGETHER,
+            )
+            for part in self._parts
         ]
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)

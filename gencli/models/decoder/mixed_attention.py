@@ -14,29 +14,34 @@ from gencli.models.decoder.kernels.chunk import attend_chunk
 from gencli.models.kv.formats import widened
 from processors.upload import upload_ints
 
-__all__ = ["MixedPlan", "device_plan"]
+__all__ = ["ChunkPlan", "MixedPlan", "device_plan"]
 
 # The tokens of a feed up to this length are computed one by one, with the bits of decode steps.
 _MOST_TOKENS = 16
 
 
 class MixedPlan(DevicePlan):
-    """Short feeds are computed token by token, as by DecodePlan; each longer feed has its own call.
+    """Short feeds are computed token by token, as by DecodePlan; each longer feed has its own plan.
 
-    `feeds` have buffer rows as lanes.
+    `feeds` have buffer rows as lanes. With `is_fixed` a token has the same bits in a feed of any length.
     """
 
-    def __init__(self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], end: int) -> None:
+    def __init__(
+        self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], end: int, *, is_fixed: bool
+    ) -> None:
         self.cells = cells
         short: list[int] = []
-        self._long: list[tuple[slice, Feed]] = []
+        self._long: list[tuple[slice, DevicePlan]] = []
         column = 0
         for feed in feeds:
             after = column + len(feed.tokens)
             if len(feed.tokens) <= _MOST_TOKENS:
                 short += range(column, after)
             else:
-                self._long.append((slice(column, after), feed))
+                columns = slice(column, after)
+                own = (cells[0][columns], cells[1][columns])
+                plan = FixedPlan(*own, feed.end) if is_fixed else ChunkPlan(feed, own)
+                self._long.append((columns, plan))
             column = after
         self._short = upload_ints(short, cells[0].device)
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
@@ -49,13 +54,26 @@ class MixedPlan(DevicePlan):
         if self._plan is not None:
             asked = queries[self._short]
             out[self._short] = self._plan.attend(asked, buffer, window=window, scale=scale, cap=cap)
-        kv_heads = buffer.shape[1] // 2
-        for columns, feed in self._long:
-            first = max(0, feed.start + 1 - window) if window else 0
-            held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
-            keys, values = held[:, :kv_heads], held[:, kv_heads:]
-            out[columns] = attend_chunk(queries[columns], keys, values, window=window, scale=scale, cap=cap)
+        for columns, plan in self._long:
+            out[columns] = plan.attend(queries[columns], buffer, window=window, scale=scale, cap=cap)
         return out
+
+
+class ChunkPlan(DevicePlan):
+    """The plan for the tokens of one feed, which has a buffer row as lane, in one call without a mask."""
+
+    def __init__(self, feed: Feed, cells: tuple[Tensor, Tensor]) -> None:
+        self.cells, self._feed = cells, feed
+
+    def attend(
+        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+    ) -> Tensor:
+        """Return the attention, as DevicePlan.attend."""
+        feed, kv_heads = self._feed, buffer.shape[1] // 2
+        first = max(0, feed.start + 1 - window) if window else 0
+        held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
+        keys, values = held[:, :kv_heads], held[:, kv_heads:]
+        return attend_chunk(queries, keys, values, window=window, scale=scale, cap=cap)
 
 
 def device_plan(
@@ -65,8 +83,6 @@ def device_plan(
 
     With `is_fixed` a token has the same bits in a feed of any length.
     """
-    if is_fixed:
-        return FixedPlan(*cells, end)
     if all(len(feed.tokens) <= _MOST_TOKENS for feed in feeds):
         return DecodePlan(*cells, end)
-    return MixedPlan(feeds, cells, end)
+    return MixedPlan(feeds, cells, end, is_fixed=is_fixed)

@@ -159,17 +159,6 @@ class DecoderRunner(LaneRunner):
         self._lengths.advance(plan)
         return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.last)
 
-    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
-        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner)."""
-        assert isinstance(self._lanes, DecoderLanes)
-        self._lengths.check(plan)
-        if not self._lanes.holds(plan.feeds):
-            return None
-        with torch.inference_mode():
-            logits = self._lanes.forward(plan.feeds, ids=ids)
-        self._lengths.advance(plan)
-        return logits
-
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
         """Return a runner of the first `count` layers, by default half of them, sharing the weights.
 

@@ -16,11 +16,12 @@ from gencli.models.kv.calls import LogitsCall
 from gencli.models.kv.masks import static_masks
 from gencli.models.kv.padded import ForwardBatch
 from gencli.models.kv.static_steps import StaticInputs, StaticSteps, StepRows, roomy, step_rows
-from gencli.models.longrope import static_factors
+from gencli.models.longrope import rope_switches, static_factors
 from processors.graphs import Graphs
 
 __all__ = ["StaticCalls", "why_not_static"]
 
+_OWN_LONG_ROPE = {"phimoe"}  # whose rotary module is not that of the library
 _GROUPED = (9, 10)  # compute capabilities, major, with products of groups whose sizes stay on the device
 
 
@@ -46,10 +47,10 @@ class StaticCalls:
         store, rows = self._cache.store, self.rows(feeds)
         room = rows.num_held, self.capacity(max(feed.end for feed in feeds))
         store.reserve(*room)
-        first = store.buffers[0].data
-        capacity = max(first.shape[2], room[1])
+        placed = tuple(buffer.data for buffer in store.buffers)
+        capacity = max(placed[0].shape[2], room[1])
         return self._steps(
-            feeds, rows, (first,), capacity, lambda inputs: self._run(inputs, rows.in_place, room), ids
+            feeds, rows, placed, capacity, lambda inputs: self._run(inputs, rows.in_place, room), ids
         )
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
@@ -108,15 +109,16 @@ def why_not_static(model: Any) -> str:
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is not None and not quantizer.is_compileable:
         return "products with weights in this format are not compiled by transformers"
-    if any("dynamic" in kinds for kinds in _rope_types(model)):
+    if _reads_lengths(model, config):
         return "its rotary factors follow the longest text of a step"
     return EXPERTS_ON_HOST if _reads_experts(model) else ""
 
 
-def _rope_types(model: Any) -> list[list[str]]:
-    """Return the types of rotary embedding of each rotary module, of which some have one a layer type."""
-    kinds = [getattr(module, "rope_type", "") for module in model.modules()]
-    return [list(kind.values()) if isinstance(kind, dict) else [kind] for kind in kinds]
+def _reads_lengths(model: Any, config: Any) -> bool:
+    """Return whether a rotary module reads on the host how long the longest text of a step is."""
+    kinds = [getattr(module, "rope_type", "") for module in model.modules()]  # some have one a layer type
+    is_dynamic = any("dynamic" in (kind.values() if isinstance(kind, dict) else [kind]) for kind in kinds)
+    return is_dynamic or (config.model_type in _OWN_LONG_ROPE and bool(rope_switches(config)))
 
 
 def _reads_experts(model: Any) -> bool:

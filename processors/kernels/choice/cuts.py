@@ -5,43 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from processors.kernels.choice.parts import (
-    CAPACITY,
-    Control,
-    Mark,
-    bin_of,
-    heat,
-    masses,
-    orders_of,
-    value_of,
-)
-from processors.kernels.operation import operation
+from processors.kernels.choice.masses import masses
+from processors.kernels.choice.parts import Control, Mark, goal_of, heat, orders_of, value_of
 
-__all__ = ["collect", "collect_torch", "cut", "cut_torch"]
-
-_INT_MIN = torch.iinfo(torch.int64).min
+__all__ = ["cut_torch"]
 
 
-def collect_torch(logits: Tensor, controls: Tensor, levels: Tensor, facts: Tensor, marks: Tensor) -> Tensor:
-    """As collect, in PyTorch."""
-    listed = torch.zeros(len(logits), CAPACITY, dtype=torch.int64, device=logits.device)
-    temperature = heat(controls, Control.HEAT_CUT)
-    orders = orders_of(logits, controls, levels)
-    place = bin_of(value_of(orders >> 32), levels, temperature)
-    is_cut = (marks[:, Mark.IS_CUT] > 0) & (marks[:, Mark.IN_BINS] <= CAPACITY)
-    is_here = (place >= marks[:, Mark.FIRST_BIN, None]) & (place <= marks[:, Mark.LAST_BIN, None])
-    is_here &= (orders >= marks[:, Mark.FROM, None]) & (logits > -torch.inf) & is_cut[:, None]
-    row, found = is_here.nonzero(as_tuple=True)
-    counts = row.bincount(minlength=len(logits))
-    listed[row, torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]] = orders[
-        row, found
-    ]
-    marks[:, Mark.COLLECTED] = counts
-    return listed
-
-
-def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, listed: Tensor, marks: Tensor) -> None:
-    """As cut, in PyTorch: by sorting all logits."""
+def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the order from which the stages keep logits, and how many these are [R], by sorting them all."""
     orders = orders_of(logits, controls, levels).sort(1, descending=True).values
     temperature = heat(controls, Control.HEAT_CUT)
     finite = (logits > -torch.inf).sum(1, keepdim=True)
@@ -56,27 +27,8 @@ def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, listed: Tensor, 
     is_min_late, is_k_late = (controls[:, one, None] > 0 for one in (Control.IS_MIN_LATE, Control.IS_K_LATE))
     early = torch.where(is_min_late, finite, above).minimum(torch.where(is_k_late, finite, first))
     sums = weights.cumsum(1)
-    goal = sums.gather(1, (early - 1).clamp(min=0)).double() * p
-    crossed = (sums.double() < goal).sum(1, keepdim=True) + 1
-    within = (sums.double() <= goal).sum(1, keepdim=True)
-    nucleus = torch.where(controls[:, Control.EXCLUSIVE, None] > 0, within, crossed)
+    below = (sums < goal_of(sums.gather(1, (early - 1).clamp(min=0)), controls)).sum(1, keepdim=True)
+    nucleus = torch.where(controls[:, Control.EXCLUSIVE, None] > 0, below, below + 1)
     count = above.minimum(first).minimum(torch.where(p < 1, nucleus, finite)).clamp(min=1)
     least = orders.gather(1, (count - 1).clamp(max=logits.shape[1] - 1))
-    is_cut = marks[:, Mark.IS_CUT] > 0
-    marks[:, Mark.LEAST] = torch.where(is_cut, least[:, 0], marks[:, Mark.LEAST])
-    marks[:, Mark.COUNT] = torch.where(is_cut, count[:, 0], marks[:, Mark.COUNT])
-
-
-collect = operation(
-    "collect(Tensor logits, Tensor controls, Tensor levels, Tensor facts, Tensor(a!) marks) -> Tensor",
-    collect_torch,
-    "processors.kernels.choice.cuts_triton:collect_triton",
-)
-"""The orders [R, CAPACITY] int64 of the logits in the marked bins, as they come; none if too many."""
-
-cut = operation(
-    "cut(Tensor logits, Tensor controls, Tensor levels, Tensor listed, Tensor(a!) marks) -> ()",
-    cut_torch,
-    "processors.kernels.choice.cuts_triton:cut_triton",
-)
-"""Mark the order from which the stages keep logits, and how many these are, in rows that they truncate."""
+    return least[:, 0], count[:, 0]

@@ -1,17 +1,31 @@
-"""The draw among what is left of each row: its ids are listed, or its blocks summed, then one is drawn."""
+"""The draw among what is left of each row, by those of its logits that decide."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from processors.kernels.choice.facts import facts_of, in_blocks
-from processors.kernels.choice.parts import CAPACITY, Control, Fact, Level, Mark, cooled, heat, orders_of
+from processors.kernels.choice.cuts import cut_torch
+from processors.kernels.choice.masses import masses
+from processors.kernels.choice.parts import (
+    CAPACITY,
+    OPEN,
+    Control,
+    Level,
+    Mark,
+    bin_of,
+    cooled,
+    heat,
+    is_mass_listed,
+    orders_of,
+    value_of,
+)
 from processors.kernels.operation import operation
-from processors.rng import Stream, gumbel, row_keys
-from processors.sampler import BLOCK, PLAIN_LIMIT
+from processors.sampler import PLAIN_LIMIT, gumbel_max
 
-__all__ = ["draw_ids", "draw_ids_torch", "kept", "survey", "survey_torch"]
+__all__ = ["draw_listed", "draw_listed_torch", "kept"]
+
+_INT_MIN = torch.iinfo(torch.int64).min
 
 
 def kept(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
@@ -19,96 +33,81 @@ def kept(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Ten
     return (orders_of(logits, controls, levels) >= marks[:, Mark.LEAST, None]) & (logits > -torch.inf)
 
 
-def survey_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, facts: Tensor) -> Tensor:
-    """As survey, in PyTorch."""
-    ids = torch.zeros(len(logits), CAPACITY, dtype=torch.int32, device=logits.device)
-    is_left = kept(logits, controls, levels, marks)
-    is_drawn = (marks[:, Mark.FAULT] == 0) & (controls[:, Control.GREEDY] == 0)
-    is_few = marks[:, Mark.COUNT] <= PLAIN_LIMIT
-    row, found = (is_left & (is_drawn & is_few)[:, None]).nonzero(as_tuple=True)
-    counts = row.bincount(minlength=len(logits))
-    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
-    ids[row, place] = found.int()
-    marks[:, Mark.LISTED] = counts
-    is_cooler = controls[:, Control.HEAT_CUT] != controls[:, Control.HEAT_DRAW]
-    is_summed = is_drawn & ~is_few & ((marks[:, Mark.IS_CUT] > 0) | is_cooler)
-    sums = facts_of(logits.float().masked_fill(~is_left, -torch.inf), heat(controls, Control.HEAT_DRAW))
-    facts.copy_(torch.where(is_summed[:, None, None], sums, facts))
-    return ids
-
-
-def draw_ids_torch(
+def draw_listed_torch(
     logits: Tensor,
     controls: Tensor,
     levels: Tensor,
-    marks: Tensor,
     facts: Tensor,
-    ids: Tensor | None,
+    marks: Tensor,
+    lists: Tensor,
     seeds: Tensor,
     positions: Tensor,
-) -> Tensor:
-    """As draw_ids, in PyTorch."""
-    logits, peak = logits.float(), levels[:, Level.PEAK, None].float()
-    tokens = (logits == peak).int().argmax(1)
-    if ids is not None:
-        drawn = _drawn(logits, controls, levels, marks, facts, ids, seeds, positions)
-        tokens = torch.where(controls[:, Control.GREEDY] > 0, tokens, drawn)
-    return torch.where(marks[:, Mark.FAULT] < 0, marks[:, Mark.FAULT], tokens)
+    tokens: Tensor,
+    is_window: bool,
+) -> None:
+    """As draw_listed, in PyTorch."""
+    is_open, is_cut = tokens == OPEN, marks[:, Mark.IS_CUT] > 0
+    if not is_window:
+        marks[:, Mark.TOTAL] = torch.where(is_open, _total(logits, controls, levels, marks), 0)
+    is_here = _candidates(logits, controls, levels, marks, is_window) & is_open[:, None]
+    count = is_here.sum(1)
+    is_decided = is_open & ~(is_cut & (count > CAPACITY))
+    marks[:, Mark.COLLECTED] = torch.where(
+        is_decided, count, torch.where(is_open, 0, marks[:, Mark.COLLECTED])
+    )
+    row, found = (is_here & is_decided[:, None]).nonzero(as_tuple=True)
+    place = torch.arange(len(row), device=row.device) - (marks[:, Mark.COLLECTED].cumsum(0) - count)[row]
+    lists[row, 0, place] = orders_of(logits, controls, levels)[row, found]
+    lists[:, 1] = torch.where((is_open & ~is_decided)[:, None], 0, lists[:, 1])  # the bins
+    least, left = cut_torch(logits, controls, levels, marks)
+    is_new = is_decided & is_cut
+    marks[:, Mark.LEAST] = torch.where(is_new, least, marks[:, Mark.LEAST])
+    marks[:, Mark.COUNT] = torch.where(is_new, left, marks[:, Mark.COUNT])
+    drawn = _drawn(logits, controls, levels, marks, seeds, positions)
+    tokens.copy_(torch.where(is_decided, drawn, tokens))
+
+
+def _total(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
+    """Return the mass [R] of which top-p takes its share, of rows in which no top-k comes before it."""
+    temperature = heat(controls, Control.HEAT_CUT)
+    orders = orders_of(logits, controls, levels)
+    is_late = controls[:, Control.IS_MIN_LATE] > 0
+    least = torch.where(is_late, _INT_MIN, marks[:, Mark.MIN_P_LEAST])[:, None]
+    weights = masses(value_of(orders >> 32), levels, temperature)
+    sums = torch.where((orders >= least) & (logits > -torch.inf), weights, 0).sum(1)
+    return torch.where((controls[:, Control.TOP_P] < 1) & ~is_mass_listed(controls), sums, 0)
+
+
+def _candidates(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, is_window: bool) -> Tensor:
+    """Return which logits [R, V] are listed."""
+    orders = orders_of(logits, controls, levels)
+    is_here = (orders >= marks[:, Mark.FROM, None]) & (logits > -torch.inf)
+    if not is_window:
+        is_listed = (marks[:, Mark.IS_CUT] > 0) | (marks[:, Mark.COUNT] <= PLAIN_LIMIT)
+        return is_here & is_listed[:, None]
+    place = bin_of(value_of(orders >> 32), levels, heat(controls, Control.HEAT_CUT))
+    is_here &= (place >= marks[:, Mark.FIRST_BIN, None]) & (place <= marks[:, Mark.LAST_BIN, None])
+    return is_here & (marks[:, Mark.IN_BINS, None] <= CAPACITY)
 
 
 def _drawn(
-    logits: Tensor,
-    controls: Tensor,
-    levels: Tensor,
-    marks: Tensor,
-    facts: Tensor,
-    ids: Tensor,
-    seeds: Tensor,
-    positions: Tensor,
+    logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, seeds: Tensor, positions: Tensor
 ) -> Tensor:
-    """Return the token of each row that is not greedy."""
-    peak, temperature = levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_DRAW)
-    # A few ids, each with noise of its own.
-    keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
-    inside = logits.gather(1, ids.long())
-    scores = cooled(inside, peak, temperature) + gumbel(keys, ids.long())
-    is_listed = torch.arange(ids.shape[1], device=ids.device) < marks[:, Mark.LISTED, None]
-    few = _best(torch.where(is_listed, scores, -torch.inf), ids.long())
-    # A block, then an id of the block.
-    tops = facts[:, Fact.TOP]
-    sums = cooled(tops, peak, temperature).double() + facts[:, Fact.SUM].double().log()
-    sums = torch.where(tops > -torch.inf, sums, -torch.inf)
-    block_keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
-    block = (sums + gumbel(block_keys, torch.arange(tops.shape[1], device=ids.device))).argmax(
-        1, keepdim=True
-    )
-    values = cooled(logits.masked_fill(~kept(logits, controls, levels, marks), -torch.inf), peak, temperature)
-    values = in_blocks(values, -torch.inf)[torch.arange(len(values), device=ids.device), block[:, 0]]
-    inner = block * BLOCK + torch.arange(BLOCK, device=ids.device)
-    many = _best(values + gumbel(keys, inner), inner)
-    return torch.where(marks[:, Mark.COUNT] <= PLAIN_LIMIT, few, many)
+    """Return the token [R] of each row by Gumbel-max."""
+    values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_DRAW))
+    values = values.masked_fill(~kept(logits, controls, levels, marks), -torch.inf)
+    return gumbel_max(values, seeds, positions)
 
 
-def _best(scores: Tensor, ids: Tensor) -> Tensor:
-    """Return the id [R] of the best score [R, N]; the lowest of several."""
-    is_best = scores == scores.amax(1, keepdim=True)
-    return torch.where(is_best, ids, torch.iinfo(torch.int64).max).amin(1)
-
-
-survey = operation(
-    "survey(Tensor logits, Tensor controls, Tensor levels, Tensor(a!) marks, Tensor(b!) facts) -> Tensor",
-    survey_torch,
-    "processors.kernels.choice.draws_triton:survey_triton",
+draw_listed = operation(
+    "draw_listed(Tensor logits, Tensor controls, Tensor levels, Tensor(a!) facts, Tensor(b!) marks, "
+    "Tensor(c!) lists, Tensor seeds, Tensor positions, Tensor(d!) tokens, bool is_window) -> ()",
+    draw_listed_torch,
+    "processors.kernels.choice.listed_triton:draw_listed_triton",
 )
-"""Ids [R, CAPACITY] int32 of what is left, in rows where it is at most PLAIN_LIMIT; else facts of it."""
+"""Choose the tokens [R] of open rows as `Sampler` does by Gumbel-max.
 
-draw_ids = operation(
-    "draw_ids(Tensor logits, Tensor controls, Tensor levels, Tensor marks, Tensor facts, Tensor? ids, "
-    "Tensor seeds, Tensor positions) -> Tensor",
-    draw_ids_torch,
-    "processors.kernels.choice.draws_triton:draw_ids_triton",
-)
-"""A token [R] int64 for each row, as `Sampler` draws it by Gumbel-max; EMPTY or NON_FINITE for failed rows.
-
-Without ids every row is greedy.
+Rows with a cut list all that the stages may keep, rows without one all their logits if there are at most
+PLAIN_LIMIT. A row with a cut stays open if a list does not hold them; its bins are empty then. With
+`is_window` rows list what lies in their marked bins, and none stays open.
 """

@@ -49,7 +49,8 @@ def _of_edited(x, changed, is_seen):  # type: ignore[no-untyped-def]
     return tl.where(is_changed, bounded.to(tl.float32), x)
 
 
-@triton.jit
+# Both differ from step to step, where nothing is gained by a kernel for each value.
+@triton.jit(do_not_specialize=["capacity", "entries"])
 def _listed(  # type: ignore[no-untyped-def]
     logits, edits, lists, tokens, lengths, prompts, slots, work, news, width, stride, capacity, entries
 ):

@@ -1,4 +1,4 @@
-"""Facts of each block of a row's logits, and what follows from them for the row."""
+"""Facts of each block of a row's logits."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from processors.kernels.choice.parts import Control, heat
-from processors.kernels.operation import operation
 from processors.sampler import BLOCK
 
-__all__ = ["block_facts", "block_facts_torch", "facts_of", "in_blocks"]
+__all__ = ["block_facts_torch", "facts_of", "in_blocks"]
 
 
 def in_blocks(values: Tensor, beyond: float) -> Tensor:
@@ -31,13 +30,5 @@ def facts_of(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 def block_facts_torch(logits: Tensor, controls: Tensor) -> Tensor:
-    """As block_facts, in PyTorch."""
+    """Return the facts of logits [R, V] at the temperature at which the stages truncate."""
     return facts_of(logits, heat(controls, Control.HEAT_CUT))
-
-
-block_facts = operation(
-    "block_facts(Tensor logits, Tensor controls) -> Tensor",
-    block_facts_torch,
-    "processors.kernels.choice.facts_triton:block_facts_triton",
-)
-"""Facts [R, 4, B] float32 of logits [R, V], at the temperature at which the stages truncate."""

@@ -1,6 +1,8 @@
-"""Facts of each block of a row's logits with Triton, in one pass."""
+"""Facts of each block of a row's logits with Triton, and of the row by the program that ends it last."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
@@ -8,52 +10,72 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.parts import Control
+from processors.kernels.choice.rows_triton import _of_row, row_tables
+from processors.kernels.counters import counters
 from processors.sampler import BLOCK
 
-__all__ = ["EACH", "OPTIONS", "block_facts_triton"]
+__all__ = ["EACH", "OPTIONS", "all_facts_triton"]
 
 EACH = 8  # blocks per program
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
-_INF = tl.constexpr(float("inf"))
+_INF, _LOG2_E = tl.constexpr(float("inf")), tl.constexpr(math.log2(math.e))
+_BLOCK, _EACH = tl.constexpr(BLOCK), tl.constexpr(EACH)
+_CONTROLS, _HEAT = tl.constexpr(len(Control)), tl.constexpr(int(Control.HEAT_CUT))
+
+
+@triton.jit
+def _of_finite(x):  # type: ignore[no-untyped-def]
+    """The least finite of x [N, BLOCK], and the number of finite ones."""
+    is_finite = x > -_INF
+    return tl.min(tl.where(is_finite, x, _INF), 1), tl.sum(is_finite.to(tl.int32), 1).to(tl.float32)
 
 
 @triton.jit
 def _of_facts(x, heat):  # type: ignore[no-untyped-def]
     """Largest and least finite of x [N, BLOCK], sum of exp below the largest, number of finite ones, [N]."""
-    is_nan = tl.max((x != x).to(tl.int32), 1) > 0
-    is_finite = x > -_INF
-    top = tl.where(is_nan, float("nan"), tl.max(x, 1))
+    top, low = tl.max(x, 1), tl.min(x, 1)
     base = tl.where(top > -_INF, top, 0.0)
-    scale = tl.where(heat > 0, 1.0 / heat, 1.0)
-    total = tl.sum(tl.exp((x - base[:, None]) * scale), 1)
-    low = tl.min(tl.where(is_finite, x, _INF), 1)
-    return top, low, total, tl.sum(is_finite.to(tl.int32), 1).to(tl.float32)
+    scale = tl.where(heat > 0, _LOG2_E / heat, _LOG2_E)
+    total = tl.sum(tl.exp2((x - base[:, None]) * scale), 1)
+    count = tl.full(top.shape, _BLOCK, tl.float32)
+    if tl.min(low, 0) == -_INF:  # rare but for the end of a row: all are finite
+        low, count = _of_finite(x)
+    is_nan = (total != total) & (top < _INF)
+    return tl.where(is_nan, float("nan"), top), low, total, count
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
-    logits, controls, facts, width, stride, blocks, CONTROLS: tl.constexpr, HEAT: tl.constexpr,
-    BLOCK: tl.constexpr, EACH: tl.constexpr,
+    logits, controls, facts, levels, marks, tokens, ended, width, stride, num_blocks,
+    BLOCKS: tl.constexpr, CUTS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
-    block = tl.program_id(1) * EACH + tl.arange(0, EACH)
-    ids = block[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
+    block = tl.program_id(1) * _EACH + tl.arange(0, _EACH)
+    ids = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
     x = tl.load(logits + row * stride + ids, mask=ids < width, other=-_INF).to(tl.float32)
-    top, low, total, count = _of_facts(x, tl.load(controls + row * CONTROLS + HEAT).to(tl.float32))
-    at, is_inside = facts + row * 4 * blocks + block, block < blocks
+    top, low, total, count = _of_facts(x, tl.load(controls + row * _CONTROLS + _HEAT).to(tl.float32))
+    at, is_inside = facts + row * 4 * num_blocks + block, block < num_blocks
     tl.store(at, top, mask=is_inside)
-    tl.store(at + blocks, low, mask=is_inside)
-    tl.store(at + 2 * blocks, total, mask=is_inside)
-    tl.store(at + 3 * blocks, count, mask=is_inside)
+    tl.store(at + num_blocks, low, mask=is_inside)
+    tl.store(at + 2 * num_blocks, total, mask=is_inside)
+    tl.store(at + 3 * num_blocks, count, mask=is_inside)
+    tl.debug_barrier()  # all threads have stored before one tells so
+    if tl.atomic_add(ended + row, 1) == tl.num_programs(1) - 1:
+        tl.store(ended + row, 0)
+        _of_row(row, logits, facts, controls, levels, marks, tokens, width, stride, num_blocks, BLOCKS, CUTS)
 
 
-def block_facts_triton(logits: Tensor, controls: Tensor) -> Tensor:
-    """As block_facts_torch. Logits need contiguous rows."""
+def all_facts_triton(logits: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As all_facts_torch. Logits need contiguous rows."""
     rows, width = logits.shape
     blocks = triton.cdiv(width, BLOCK)
     facts = torch.empty((rows, 4, blocks), dtype=torch.float32, device=logits.device)
+    levels, marks, tokens = row_tables(rows, logits.device)
     grid = (rows, triton.cdiv(blocks, EACH))
-    sizes = {"CONTROLS": len(Control), "HEAT": int(Control.HEAT_CUT), "BLOCK": BLOCK, "EACH": EACH}
-    _kernel[grid](logits, controls, facts, width, logits.stride(0), blocks, **sizes, **OPTIONS)
-    return facts
+    sizes = {"BLOCKS": max(16, triton.next_power_of_2(blocks)), "CUTS": cuts}
+    _kernel[grid](
+        logits, controls, facts, levels, marks, tokens, counters(rows, logits.device), width,
+        logits.stride(0), blocks, **sizes, **OPTIONS,
+    )  # fmt: skip
+    return facts, levels, marks, tokens

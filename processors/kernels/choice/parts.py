@@ -2,7 +2,8 @@
 
 controls [R, C] float64 are the values of the stages in each row. levels [R, L] float64 and marks
 [R, M] int64 are what the kernels find out about it, one after the other. facts [R, 4, B] float32 are those
-of each block of BLOCK ids.
+of each block of BLOCK ids. tokens [R] int64 are OPEN until one is chosen. lists [R, 2, CAPACITY] int64 are
+room for the orders of listed logits, and for their masses, the ids that are kept or the row's bins.
 
 The order of a logit is an int64: larger for a larger logit, and of equal ones for a lower id. What the stages
 keep of a row is all that is at least LEAST in this order.
@@ -10,7 +11,6 @@ keep of a row is all that is at least LEAST in this order.
 
 from __future__ import annotations
 
-import math
 from enum import IntEnum
 
 import torch
@@ -20,8 +20,8 @@ from processors.stages.tokens import LOWEST
 
 __all__ = [
     "CAPACITY",
-    "LOG2_E",
     "NUM_BINS",
+    "OPEN",
     "Control",
     "Fact",
     "Level",
@@ -29,9 +29,10 @@ __all__ = [
     "bin_of",
     "cooled",
     "first_order",
+    "goal_of",
     "heat",
     "is_mass_listed",
-    "masses",
+    "key_of",
     "order",
     "orders_of",
     "value_of",
@@ -40,6 +41,7 @@ __all__ = [
 
 CAPACITY = 4096  # ids of a row that are listed
 NUM_BINS = 2048  # of a row's histogram
+OPEN = -3  # in place of a token that is not yet chosen
 
 
 class Control(IntEnum):
@@ -62,7 +64,8 @@ class Level(IntEnum):
 
     PEAK = 0  # largest logit
     PER_UNIT = 1  # bins for a difference of 1
-    UNIT = 2  # the integer that stands for the mass of the largest logit
+    UNIT = 2  # bits of the integer that stands for the mass of the largest logit
+    RATE = 3  # 1 / temperature, where it may stand for a division; else 0
 
 
 class Mark(IntEnum):
@@ -71,17 +74,18 @@ class Mark(IntEnum):
     FAULT = 0  # EMPTY or NON_FINITE, else 0
     LEAST = 1  # order from which logits are kept
     COUNT = 2  # number of logits that are kept
-    LISTED = 3  # number of ids that `survey` lists
-    IS_CUT = 4  # 1: a stage truncates this row
-    FROM = 5  # order from which logits are candidates of a cut
-    MIN_P_LEAST = 6  # order from which min-p keeps
-    TOTAL = 7  # mass of which top-p takes its share, where no top-k comes before it
-    FIRST_BIN = 8  # the bins whose logits are collected
-    LAST_BIN = 9
-    COUNT_BEFORE = 10  # of the bins before them
-    MASS_BEFORE = 11
-    IN_BINS = 12  # number of logits in them; if more than CAPACITY, the whole row is looked at
-    COLLECTED = 13  # number of logits that are collected
+    IS_CUT = 3  # 1: a stage truncates this row
+    FROM = 4  # order from which logits are candidates of a cut
+    MIN_P_LEAST = 5  # order from which min-p keeps
+    TOTAL = 6  # mass of which top-p takes its share, where no top-k comes before it
+    FIRST_BIN = 7  # the bins whose logits are collected
+    LAST_BIN = 8
+    COUNT_BEFORE = 9  # of the bins before them
+    MASS_BEFORE = 10
+    IN_BINS = 11  # number of logits in them; if more than CAPACITY, the whole row is looked at
+    COLLECTED = 12  # number of logits that are collected
+    LISTED = 13  # places of the list that are taken; 0 between launches
+    ENDED = 14  # programs of the row that have ended; likewise
 
 
 class Fact(IntEnum):
@@ -93,7 +97,6 @@ class Fact(IntEnum):
     FINITE = 3  # number of finite logits
 
 
-LOG2_E = math.log2(math.e)
 _LOW_BITS = (1 << 31) - 1  # larger than any id
 
 
@@ -116,11 +119,15 @@ def cooled(logits: Tensor, peak: Tensor, temperature: Tensor) -> Tensor:
     return torch.where((temperature > 0) & (logits > -torch.inf), values, logits)
 
 
+def key_of(values: Tensor) -> Tensor:
+    """Return integers, int64, in the order of values float32; -0 is 0."""
+    bits = torch.where(values == 0, 0.0, values).view(torch.int32).long()
+    return torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+
+
 def order(values: Tensor, ids: Tensor) -> Tensor:
     """Return the order of values [R, N] float32 at these ids, int64."""
-    bits = torch.where(values == 0, 0.0, values).view(torch.int32).long()  # -0 equals 0
-    key = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
-    return (key << 32) | (_LOW_BITS - ids)
+    return (key_of(values) << 32) | (_LOW_BITS - ids)
 
 
 def orders_of(logits: Tensor, controls: Tensor, levels: Tensor) -> Tensor:
@@ -139,13 +146,6 @@ def first_order(values: Tensor) -> Tensor:
     return order(values, torch.full((), _LOW_BITS, device=values.device))
 
 
-def masses(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
-    """Return exp(value - the largest value) [R, N] as integers, int64, that are summed without rounding."""
-    peak = torch.where(temperature > 0, 0.0, levels[:, Level.PEAK, None].clamp(min=LOWEST))
-    shares = ((values.double() - peak) * LOG2_E).exp2()
-    return (shares * levels[:, Level.UNIT, None] + 0.5).long()
-
-
 def bin_of(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
     """Return the bin of each value [R, N]; the larger the value, the lower its bin."""
     top = torch.where(temperature > 0, 0.0, levels[:, Level.PEAK, None].float().clamp(min=LOWEST))
@@ -157,3 +157,9 @@ def is_mass_listed(controls: Tensor) -> Tensor:
     """Return in which rows [R] top-p takes its share of what a top-k before it leaves."""
     is_k_first = (controls[:, Control.TOP_K] > 0) & (controls[:, Control.IS_K_LATE] == 0)
     return is_k_first & (controls[:, Control.TOP_P] < 1)
+
+
+def goal_of(total: Tensor, controls: Tensor) -> Tensor:
+    """Return the least mass [R, 1] int64 that reaches top-p's share of a total [R, 1], or exceeds it."""
+    goal = total.double() * controls[:, Control.TOP_P, None]
+    return torch.where(controls[:, Control.EXCLUSIVE, None] > 0, goal.floor().long() + 1, goal.ceil().long())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from processors.kernels.choice.parts import LOG2_E, NUM_BINS
+from processors.kernels.choice.parts import NUM_BINS
 from processors.rng import GAMMA, signed
 from processors.stages.tokens import LOWEST
 
@@ -13,9 +13,8 @@ __all__ = ["OPTIONS"]
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
-_INF = tl.constexpr(float("inf"))
+_INF, _INT_MIN = tl.constexpr(float("inf")), tl.constexpr(-(2**63))
 _LOWEST = tl.constexpr(LOWEST)
-_LOG2_E = tl.constexpr(LOG2_E)
 _NUM_BINS = tl.constexpr(NUM_BINS)
 _GAMMA = tl.constexpr(signed(GAMMA))
 
@@ -27,6 +26,20 @@ def _of_cooled(logits, peak, heat):  # type: ignore[no-untyped-def]
     if heat > 0:
         lowered = tl.maximum(tl.math.div_rn(logits - peak, heat), _LOWEST)
         values = tl.where(logits > -_INF, lowered, logits)
+    return values
+
+
+@triton.jit
+def _of_cooled_soon(logits, peak, heat, rate):  # type: ignore[no-untyped-def]
+    """As _of_cooled, by a rounded 1 / heat where it rounds as a division does (Markstein); 0: none."""
+    if rate > 0:
+        below = logits - peak
+        near = below * rate
+        near = tl.fma(tl.fma(near, -heat, below), rate, near)
+        near = tl.fma(tl.fma(near, -heat, below), rate, near)
+        values = tl.where(logits > -_INF, tl.maximum(near, _LOWEST), logits)
+    else:
+        values = _of_cooled(logits, peak, heat)
     return values
 
 
@@ -72,6 +85,13 @@ def _of_value(key):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _of_floor(order):  # type: ignore[no-untyped-def]
+    """The least value from an order of `first_order` on, that of all finite ones for the least int64."""
+    value = _of_value((order >> 32).to(tl.int32))
+    return tl.where(order == _INT_MIN, _LOWEST, tl.maximum(value, _LOWEST))
+
+
+@triton.jit
 def _of_top(peak, heat):  # type: ignore[no-untyped-def]
     """The largest cooled logit."""
     return tl.where(heat > 0, 0.0, tl.maximum(peak, _LOWEST))
@@ -85,7 +105,7 @@ def _of_bin(values, peak, heat, per_unit):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _of_mass(values, peak, heat, unit):  # type: ignore[no-untyped-def]
-    """exp(value - the largest value) as integers, int64, that are summed without rounding."""
-    below = values.to(tl.float64) - _of_top(peak, heat).to(tl.float64)
-    return (tl.exp2(below * _LOG2_E) * unit + 0.5).to(tl.int64)
+def _of_goal(total, p, is_exclusive):  # type: ignore[no-untyped-def]
+    """The least mass that reaches the share p of a total, or exceeds it."""
+    goal = total.to(tl.float64) * p
+    return tl.where(is_exclusive, tl.floor(goal).to(tl.int64) + 1, tl.ceil(goal).to(tl.int64))

@@ -1,12 +1,15 @@
-"""What follows for a row from the facts of its blocks: its largest logit, and where its cut may lie."""
+"""The facts of the blocks of rows, and what follows from them: the largest logit, and where a cut may lie."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from processors.kernels.choice.facts import block_facts_torch
+from processors.kernels.choice.masses import MOST_BITS
 from processors.kernels.choice.parts import (
     NUM_BINS,
+    OPEN,
     Control,
     Fact,
     Level,
@@ -14,39 +17,50 @@ from processors.kernels.choice.parts import (
     cooled,
     first_order,
     heat,
+    key_of,
+    value_of,
 )
 from processors.kernels.operation import operation
 from processors.sampler import EMPTY, NON_FINITE
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import least_kept
 
-__all__ = ["REACH", "row_facts", "row_facts_torch"]
+__all__ = ["REACH", "TAME", "VAST", "all_facts", "all_facts_torch", "row_facts", "row_facts_torch"]
 
 REACH = 40.0  # the bins reach at most so far below the largest logit; the last has all others
+TAME, VAST = 2.0**-20, 2.0**60  # of logits and temperatures whose quotients never leave the normal numbers
 _NEAR = 1e-30  # and at least so far
-_MASS_BITS = 59  # of the integer that stands for the mass of a row
 _INT_MIN = torch.iinfo(torch.int64).min
 
 
-def row_facts_torch(facts: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor]:
+def all_facts_torch(logits: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As all_facts, in PyTorch."""
+    facts = block_facts_torch(logits, controls)
+    return facts, *row_facts_torch(logits, facts, controls, cuts)
+
+
+def row_facts_torch(
+    logits: Tensor, facts: Tensor, controls: Tensor, cuts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """As row_facts, in PyTorch."""
     rows, device = len(facts), facts.device
     peak = facts[:, Fact.TOP].amax(1)
     levels = torch.zeros(rows, len(Level), dtype=torch.float64, device=device)
     marks = torch.zeros(rows, len(Mark), dtype=torch.int64, device=device)
-    bins = torch.zeros(rows, 2, NUM_BINS if cuts else 0, dtype=torch.int64, device=device)
     levels[:, Level.PEAK] = peak
     marks[:, Mark.FAULT] = torch.where(
         peak == -torch.inf, EMPTY, torch.where(peak < torch.inf, 0, NON_FINITE)
     )
     marks[:, Mark.LEAST], marks[:, Mark.COUNT] = _INT_MIN, facts[:, Fact.FINITE].long().sum(1)
+    is_greedy, is_sound = controls[:, Control.GREEDY] > 0, marks[:, Mark.FAULT] == 0
     if cuts:
-        is_sound = (marks[:, Mark.FAULT] == 0) & (controls[:, Control.GREEDY] == 0)
         is_cut = (controls[:, Control.MIN_P] > 0) | (controls[:, Control.TOP_K] > 0)
         is_cut |= controls[:, Control.TOP_P] < 1
-        marks[:, Mark.IS_CUT] = is_cut & is_sound
+        marks[:, Mark.IS_CUT] = is_cut & is_sound & ~is_greedy
         _set_bounds(facts, controls, levels, marks)
-    return levels, marks, bins
+    marks[:, Mark.FROM] = torch.where(marks[:, Mark.IS_CUT] > 0, marks[:, Mark.FROM], _INT_MIN)
+    first = (logits.float() == peak[:, None]).int().argmax(1)
+    return levels, marks, torch.where(is_sound, torch.where(is_greedy, first, OPEN), marks[:, Mark.FAULT])
 
 
 def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> None:
@@ -63,10 +77,12 @@ def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) 
     # All that min-p keeps is at least this.
     least = torch.where(min_p > 0, least_kept(top, min_p), -torch.inf)
     from_min_p = torch.where(is_mass_listed & ~is_min_first, -torch.inf, least)
-    # Of k blocks each has a logit that is at least the k-th largest of the blocks' largest.
-    ranked = tops.sort(1, descending=True).values
-    place = (k.long() - 1).clamp(0, tops.shape[1] - 1)
-    from_k = torch.where((k > 0) & (k <= tops.shape[1]), ranked.gather(1, place), -torch.inf)
+    # Of k blocks each has a logit that is at least the k-th largest of the blocks' largest, here with half
+    # of its bits.
+    ranked = key_of(tops).sort(1, descending=True).values
+    kth = ranked.gather(1, (k.long() - 1).clamp(0, tops.shape[1] - 1)) >> 16 << 16
+    kth = value_of(kth.maximum(key_of(torch.full_like(top, -torch.inf))))
+    from_k = torch.where((k > 0) & (k <= tops.shape[1]), kth, -torch.inf)
     # What is less likely than this has a mass of less than 1 - p in all.
     known = torch.where(is_k_first | is_min_first, 1, mass.double() * 0.999)
     count = marks[:, Mark.COUNT, None].clamp(min=1)
@@ -75,15 +91,26 @@ def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) 
     begin = torch.maximum(from_min_p, torch.maximum(from_k, from_p))
     marks[:, Mark.FROM] = first_order(begin)[:, 0]
     marks[:, Mark.MIN_P_LEAST] = torch.where(min_p > 0, first_order(least), _INT_MIN)[:, 0]
-    low = cooled(facts[:, Fact.LOW].amin(1, keepdim=True), peak, temperature)
+    lowest = facts[:, Fact.LOW].amin(1, keepdim=True)
+    is_tame = (peak.abs() >= TAME) & (peak.abs() <= VAST) & (lowest >= -VAST)
+    is_tame &= (temperature >= TAME) & (temperature <= 1 / TAME)
+    levels[:, Level.RATE] = torch.where(is_tame, 1 / temperature, 0)[:, 0].double()
+    low = cooled(lowest, peak, temperature)
     reach = (top - torch.maximum(begin, low)).clamp(max=REACH).clamp(min=_NEAR)
     levels[:, Level.PER_UNIT] = (NUM_BINS / reach)[:, 0].double()
-    levels[:, Level.UNIT] = (_MASS_BITS - mass.log2()).floor().double().exp2()[:, 0]
+    levels[:, Level.UNIT] = MOST_BITS - mass.frexp().exponent[:, 0].double()
 
+
+all_facts = operation(
+    "all_facts(Tensor logits, Tensor controls, bool cuts) -> (Tensor, Tensor, Tensor, Tensor)",
+    all_facts_torch,
+    "processors.kernels.choice.facts_triton:all_facts_triton",
+)
+"""The facts [R, 4, B] of logits [R, V], and what `row_facts` tells from them."""
 
 row_facts = operation(
-    "row_facts(Tensor facts, Tensor controls, bool cuts) -> (Tensor, Tensor, Tensor)",
+    "row_facts(Tensor logits, Tensor facts, Tensor controls, bool cuts) -> (Tensor, Tensor, Tensor)",
     row_facts_torch,
     "processors.kernels.choice.rows_triton:row_facts_triton",
 )
-"""Levels [R, L], marks [R, M] and, where some row `cuts`, empty bins [R, 2, NUM_BINS] int64 for them."""
+"""Levels [R, L], marks [R, M] and tokens [R] of greedy and failed rows; with `cuts` for rows with a cut."""

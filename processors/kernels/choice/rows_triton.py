@@ -1,4 +1,4 @@
-"""What follows for a row from the facts of its blocks with Triton, one program a row."""
+"""What follows for a row from the facts of its blocks with Triton."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.parts import NUM_BINS, Control, Fact, Level, Mark
+from processors.kernels.choice.masses import MOST_BITS
+from processors.kernels.choice.parts import NUM_BINS, OPEN, Control, Fact, Level, Mark
 from processors.kernels.choice.parts_triton import _of_cooled, _of_key, _of_value
-from processors.kernels.choice.rows import REACH
-from processors.sampler import EMPTY, NON_FINITE
+from processors.kernels.choice.rows import REACH, TAME, VAST
+from processors.sampler import BLOCK, EMPTY, NON_FINITE
 from processors.stages.tokens import LOWEST
 
-__all__ = ["OPTIONS", "row_facts_triton"]
+__all__ = ["OPTIONS", "row_facts_triton", "row_tables"]
 
-OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
+OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF = tl.constexpr(float("inf"))
 _LOWEST = tl.constexpr(LOWEST)
 _INT_MIN = tl.constexpr(-(2**63))
-_REACH = tl.constexpr(REACH)
-_EMPTY, _NON_FINITE = tl.constexpr(EMPTY), tl.constexpr(NON_FINITE)
+_REACH, _TAME, _VAST = tl.constexpr(REACH), tl.constexpr(TAME), tl.constexpr(VAST)
+_EMPTY, _NON_FINITE, _OPEN = tl.constexpr(EMPTY), tl.constexpr(NON_FINITE), tl.constexpr(OPEN)
+_BLOCK, _MOST_BITS = tl.constexpr(BLOCK), tl.constexpr(MOST_BITS)
+_KEY_OF_NONE = tl.constexpr(-0x7F800001)  # that of -inf
 _NUM_BINS = tl.constexpr(NUM_BINS)
 _CONTROLS, _LEVELS, _MARKS = tl.constexpr(len(Control)), tl.constexpr(len(Level)), tl.constexpr(len(Mark))
 _GREEDY, _HEAT = tl.constexpr(int(Control.GREEDY)), tl.constexpr(int(Control.HEAT_CUT))
 _MIN_P, _TOP_K, _TOP_P = (tl.constexpr(int(Control[name])) for name in ("MIN_P", "TOP_K", "TOP_P"))
 _IS_K_LATE, _IS_MIN_LATE = tl.constexpr(int(Control.IS_K_LATE)), tl.constexpr(int(Control.IS_MIN_LATE))
-_PEAK, _PER_UNIT, _UNIT = (tl.constexpr(int(one)) for one in Level)
+_PEAK, _PER_UNIT, _UNIT, _RATE = (tl.constexpr(int(one)) for one in Level)
 _FAULT, _LEAST, _COUNT, _IS_CUT = (
     tl.constexpr(int(Mark[name])) for name in ("FAULT", "LEAST", "COUNT", "IS_CUT")
 )
@@ -37,14 +40,14 @@ _LOW, _SUM, _FINITE = (tl.constexpr(int(Fact[name])) for name in ("LOW", "SUM", 
 
 @triton.jit
 def _of_largest(values, k):  # type: ignore[no-untyped-def]
-    """The k-th largest of some values, found by halving the range of their keys."""
-    keys = _of_key(values).to(tl.int64)
+    """The k-th largest of some values with half of its bits, found by halving the range of their keys."""
+    keys = _of_key(values) >> 16
     low, high = tl.min(keys, 0), tl.max(keys, 0)
-    for _ in range(32):
+    while low < high:
         middle = (low + high + 1) >> 1
         is_reached = tl.sum((keys >= middle).to(tl.int32), 0) >= k
         low, high = tl.where(is_reached, middle, low), tl.where(is_reached, high, middle - 1)
-    return _of_value(low.to(tl.int32))
+    return _of_value(tl.maximum(low << 16, _KEY_OF_NONE))
 
 
 @triton.jit
@@ -75,29 +78,44 @@ def _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, mine, levels, m
     is_bounded = (p < 1) & (is_mass_listed == 0)
     from_p = (top.to(tl.float64) + tl.log(tl.where(is_bounded, share, 1.0))).to(tl.float32)
     begin = tl.where(is_bounded, tl.maximum(begin, from_p), begin)
-    tl.store(marks + _FROM, _of_first_order(begin))
+    is_cut = ((min_p > 0) | (k > 0) | (p < 1)) & (tl.load(mine + _GREEDY) == 0) & (fault == 0)
+    tl.store(marks + _IS_CUT, is_cut.to(tl.int64))
+    tl.store(marks + _FROM, tl.where(is_cut, _of_first_order(begin), _INT_MIN))
     tl.store(marks + _MIN_P_LEAST, tl.where(min_p > 0, _of_first_order(least), _INT_MIN))
-    low = _of_cooled(tl.min(lows, 0), peak, heat)
+    lowest = tl.min(lows, 0)
+    # So nothing overflows or is denormal on the way from 1 / heat to a quotient.
+    is_tame = (tl.abs(peak) >= _TAME) & (tl.abs(peak) <= _VAST) & (lowest >= -_VAST)
+    is_tame = is_tame & (heat >= _TAME) & (heat <= 1 / _TAME)
+    rate = tl.where(is_tame, tl.math.div_rn(1.0, tl.where(heat > 0, heat, 1.0)), 0.0)
+    tl.store(levels + _RATE, rate.to(tl.float64))
+    low = _of_cooled(lowest, peak, heat)
     reach = tl.maximum(tl.minimum(top - tl.maximum(begin, low), _REACH), 1e-30)
     tl.store(levels + _PER_UNIT, tl.math.div_rn(_NUM_BINS * 1.0, reach).to(tl.float64))
-    tl.store(levels + _UNIT, tl.exp2(tl.floor(59.0 - tl.log2(mass)).to(tl.float64)))
-    is_cut = (min_p > 0) | (k > 0) | (p < 1)
-    is_wanted = (tl.load(mine + _GREEDY) == 0) & (fault == 0)
-    tl.store(marks + _IS_CUT, (is_cut & is_wanted).to(tl.int64))
+    exponent = (mass.to(tl.int32, bitcast=True) >> 23) - 126
+    tl.store(levels + _UNIT, (-exponent + _MOST_BITS).to(tl.float64))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(  # type: ignore[no-untyped-def]
-    facts, controls, levels, marks, bins, num_blocks, BLOCKS: tl.constexpr, CUTS: tl.constexpr
-):
-    row = tl.program_id(0).to(tl.int64)
+def _of_first(row, tops, block, width, peak, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The first of the largest logits of the row at `row`."""
+    ids = tl.min(tl.where(tops == peak, block, BLOCKS), 0) * _BLOCK + tl.arange(0, _BLOCK)
+    x = tl.load(row + ids, mask=ids < width, other=-_INF).to(tl.float32)
+    return tl.min(tl.where(x == peak, ids, 0x7FFFFFFF), 0).to(tl.int64)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_row(  # type: ignore[no-untyped-def]
+    row, logits, facts, controls, levels, marks, tokens, width, stride, num_blocks,
+    BLOCKS: tl.constexpr, CUTS: tl.constexpr,
+):  # fmt: skip
+    """Store levels, marks and the token of a row."""
     block = tl.arange(0, BLOCKS)
     is_inside = block < num_blocks
     mine = facts + row * 4 * num_blocks + block
     tops = tl.load(mine, mask=is_inside, other=-_INF)
     is_nan = tl.max((tops != tops).to(tl.int32), 0) > 0
     peak = tl.where(is_nan, float("nan"), tl.max(tops, 0))
-    count = tl.sum(tl.load(mine + _FINITE * num_blocks, mask=is_inside, other=0.0).to(tl.int64), 0)
+    count = tl.sum(tl.load(mine + _FINITE * num_blocks, mask=is_inside, other=0.0).to(tl.int32), 0)
     levels, marks, controls = levels + row * _LEVELS, marks + row * _MARKS, controls + row * _CONTROLS
     place = tl.arange(0, 16)
     tl.store(marks + place, tl.zeros((16,), tl.int64), mask=place < _MARKS)
@@ -106,21 +124,45 @@ def _kernel(  # type: ignore[no-untyped-def]
     fault = tl.where(peak == -_INF, _EMPTY, tl.where(peak < _INF, 0, _NON_FINITE))
     tl.store(marks + _FAULT, fault.to(tl.int64))
     tl.store(marks + _LEAST, _INT_MIN)
-    tl.store(marks + _COUNT, count)
+    tl.store(marks + _COUNT, count.to(tl.int64))
+    token = tl.where(fault == 0, _OPEN, fault).to(tl.int64)
+    if (fault == 0) & (tl.load(controls + _GREEDY) > 0):
+        token = _of_first(logits + row * stride, tops, block, width, peak, BLOCKS)
+    tl.store(tokens + row, token)
     if CUTS:
         lows = tl.load(mine + _LOW * num_blocks, mask=is_inside, other=_INF)
         sums = tl.load(mine + _SUM * num_blocks, mask=is_inside, other=0.0)
         _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, controls, levels, marks)
-        places = bins + row * 2 * _NUM_BINS + tl.arange(0, 2 * _NUM_BINS)
-        tl.store(places, tl.zeros((2 * _NUM_BINS,), tl.int64))
+    else:
+        tl.store(marks + _FROM, _INT_MIN)
 
 
-def row_facts_triton(facts: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor]:
+@triton.jit  # type: ignore[untyped-decorator]
+def _kernel(  # type: ignore[no-untyped-def]
+    logits, facts, controls, levels, marks, tokens, width, stride, num_blocks,
+    BLOCKS: tl.constexpr, CUTS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64)
+    _of_row(
+        row, logits, facts, controls, levels, marks, tokens, width, stride, num_blocks, BLOCKS, CUTS
+    )  # fmt: skip
+
+
+def row_tables(rows: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return room for levels, marks and tokens."""
+    levels = torch.empty((rows, len(Level)), dtype=torch.float64, device=device)
+    marks = torch.empty((rows, len(Mark)), dtype=torch.int64, device=device)
+    return levels, marks, torch.empty(rows, dtype=torch.int64, device=device)
+
+
+def row_facts_triton(
+    logits: Tensor, facts: Tensor, controls: Tensor, cuts: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """As row_facts_torch."""
-    rows, _, blocks = facts.shape
-    levels = torch.empty((rows, len(Level)), dtype=torch.float64, device=facts.device)
-    marks = torch.empty((rows, len(Mark)), dtype=torch.int64, device=facts.device)
-    bins = torch.empty((rows, 2, NUM_BINS if cuts else 0), dtype=torch.int64, device=facts.device)
+    (rows, width), blocks = logits.shape, facts.shape[2]
+    levels, marks, tokens = row_tables(rows, logits.device)
     sizes = {"BLOCKS": max(16, triton.next_power_of_2(blocks)), "CUTS": cuts}
-    _kernel[(rows,)](facts, controls, levels, marks, bins, blocks, **sizes, **OPTIONS)
-    return levels, marks, bins
+    _kernel[(rows,)](
+        logits, facts, controls, levels, marks, tokens, width, logits.stride(0), blocks, **sizes, **OPTIONS
+    )
+    return levels, marks, tokens

@@ -7,12 +7,11 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from processors.kernels.choice.bins import fill_bins, find_window
-from processors.kernels.choice.cuts import collect, cut
-from processors.kernels.choice.draws import draw_ids, survey
+from processors.kernels.choice.bins import find_window
+from processors.kernels.choice.draws import draw_listed
 from processors.kernels.choice.edits import edit_facts, edit_listed
-from processors.kernels.choice.facts import block_facts
-from processors.kernels.choice.rows import row_facts
+from processors.kernels.choice.parts import CAPACITY
+from processors.kernels.choice.rows import all_facts, row_facts
 
 __all__ = ["Edits", "Given", "Kind", "choose", "edited"]
 
@@ -60,15 +59,16 @@ def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
     """
     logits, controls, seeds, positions = given
     if edits is None:
-        facts = block_facts(logits, controls)
+        facts, levels, marks, tokens = all_facts(logits, controls, kind == "cut")
     else:
         logits, facts = edited(logits, controls, edits)
-    levels, marks, bins = row_facts(facts, controls, kind == "cut")
-    if kind == "cut":
-        fill_bins(logits, controls, levels, facts, marks, bins)
-        find_window(bins, controls, levels, marks)
-        listed = collect(logits, controls, levels, facts, marks)
-        cut(logits, controls, levels, listed, marks)
-    ids = None if kind == "greedy" else survey(logits, controls, levels, marks, facts)
-    tokens: Tensor = draw_ids(logits, controls, levels, marks, facts, ids, seeds, positions)
+        levels, marks, tokens = row_facts(logits, facts, controls, kind == "cut")
+    if kind != "greedy":
+        lists = torch.empty(len(logits), 2, CAPACITY, dtype=torch.int64, device=logits.device)
+        tables = logits, controls, levels, facts, marks, lists
+        draw_listed(*tables, seeds, positions, tokens, False)
+        if kind == "cut":  # rows whose candidates a list does not hold
+            find_window(*tables, tokens)
+            draw_listed(*tables, seeds, positions, tokens, True)
+    assert isinstance(tokens, Tensor)
     return tokens

@@ -191,3 +191,18 @@ def test_a_config_that_is_no_object_is_named(tmp_path):
 def test_the_table_is_json_too(gencli, hub):
     names = [row["name"] for row in json.loads(gencli("models", "list", "--format", "json").out)]
     assert names == ["tiny", "tiny-draft", "someone/small", "someone/broken@x"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("llama", "recorded on a CUDA GPU"),
+        ("qwen3_moe", "none, as the host looks up which experts a token uses"),
+        ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
+        ("mamba", "none, as the model runs one request at a time in each step"),
+    ],
+)
+def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path, kind, found):
+    build(kind).save_pretrained(tmp_path)
+    lines = gencli("models", "show", str(tmp_path)).out.splitlines()
+    assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found]

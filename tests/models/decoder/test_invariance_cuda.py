@@ -66,14 +66,15 @@ def test_a_prompt_is_computed_by_the_kernels_of_decode_steps_however_it_is_cut()
     steps, expected = launches(lambda: runner("llama", CUDA), *([one] for one in ids))
     for cut in (1, 17, 40):
         names, logits = launches(lambda: runner("llama", CUDA), *filter(None, (ids[:cut], ids[cut:])))
-        assert names == steps
+        # The two have the same sums: see kernels/test_attention.py.
+        assert {"attend_parts" if name == "attend_tiles" else name for name in names} == steps
         torch.testing.assert_close(logits, expected)  # by references, whose order the CPU decides
 
 
 def test_many_tokens_are_attended_to_in_turns(monkeypatch):
     noise = torch.Generator().manual_seed(3)
-    queries, buffer = torch.randn(5, 4, 4, generator=noise), torch.randn(3, 4, 256, 4, generator=noise)
-    cells = torch.tensor([0, 0, 2, 1, 2]), torch.tensor([0, 1, 205, 3, 4])
+    queries, buffer = torch.randn(70, 4, 4, generator=noise), torch.randn(3, 4, 256, 4, generator=noise)
+    cells = torch.full((70,), 2), torch.arange(100, 170)
     options = {"window": 3, "scale": 0.5, "cap": None}
     whole = DecodePlan(*cells, 256).attend(queries, buffer, **options)
     monkeypatch.setattr("gencli.models.decoder.fixed_attention._MAX_CELLS", 512)

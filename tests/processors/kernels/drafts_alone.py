@@ -2,6 +2,7 @@
 
 import torch
 
+from processors.kernels import counters as kept
 from processors.kernels import rejection_triton
 
 __all__ = ["verdicts"]
@@ -10,7 +11,7 @@ __all__ = ["verdicts"]
 def verdicts(stops, given):
     """Verdicts [R] of all rows, 0 without one, where these stops [Q] have been noted before."""
     kernel, rows, (requests, most) = rejection_triton._kernel, len(given[0]), given[5].shape
-    counters = rejection_triton._counters(2 + 2 * (requests + rows), given[0].device)
+    counters = kept.counters(2 + 2 * (requests + rows), given[0].device)
     counters[2 : 2 + requests] = stops
 
     class Drafts:
@@ -23,4 +24,4 @@ def verdicts(stops, given):
         return counters[2 + 2 * requests + rows :][:rows].to(torch.int64)
     finally:
         rejection_triton._kernel = kernel
-        rejection_triton._kept.clear()
+        kept._kept.clear()

@@ -28,16 +28,19 @@ def attend_rows(
     window: int | None,
     scale: float,
     cap: float | None,
+    together: int = 1,
 ) -> Tensor:
     """Return the attention [N, Hq * D] of `queries` [N, Hq, D], in their format.
 
     `buffer` [rows, 2 * Hkv, capacity, W] has keys, then values, as they are stored (see kv.formats). Query n
     reads the keys of row rows[n] up to positions[n], which is below `end`; a window in tokens hides keys
     before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
+
+    Each `together` tokens, from the first on, read their keys together: they have successive positions in one
+    row. A token has the same bits as alone if the keys and values of its row are finite.
     """
-    parts, marks = _parts(
-        queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0
-    )
+    given = (queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0)
+    parts, marks = _parts(*given) if together == 1 else _tiles(*given, together)
     found: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype)
     return found
 
@@ -100,6 +103,21 @@ def _part_torch(
     return sums.view(heads, num, width), torch.cat([top, weights.sum(-1, keepdim=True)], -1)
 
 
+def _tiles_torch(
+    queries: Tensor,
+    buffer: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    num: int,
+    window: int,
+    scale: float,
+    cap: float,
+    together: int,
+) -> tuple[Tensor, Tensor]:
+    """As _parts_torch; tokens are computed one by one here too."""
+    return _parts_torch(queries, buffer, rows, positions, num, window, scale, cap)
+
+
 def _joined_torch(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype) -> Tensor:
     """Return the attention [N, Hq * D] of the parts of _parts_torch."""
     tops, totals = marks.unbind(-1)
@@ -114,6 +132,12 @@ _parts = operation(
     "float scale, float cap) -> (Tensor, Tensor)",
     _parts_torch,
     f"{_MODULE}:attend_parts",
+)
+_tiles = operation(
+    "attend_tiles(Tensor queries, Tensor buffer, Tensor rows, Tensor positions, int num, int window, "
+    "float scale, float cap, int together) -> (Tensor, Tensor)",
+    _tiles_torch,
+    "gencli.models.decoder.kernels.attention_tiles_triton:attend_tiles",
 )
 _joined = operation(
     "join_parts(Tensor parts, Tensor marks, Tensor positions, int window, ScalarType dtype) -> Tensor",

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from gencli.models.decoder.kernels.attention import SPLIT
 
-__all__ = ["OPTIONS", "attend_parts", "join_parts"]
+__all__ = ["FORMATS", "LEAST", "OPTIONS", "attend_parts", "join_parts", "num_held", "padded_to"]
 
 OPTIONS = {"num_warps": 8, "num_stages": 1, "enable_fp_fusion": False}
-_TILE = 2**15  # bytes of keys that a program holds at a time, and as many of values
+_HELD = 2**15  # bytes of keys that a program holds at a time, and as many of values
 _JOINED = 32  # parts that are joined at a time
-_FORMATS = {torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
+FORMATS = {torch.float8_e4m3fn: "fp8", torch.int8: "int8"}
 _VARIED = ["num", "window"]  # differ from step to step or layer to layer, and need no kernel of their own
-_LEAST = -3e38  # below every score; minus infinity less itself would be no number
+LEAST = -3e38  # below every score; minus infinity less itself would be no number
 
 
 @triton.jit
@@ -47,6 +47,23 @@ def _of_stored(  # type: ignore[no-untyped-def]
         wide = tl.where((code & 127) == 127, float("nan"), half.to(tl.float32) * 256.0)
         return wide.to(dtype)
     return stored.to(dtype)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_block(  # type: ignore[no-untyped-def]
+    asked, keys, values, is_seen, top, total, found, scale, cap, HAS_CAP: tl.constexpr
+):
+    """The largest score, the sum of weights and that of values, with the keys of a block added."""
+    scores = tl.dot(asked, tl.trans(keys), input_precision="tf32x3") * scale
+    if HAS_CAP:
+        scores = cap * (1.0 - 2.0 / (tl.exp(2.0 * (scores / cap)) + 1.0))  # tanh
+    scores = tl.where(is_seen, scores, -float("inf"))
+    larger = tl.maximum(top, tl.max(scores, axis=1))
+    weights = tl.exp(scores - larger[:, None])
+    shrunk = tl.exp(top - larger)
+    total = total * shrunk + tl.sum(weights, axis=1)
+    added = tl.dot(weights.to(asked.dtype), values, input_precision="tf32x3")
+    return larger, total, found * shrunk[:, None] + added
 
 
 @triton.jit(do_not_specialize=_VARIED)  # type: ignore[untyped-decorator]
@@ -99,17 +116,9 @@ def _parts_kernel(  # type: ignore[no-untyped-def]
         cells = base + at * token_stride
         keys = _of_stored(cells, places, width, is_seen, dtype, FORMAT)
         values = _of_stored(cells + kv_heads * head_stride, places, width, is_seen, dtype, FORMAT)
-        scores = tl.dot(asked, tl.trans(keys), input_precision="tf32x3") * scale
-        if HAS_CAP:
-            scores = cap * (1.0 - 2.0 / (tl.exp(2.0 * (scores / cap)) + 1.0))  # tanh
-        scores = tl.where(is_seen[None, :], scores, -float("inf"))
-        larger = tl.maximum(top, tl.max(scores, axis=1))
-        weights = tl.exp(scores - larger[:, None])
-        shrunk = tl.exp(top - larger)
-        total = total * shrunk + tl.sum(weights, axis=1)
-        added = tl.dot(weights.to(dtype), values, input_precision="tf32x3")
-        found = found * shrunk[:, None] + added
-        top = larger
+        top, total, found = _of_block(
+            asked, keys, values, is_seen[None, :], top, total, found, scale, cap, HAS_CAP
+        )
     cell = heads * num + part
     tl.store(sums + cell[:, None] * width + places[None, :], found, mask=is_asked)
     tl.store(marks + cell * 2, top, mask=members < group)
@@ -156,6 +165,16 @@ def _join_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + head * width + places, made, mask=places < width)
 
 
+def padded_to(size: int) -> int:
+    """Return the size of a side of a product's tile."""
+    return max(16, int(triton.next_power_of_2(size)))
+
+
+def num_held(width: int, itemsize: int) -> int:
+    """Return how many keys a program holds at a time, of a width (padded) in numbers of some bytes."""
+    return max(16, min(SPLIT, _HELD // (width * itemsize)))
+
+
 def attend_parts(
     queries: Tensor,
     buffer: Tensor,
@@ -171,7 +190,7 @@ def attend_parts(
     kv_heads = buffer.shape[1] // 2
     sums = torch.empty(count, heads, num, width, dtype=torch.float32, device=queries.device)
     marks = sums.new_empty(count, heads, num, 2)
-    padded = max(16, triton.next_power_of_2(width))
+    padded = padded_to(width)
     _parts_kernel[(count, kv_heads, num)](
         queries,
         buffer.view(torch.uint8) if buffer.dtype == torch.float8_e4m3fn else buffer,
@@ -190,12 +209,12 @@ def attend_parts(
         scale,
         cap,
         HAS_CAP=cap > 0,
-        FORMAT=_FORMATS.get(buffer.dtype, "float"),
+        FORMAT=FORMATS.get(buffer.dtype, "float"),
         SPLIT=SPLIT,
-        TOKENS=max(16, min(SPLIT, _TILE // (padded * queries.itemsize))),
-        GROUP=max(16, triton.next_power_of_2(heads // kv_heads)),
+        TOKENS=num_held(padded, queries.itemsize),
+        GROUP=padded_to(heads // kv_heads),
         WIDTH=padded,
-        LEAST=_LEAST,
+        LEAST=LEAST,
         **OPTIONS,
     )
     return sums, marks
@@ -217,7 +236,7 @@ def join_parts(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dty
         SPLIT=SPLIT,
         PARTS=_JOINED,
         WIDTH=triton.next_power_of_2(width),
-        LEAST=_LEAST,
+        LEAST=LEAST,
         **OPTIONS,
     )
     return out

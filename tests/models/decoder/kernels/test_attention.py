@@ -1,30 +1,39 @@
 """Attention of single tokens: the reference is PyTorch's attention, the kernels have its values."""
 
+import re
+from collections import Counter
+
 import pytest
 import torch
 
 from gencli.models.decoder.attention import Block
 from gencli.models.decoder.kernels.attention import SPLIT, attend_rows, num_parts
 from gencli.models.kv.formats import as_stored
-from tests.interpreted import interpreted
+from tests.interpreted import ON_CUDA, interpreted
 
 HEADS, KV_HEADS, WIDTH = 6, 2, 20
 FLOAT, HALF = torch.float32, torch.float16
 MODULE = "gencli.models.decoder.kernels.attention_triton"
+TILES = "gencli.models.decoder.kernels.attention_tiles_triton"
 ROWS, POSITIONS = torch.tensor([4, 0, 2, 1]), torch.tensor([400, 0, SPLIT - 1, SPLIT])
+CHUNK = range(SPLIT - 10, SPLIT + 9)  # places of successive tokens in two parts
 CASES = [(None, None), (16, None), (300, 5.0), (1, None), (SPLIT, None), (None, 5.0)]
 
 
-def given(dtype, kv_dtype=None):
+def given(dtype, kv_dtype=None, count=4):
     noise = torch.Generator().manual_seed(2)
     held = torch.randn(5, 512, 2 * KV_HEADS, WIDTH, generator=noise).to(dtype)
-    queries = torch.randn(len(ROWS), HEADS, WIDTH, generator=noise).to(dtype)
+    queries = torch.randn(count, HEADS, WIDTH, generator=noise).to(dtype)
     return queries, as_stored(held, kv_dtype or dtype).transpose(1, 2)
 
 
-def by_kernels(queries, buffer, rows, positions, end, *, window, scale, cap):
+def by_kernels(queries, buffer, rows, positions, end, *, window, scale, cap, together=1):
     options = (num_parts(end, window), window or 0, scale, cap or 0.0)
-    parts, marks = interpreted(MODULE, "attend_parts")(queries, buffer, rows, positions, *options)
+    if together == 1:
+        parts, marks = interpreted(MODULE, "attend_parts")(queries, buffer, rows, positions, *options)
+    else:
+        options = (*options, together)
+        parts, marks = interpreted(TILES, "attend_tiles")(queries, buffer, rows, positions, *options)
     return interpreted(MODULE, "join_parts")(parts, marks, positions, window or 0, queries.dtype)
 
 
@@ -74,3 +83,50 @@ def test_the_bits_of_a_row_depend_on_its_own_tokens_alone():
         other[ROWS[row], :, int(POSITIONS[row]) + 1 :] = torch.nan  # which a later text may leave there
         alone = by_kernels(queries[one], other, ROWS[one], POSITIONS[one], end, **options)
         assert torch.equal(alone, together[one])
+
+
+def chunk_given(kv_dtype):
+    """Queries of a chunk, and a buffer. The interpreter's products sum rows in several orders: exact sums."""
+    queries, buffer = given(HALF, kv_dtype, len(CHUNK))
+    if ON_CUDA:
+        return queries, buffer
+    signs = torch.randint(-1, 2, (5, 512, 2 * KV_HEADS, WIDTH), generator=torch.Generator().manual_seed(5))
+    return (queries * 4).round() / 16, as_stored(signs.half(), kv_dtype or HALF).transpose(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("window", "cap", "kv_dtype"),
+    [(None, None, None), (16, 5.0, None), (SPLIT, None, torch.float8_e4m3fn), (None, None, torch.int8)],
+)
+def test_a_token_has_the_same_bits_alone_and_among_the_tokens_of_a_prompt(window, cap, kv_dtype):
+    queries, buffer = chunk_given(kv_dtype)
+    rows, positions = torch.full((len(CHUNK),), 3), torch.tensor(CHUNK)
+    options = {"window": window, "scale": 0.3, "cap": cap}
+    alone = by_kernels(queries, buffer, rows, positions, CHUNK.stop, **options)
+    for first, together in ((0, 16), (7, 3)):
+        cells = (queries[first:], buffer, rows[first:], positions[first:], CHUNK.stop)
+        assert torch.equal(by_kernels(*cells, **options, together=together), alone[first:])
+        assert torch.equal(attend_rows(*cells, **options, together=together), attend_rows(*cells, **options))
+
+
+NUMBERS = re.compile(r"\b((?:mma|ex2|add|sub|mul|fma|max|div|shfl)\.[\w.:]*(?:f32|bf16|f16|b32)[\w.:]*)")
+
+
+@pytest.mark.parametrize("target", [80, 90])
+@pytest.mark.parametrize("name", ["bf16, 128", "bf16, 256", "fp32, 128", "bf16 over int8, 128"])
+def test_a_token_and_the_tokens_of_a_prompt_are_computed_by_the_same_instructions(
+    name, target, tmp_path, monkeypatch
+):
+    pytest.importorskip("triton")
+    from tests.compiled.aot import builds, compiled
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    alone = compiled(MODULE, builds(MODULE)[f"parts, {name}"], target).asm
+    many = compiled(TILES, builds(TILES)[f"tiles, {name}"], target).asm
+    assert instructions(alone) == instructions(many)
+
+
+def instructions(made):
+    """How often each instruction that computes numbers occurs, and how they are spread over threads."""
+    spread = re.findall(r"#mma\d* = .*", made["ttgir"])
+    return Counter(NUMBERS.findall(made["ptx"])), spread

@@ -1,19 +1,16 @@
-"""The kernels find the same cut by histograms and halving as PyTorch by sorting, bit for bit."""
+"""The kernels find the same cut by lists, histograms and halving as PyTorch by sorting, bit for bit."""
 
 import pytest
 import torch
 
-from processors.kernels.choice.bins import fill_bins_torch, find_window_torch
-from processors.kernels.choice.cuts import collect_torch, cut_torch
-from processors.kernels.choice.draws import kept
-from processors.kernels.choice.facts import block_facts_torch
-from processors.kernels.choice.parts import CAPACITY, Mark
-from processors.kernels.choice.rows import row_facts_torch
+from processors.kernels.choice.bins import find_window_torch
+from processors.kernels.choice.draws import draw_listed_torch, kept
+from processors.kernels.choice.parts import CAPACITY, OPEN, Mark
+from processors.kernels.choice.rows import all_facts_torch
 from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import KINDS, SHAPES, controls_of, made
 
-EXACT = [mark for mark in Mark if mark not in (Mark.LEAST, Mark.TOTAL, Mark.MASS_BEFORE)]
-MASSES = [Mark.TOTAL, Mark.MASS_BEFORE]
+EXACT = [mark for mark in Mark if mark != Mark.LEAST]  # which may be any order between two logits
 HOME = "processors.kernels.choice"
 CUTS = {
     "k": {"TOP_K": 7},
@@ -33,41 +30,34 @@ CUTS = {
 }
 
 
-def until_cut(logits, controls, *, kernels=False):
-    """Marks after the cut, the orders that were collected, and the tables that the kernels share."""
-    facts = block_facts_torch(logits, controls)
-    levels, marks, bins = row_facts_torch(facts, controls, True)
-    named = (
-        ("bins", fill_bins_torch),
-        ("bins", find_window_torch),
-        ("cuts", collect_torch),
-        ("cuts", cut_torch),
-    )
-    functions = [
-        interpreted(f"{HOME}.{module}_triton", one.__name__.replace("_torch", "_triton")) if kernels else one
-        for module, one in named
-    ]
-    fill, find, collect, cut = functions
-    fill(logits, controls, levels, facts, marks, bins)
-    find(bins, controls, levels, marks)
-    listed = collect(logits, controls, levels, facts, marks)
-    cut(logits, controls, levels, listed, marks)
-    count = marks[:, Mark.COLLECTED, None]
-    held = torch.where(torch.arange(listed.shape[1]) < count, listed, 0).sort(1).values
-    return marks, held, bins, levels
+def chosen(logits, controls, *, kernels=False):
+    """What each of the three steps leaves: marks, tokens, the orders that are listed, in order, and bins."""
+    draw, find = draw_listed_torch, find_window_torch
+    if kernels:
+        draw = interpreted(f"{HOME}.listed_triton", "draw_listed_triton")
+        find = interpreted(f"{HOME}.bins_triton", "find_window_triton")
+    facts, levels, marks, tokens = all_facts_torch(logits, controls, True)
+    lists = torch.zeros(len(logits), 2, CAPACITY, dtype=torch.int64)
+    tables = logits, controls, levels, facts, marks, lists
+    draws = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3, tokens
+    for step in (lambda: draw(*tables, *draws, False), lambda: find(*tables, tokens),
+                 lambda: draw(*tables, *draws, True)):  # fmt: skip
+        step()
+        held = torch.where(torch.arange(CAPACITY) < marks[:, Mark.COLLECTED, None], lists[:, 0], 0)
+        bins = lists[:, 1] * (tokens == OPEN)[:, None]
+        left = kept(logits, controls, levels, marks)
+        yield marks.clone(), tokens.clone(), held.sort(1).values, bins, left
 
 
 def check(logits, controls):
-    """Return the marks, which both have, but for the last bits of masses and an order between two logits."""
-    marks, listed, bins, levels = until_cut(logits, controls)
-    found, same_list, same_bins, _ = until_cut(logits, controls, kernels=True)
-    assert torch.equal(kept(logits, controls, levels, found), kept(logits, controls, levels, marks))
-    assert torch.equal(found[:, EXACT], marks[:, EXACT])
-    assert torch.equal(same_list, listed)
-    assert torch.equal(same_bins[:, 0], bins[:, 0])
-    for sums, same in ((bins[:, 1], same_bins[:, 1]), (marks[:, MASSES], found[:, MASSES])):
-        assert torch.allclose(sums.double(), same.double(), rtol=1e-12, atol=2**10)
-    return marks
+    """Return the marks after each step, which both have."""
+    steps = zip(chosen(logits, controls), chosen(logits, controls, kernels=True), strict=True)
+    found = []
+    for (marks, *others), (same_marks, *same_others) in steps:
+        assert torch.equal(same_marks[:, EXACT], marks[:, EXACT])
+        assert all(map(torch.equal, same_others, others))
+        found.append(marks)
+    return found
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -85,17 +75,22 @@ def test_the_kernels_agree_on_rows_of_any_width(cut, shape):
 def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
     logits = torch.zeros(2, CAPACITY + 1200)
     logits[:, 7], logits[1, 4000:] = 3.0, -20.0
-    controls = controls_of(2, TOP_P=0.9, heat=1.0)
-    marks = check(logits, controls)
+    marks = check(logits, controls_of(2, TOP_P=0.9, heat=1.0))[-1]
     assert (marks[0, Mark.IN_BINS] > CAPACITY, marks[0, Mark.COLLECTED]) == (True, 0)
 
 
 def test_where_more_is_kept_than_a_list_holds_its_last_bin_is_collected_alone():
     logits = 2 * torch.randn(1, 12_000, generator=torch.Generator().manual_seed(3))
-    controls = controls_of(1, TOP_P=0.999, heat=2.0)
-    marks = check(logits, controls)
+    marks = check(logits, controls_of(1, TOP_P=0.999, heat=2.0))[-1]
     assert marks[0, Mark.FIRST_BIN] == marks[0, Mark.LAST_BIN] > 0
     assert marks[0, Mark.COUNT] > marks[0, Mark.COUNT_BEFORE] > CAPACITY
+
+
+def test_a_few_of_many_candidates_are_kept():
+    logits = torch.randn(1, 9000, generator=torch.Generator().manual_seed(3))
+    first, _, last = check(logits, controls_of(1, TOP_P=0.5, heat=0.9))
+    assert (first[0, Mark.COLLECTED], first[0, Mark.COUNT]) == (0, 9000)
+    assert last[0, Mark.COUNT] < CAPACITY
 
 
 def test_of_rows_together_each_has_its_own_cut():
@@ -103,4 +98,4 @@ def test_of_rows_together_each_has_its_own_cut():
     controls = controls_of(
         4, TOP_P=[0.9, 1, 0.5, 1], TOP_K=[0, 40, 0, 0], MIN_P=[0, 0, 0.1, 0], GREEDY=[0, 0, 1, 0]
     )
-    assert check(logits, controls)[:, Mark.IS_CUT].tolist() == [1, 1, 0, 0]
+    assert check(logits, controls)[-1][:, Mark.IS_CUT].tolist() == [1, 1, 0, 0]

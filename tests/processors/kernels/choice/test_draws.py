@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from processors.kernels.choice.draws import draw_ids_torch, survey_torch
-from processors.kernels.choice.facts import block_facts_torch
-from processors.kernels.choice.parts import Control, Fact, Mark
-from processors.kernels.choice.rows import row_facts_torch
+from processors.kernels.choice.draws import draw_listed_torch
+from processors.kernels.choice.parts import CAPACITY, Control, Fact, Mark
+from processors.kernels.choice.rows import all_facts_torch, row_facts_torch
 from processors.sampler import EMPTY, NON_FINITE, gumbel_max
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
@@ -14,28 +13,25 @@ from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made
 
 HOME = "processors.kernels.choice"
-FULL = (block_facts_torch, row_facts_torch, survey_torch, draw_ids_torch)
+FULL = (all_facts_torch, draw_listed_torch)
+MARKS = [mark for mark in Mark if mark not in (Mark.FROM, Mark.MIN_P_LEAST)]
 
 
 def kernels():
-    names = (
-        "facts_triton:block_facts",
-        "rows_triton:row_facts",
-        "draws_triton:survey",
-        "draws_triton:draw_ids",
+    return (
+        interpreted(f"{HOME}.facts_triton", "all_facts_triton"),
+        interpreted(f"{HOME}.listed_triton", "draw_listed_triton"),
     )
-    parts = (name.split(":") for name in names)
-    return tuple(interpreted(f"{HOME}.{module}", f"{function}_triton") for module, function in parts)
 
 
 def drawn(logits, controls, functions=FULL):
     """The tokens of a draw without truncation, and the facts and marks that led to them."""
-    find_facts, find_rows, survey, draw = functions
+    find_facts, draw = functions
     seeds, positions = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3
-    facts = find_facts(logits, controls)
-    levels, marks, _ = find_rows(facts, controls, False)
-    ids = survey(logits, controls, levels, marks, facts)
-    return draw(logits, controls, levels, marks, facts, ids, seeds, positions), facts, marks
+    facts, levels, marks, tokens = find_facts(logits, controls, False)
+    lists = torch.zeros(len(logits), 2, CAPACITY, dtype=torch.int64)
+    draw(logits, controls, levels, facts, marks, lists, seeds, positions, tokens, False)
+    return tokens, facts, marks
 
 
 def expected(logits, controls):
@@ -98,3 +94,17 @@ def test_the_first_of_equal_logits_is_the_greedy_one(functions):
     logits = torch.full((1, 3000), -5.0)
     logits[0, [2999, 1700, 1024]] = 2.0
     assert drawn(logits, controls_of(1, GREEDY=1), functions())[0].tolist() == [1024]
+
+
+@pytest.mark.parametrize("kind", ["normal", "masked", "huge"])
+def test_where_a_cut_may_begin_follows_from_the_facts(kind):
+    logits = made(kind, 3, 5000)
+    controls = controls_of(3, TOP_K=[4, 0, 0], TOP_P=[0.9, 0.8, 1], MIN_P=[0, 0, 0.1])
+    facts, levels, marks, tokens = kernels()[0](logits, controls, True)
+    same = row_facts_torch(logits, facts, controls, True)
+    given = interpreted(f"{HOME}.rows_triton", "row_facts_triton")(logits, facts, controls, True)
+    for mine, others in (((levels, marks, tokens), given), ((levels, marks, tokens), same)):
+        assert torch.allclose(mine[0], others[0], rtol=1e-6)
+        assert torch.equal(mine[1][:, MARKS], others[1][:, MARKS])
+        assert torch.allclose(mine[1].double(), others[1].double(), rtol=1e-6)
+        assert torch.equal(mine[2], others[2])

@@ -1,0 +1,76 @@
+"""What the kernels that choose tokens do: bytes, and instructions as they are counted in their SASS.
+
+The counts are those of compute capability 9.0; tests/compiled/test_sass.py counts anew. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from gencli.models.cards import Work
+
+__all__ = ["FACTS", "LIST", "LOGSUMEXP", "MASS", "ChoiceKind", "choice_work", "logsumexp_work", "together"]
+
+ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of all logits
+
+# Instructions of a thread for each logit.
+LOGSUMEXP = 15
+FACTS = 43  # facts of blocks
+LIST = 70  # comparison with the candidates' bound; in parts without a candidate none
+MASS = 43  # masses of all logits, beside that
+_LISTING = 12  # 44 for a warp that lists one of 1,000 candidates a row, else a few
+# Instructions of a warp where a program ends a row alone.
+_ROW = 1400
+_CUT = {"cut": 5000, "mass": 6500}  # searches of 8 turns each for k and p, of 12 for p among 1,000
+_FEW = 700  # noise for 256 ids
+_MANY = 1700  # in two levels
+_JOIN = 100
+_READ_WITH_K = 0.55  # share of the logits in parts of 2,048 with one of the 50 largest blocks' logits
+_LOGIT = 4  # bytes
+
+
+def choice_work(kind: ChoiceKind, rows: int, width: int, *, is_flat: bool = False) -> tuple[Work, ...]:
+    """Return what each kernel of a choice does for logits [R, V] float32.
+
+    `is_flat`: the candidates of the rows are more than a list holds, so all kernels read all logits.
+    """
+    return tuple(_kernels(kind, rows, width, is_flat))
+
+
+def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool) -> Iterator[Work]:
+    logits = rows * width
+    yield _work(logits, FACTS, _ROW)
+    if kind == "draw":
+        yield Work(0, own=1, alone=_MANY)
+    elif kind != "greedy":
+        share = 1.0 if kind == "mass" or is_flat else _READ_WITH_K
+        each = LIST + _LISTING + (MASS if kind == "mass" else 0)
+        yield _work(logits * share, each, 0 if is_flat else _CUT[kind] + _FEW)
+        if is_flat:
+            yield _work(logits, LIST + MASS, _ROW)
+            # The program that ends a row sums up its blocks anew.
+            yield _work(logits, LIST, _CUT[kind] + _MANY + width / 256 * 70)
+        else:
+            yield Work(0, own=1)
+            yield Work(0, own=1)
+
+
+def together(*works: Work) -> Work:
+    """Return what kernels do together."""
+    return Work(
+        sum(one.bytes for one in works),
+        kernels=sum(one.kernels for one in works),
+        own=sum(one.own for one in works),
+        instructions=sum(one.instructions for one in works),
+        alone=sum(one.alone for one in works),
+    )
+
+
+def logsumexp_work(rows: int, width: int) -> tuple[Work, ...]:
+    """Return what a log-sum-exp of rows in two kernels does."""
+    return _work(rows * width, LOGSUMEXP, 0), Work(0, own=1, alone=_JOIN)
+
+
+def _work(logits: float, each: float, alone: float) -> Work:
+    return Work(_LOGIT * logits, own=1, instructions=each * logits, alone=alone)
