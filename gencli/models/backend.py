@@ -64,14 +64,17 @@ def choose_backend(
     return spec, reason
 
 
-def why_no_graphs(spec: DecoderSpec | None, *, has_shared_lanes: bool = True) -> str:
+def why_no_graphs(
+    spec: DecoderSpec | None, *, has_shared_lanes: bool = True, reads_experts: bool = False
+) -> str:
     """Return why decode steps are not recorded on a CUDA GPU, as far as a model's configuration says, or "".
 
-    `spec` is that of gencli's own decoder, None for transformers.
+    `spec` is that of gencli's own decoder, None for transformers. `reads_experts` says whether the host looks
+    up the experts of the decoder: where its GPU lacks the kernels.
     """
     if spec is None:
         return "" if has_shared_lanes else ALONE
-    return "" if spec.experts is None else EXPERTS_ON_HOST
+    return EXPERTS_ON_HOST if reads_experts else ""
 
 
 def _choose(

@@ -127,10 +127,10 @@ def _source(module, build):
     kernel = vars(import_module(module))[build["kernel"]]
     signature, constants = build["signature"], build.get("constants", {})
     anywhere = {*kernel.do_not_specialize, *kernel.do_not_specialize_on_alignment}
-    aligned = [not kind.startswith("fp") and name not in anywhere for name, kind in signature.items()]
+    aligned = [name for name, kind in signature.items() if not kind.startswith("fp") and name not in anywhere]
     return ASTSource(
         kernel,
         signature | dict.fromkeys(constants, "constexpr"),
         constants,
-        {(number,): ALIGNED for number, is_aligned in enumerate(aligned) if is_aligned},
+        {(kernel.arg_names.index(name),): ALIGNED for name in aligned},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,12 +16,15 @@ from gencli.models.files.checkpoint import read_checkpoint, read_folder
 CPU = torch.device("cpu")
 
 
-def native_decoder(model: Any, device: torch.device = CPU) -> Decoder:
+def native_decoder(model: Any, device: torch.device = CPU, *, stacks_experts: bool | None = None) -> Decoder:
+    """The decoder with the products of its device; `stacks_experts` decides on those of experts."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder, max_shard_size="50kB")
         path, config = read_folder(folder)
         spec = read_spec(config)
         make = choose_kernels(spec.products, model.dtype, device, KernelOptions())
+        if stacks_experts is not None:
+            make = replace(make, stacks_experts=stacks_experts)
         decoder, unused = read_decoder(
             read_checkpoint(path, config, spec), make=make, dtype=model.dtype, device=device
         )

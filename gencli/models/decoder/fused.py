@@ -13,6 +13,7 @@ from gencli.models.decoder.kernels.norm import added, added_normed, normed
 from gencli.models.decoder.kernels.rotary import rotate_and_store
 from gencli.models.decoder.layers import Experts, Layer, Pass
 from gencli.models.decoder.norms import Norm
+from gencli.models.decoder.stacked_experts import StackedExperts
 
 __all__ = ["fused_layers"]
 
@@ -78,7 +79,7 @@ def _attended(
 def _mlp(layer: Layer, states: Tensor) -> Tensor:
     """Return what the layer's feed-forward block adds, [N, H], for normalized `states` [N, H]."""
     block = layer.mlp
-    if isinstance(block, Experts):
+    if isinstance(block, Experts | StackedExperts):
         return block(states)
     return block.down(gated(block.gate_up(states), layer.attention.spec.activation))
 

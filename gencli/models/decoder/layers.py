@@ -14,10 +14,12 @@ from gencli.models.decoder.activations import ACTIVATIONS
 from gencli.models.decoder.attention import AttentionPlan, DevicePlan
 from gencli.models.decoder.norms import Norm, normalize_heads, residual_sum
 from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.grouped import GroupedProduct
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.reader import WeightReader
 from gencli.models.decoder.rope import rotate
 from gencli.models.decoder.spec import DecoderSpec
+from gencli.models.decoder.stacked_experts import StackedExperts
 from gencli.models.kv.formats import as_stored
 
 __all__ = ["Experts", "Layer", "Pass", "read_layer", "read_norm"]
@@ -111,7 +113,7 @@ class Layer:
     """One layer: attention and feed-forward block, each with a norm before or after it, or both."""
 
     attention: _Attention
-    mlp: _Mlp | Experts
+    mlp: _Mlp | Experts | StackedExperts
     norms: tuple[Norm | None, Norm | None, Norm | None, Norm | None]
     residual_scale: float
 
@@ -147,7 +149,7 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, inde
     def norm(name: str | None) -> Norm | None:
         return None if name is None else read_norm(spec, reader, prefix + name, spec.hidden)
 
-    mlp: _Mlp | Experts
+    mlp: _Mlp | Experts | StackedExperts
     if index in spec.expert_layers:
         mlp = _read_experts(spec, reader, make, prefix)
     else:
@@ -209,16 +211,34 @@ def _read_mlp(
     )
 
 
-def _read_experts(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str) -> Experts:
+def _read_experts(
+    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str
+) -> Experts | StackedExperts:
     experts, names = spec.experts, spec.names
     assert experts is not None
+    own = [f"{prefix}{names.experts}.{number}." for number in range(experts.count)]
     gate, up, down = names.expert
-    made = []
-    for number in range(experts.count):
-        own = f"{prefix}{names.experts}.{number}."
-        made.append(_read_mlp(spec, reader, make, [own + gate, own + up], own + down, experts.width))
-    router = reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden))
-    return Experts(make(router), tuple(made), experts.used, experts.is_normalized)
+    router = make(reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden)))
+    if make.stacks_experts and not spec.has_mlp_bias:
+        both = [one + name for one in own for name in (gate, up)]
+        return StackedExperts(
+            router,
+            _stacked(reader, make, both, (experts.count, 2 * experts.width, spec.hidden)),
+            _stacked(reader, make, [one + down for one in own], (experts.count, spec.hidden, experts.width)),
+            experts,
+            spec.activation,
+        )
+    made = (_read_mlp(spec, reader, make, [one + gate, one + up], one + down, experts.width) for one in own)
+    return Experts(router, tuple(made), experts.used, experts.is_normalized)
+
+
+def _stacked(
+    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int, int]
+) -> GroupedProduct:
+    """Return the products of E experts, whose joined weights are [E, out, in]."""
+    count, outputs, inputs = shape
+    joined = make.weights_of(reader, [f"{name}.weight" for name in names], (count * outputs, inputs))
+    return GroupedProduct(*(part.view(count, outputs, *part.shape[1:]) for part in joined))
 
 
 def _product(

@@ -15,9 +15,11 @@ from gencli.models.base import Inner, ModelSpec
 from gencli.models.cuda_graphs import CudaGraphs, elsewhere, make_graphs
 from gencli.models.decoder.decoder import Decoder, Inside, read_decoder
 from gencli.models.decoder.lanes import DecoderLanes
-from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, choose_kernels
+from gencli.models.decoder.layers import Experts
+from gencli.models.decoder.products.maker import KernelOptions, ProductMaker, can_stack, choose_kernels
 from gencli.models.decoder.products.quantized import quantized_maker
 from gencli.models.decoder.products.times import read_times
+from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.device import pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.quantization import Quantize, bits_of
@@ -62,8 +64,9 @@ class DecoderRunner(LaneRunner):
         spec = decoder.spec
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
+        reads_experts = any(isinstance(layer.mlp, Experts) for layer in decoder.layers)
         if graphs is None:
-            graphs = make_graphs("off", why_no_graphs(spec), decoder.device)
+            graphs = make_graphs("off", why_no_graphs(spec, reads_experts=reads_experts), decoder.device)
         self._kernels = kernels
         is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
@@ -85,10 +88,11 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
-            no_graphs=elsewhere(decoder.device) or why_no_graphs(spec) or "`cuda_graphs` is off",
+            no_graphs=elsewhere(decoder.device)
+            or why_no_graphs(spec, reads_experts=reads_experts)
+            or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
-            # A mixture of experts reads on the host which of them compute, and so waits for each layer.
-            can_run_ahead=not spec.rope_switches and spec.experts is None,
+            can_run_ahead=not spec.rope_switches and not reads_experts,
         )
         super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed, graphs=graphs), lengths)
 
@@ -117,11 +121,11 @@ class DecoderRunner(LaneRunner):
         """
         assert checkpoint.spec is not None
         where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
-        graphs = make_graphs(cuda_graphs, why_no_graphs(checkpoint.spec), where)
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         is_narrow = is_kept or bits is not None
         number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)
         kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
+        graphs = _graphs(cuda_graphs, checkpoint.spec, number, where, options)
         kept = kept_maker(folder, options, where, number) if is_kept else None
         make = kept or _maker(checkpoint, number, where, bits, options)
         workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
@@ -185,6 +189,14 @@ def _unused(names: Sequence[str]) -> Iterator[str]:
     """Yield what to say of tensors that the decoder does not use."""
     if names:
         yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
+
+
+def _graphs(
+    choice: CudaGraphs, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, options: KernelOptions
+) -> Graphs | None:
+    """Return what runs the decode steps, as make_graphs, for a decoder that is not loaded yet."""
+    reads_experts = spec.experts is not None and not can_stack(dtype, device, options)
+    return make_graphs(choice, why_no_graphs(spec, reads_experts=reads_experts), device)
 
 
 def _maker(

@@ -112,7 +112,9 @@ class DecoderSpec:
     @property
     def token_numbers(self) -> int:
         """About how many numbers a fed token takes at a time, in the largest block of a layer."""
-        return 4 * (self.experts.width if self.experts else self.inner) + 4 * self.hidden
+        if self.experts is None:
+            return 4 * self.inner + 4 * self.hidden
+        return self.experts.used * (3 * self.experts.width + self.hidden) + 4 * self.hidden
 
     @property
     def products(self) -> Counter[tuple[int, int]]:

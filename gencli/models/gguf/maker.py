@@ -98,6 +98,15 @@ class KeptMaker(ProductMaker):
             start += count
         return made[0] if len(made) == 1 else JoinedProduct(made)
 
+    def weights_of(
+        self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
+    ) -> tuple[Tensor, ...]:
+        """Return joined weights [out, in]: codes, scales and zeros, or widened unless all have four bits."""
+        assert isinstance(reader, GgufReader)
+        if {self._form(reader.kind(name), reader.dtype) for name in names} == {"int4"}:
+            return _groups(reader, names, shape).tensors
+        return (reader.joined(names, shape),)
+
     def read_ends(
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
@@ -159,8 +168,9 @@ def kept_maker(
     check_narrow(4, dtype, device)
     on_cpu = device.type == "cpu"
     wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
-    dense, rounded = (choose_kernels(Counter(), one, device, options).default for one in (dtype, wide))
-    make = KeptMaker(dense, four=four, rounded=rounded, wide=wide)
+    plain, other = (choose_kernels(Counter(), one, device, options) for one in (dtype, wide))
+    dense, rounded = plain.default, other.default
+    make = KeptMaker(dense, stacks_experts=plain.stacks_experts, four=four, rounded=rounded, wide=wide)
     kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
     held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)
     used = {kernels[make._form(tensor.kind, dtype)] for tensor in held}

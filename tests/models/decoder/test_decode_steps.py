@@ -20,7 +20,7 @@ from tests.sham import CUDA, sham_device
 
 @cache
 def decoder(kind):
-    return native_decoder(build_native(kind))
+    return native_decoder(build_native(kind), stacks_experts=True)
 
 
 def runner(kind, graphs=None, max_lanes=LANES):
@@ -32,7 +32,12 @@ def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
     check_replays(lambda graphs: runner(kind, graphs), num_seeds=50, least=200)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in NATIVE_CONFIGS if kind not in ("mixtral", "qwen3_moe")])
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_replayed_steps_choose_experts_on_the_device(kind):
+    check_replays(lambda graphs: runner(kind, graphs), num_seeds=12, least=48)
+
+
+@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
 def test_logits_are_those_of_the_plain_decoder(kind):
     graphs = Graphs(CpuRecorder)
     for one, other in zip(held(runner(kind, graphs), steps=4), held(runner(kind), steps=4), strict=True):

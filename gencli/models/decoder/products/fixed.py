@@ -17,18 +17,23 @@ __all__ = [
     "MIDDLE",
     "OUTPUTS",
     "ROWS",
+    "TILES",
     "FixedProduct",
+    "bits_of_weights",
     "can_fix",
     "counters_of",
     "fixed_product",
     "fixed_product_torch",
     "num_parts",
     "num_tiles",
+    "summed_in_parts",
 ]
 
 GROUP, MIDDLE = 32, 8  # inputs with one scale in codes of four bits, and the code of their zero
 ROWS, OUTPUTS = 32, 128  # rows and outputs of a tile; absent rows are rows of zeros
 MAX_SPLIT_ROWS = 128  # up to so many rows each part of a sum is computed by a program of its own
+TILES = {4: 3, 8: 4, 16: 4, 32: 2}  # tiles of rows of a program that has many, by the bits of a weight
+_CODES = {torch.int8: 8, torch.uint8: 4}  # bits of a weight, by the format of codes
 _PROGRAMS = 128  # about the number of multiprocessors of a GPU
 _MAX_PARTS = 8  # the last program of a tile adds up all parts, while the others have ended
 _MIN_PART = 256  # inputs of a part
@@ -88,6 +93,11 @@ def can_fix(dtype: torch.dtype, device: torch.device) -> bool:
     return is_nvidia and dtype in _FORMATS and find_spec("triton") is not None
 
 
+def bits_of_weights(weight: Tensor) -> int:
+    """Return the bits of a weight, which may be a code."""
+    return _CODES.get(weight.dtype, 8 * weight.element_size())
+
+
 def num_tiles(outputs: int) -> int:
     """Return the number of tiles that so many outputs take."""
     return -(-outputs // OUTPUTS)
@@ -111,8 +121,19 @@ def fixed_product_torch(
     arrived: Tensor,
 ) -> Tensor:
     """As fixed_product, in PyTorch: the same parts, row by row; `arrived` is unused."""
+    return summed_in_parts(given, weight, scales, zeros, bias, num_parts(len(weight), given.shape[1]))
+
+
+def summed_in_parts(
+    given: Tensor,
+    weight: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+    bias: Tensor | None,
+    parts: int,
+) -> Tensor:
+    """As fixed_product, row by row, with the inputs added up in so many parts."""
     inputs = given.shape[1]
-    parts = num_parts(len(weight), inputs)
     ends = [inputs * part // parts for part in range(parts + 1)]
     wide = _widened(weight, scales, zeros).to(given.dtype).float()
     total = given.new_zeros(len(given), len(weight), dtype=torch.float32)

@@ -3,6 +3,8 @@
 An output is the sum of its parts from the first to the last, and a part is the chain of the tensor core's
 instructions over its inputs. Few rows: a program for each part, the last one of a tile adds them up. Many
 rows: one program computes the parts in turn, for several tiles of rows, with the same instructions.
+
+For a mixture of experts the rows of a tile are those of one expert, as a table on the device says.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from gencli.models.decoder.products.fixed import (
     MIDDLE,
     OUTPUTS,
     ROWS,
+    TILES,
+    bits_of_weights,
     num_parts,
     num_tiles,
 )
 
-__all__ = ["OPTIONS", "fixed_product_triton"]
+__all__ = ["OPTIONS", "fixed_product_triton", "launch_few", "launch_many"]
 
 # Fixed, as the defaults of Triton differ by release. In float32 a term is one fused instruction.
 OPTIONS = {"num_warps": 4, "num_stages": 4, "enable_fp_fusion": True}
 _MANY = {"num_warps": 8, "num_stages": 3}
-_BITS = {torch.int8: 8, torch.uint8: 4}  # of the weights of a format of codes
 _INPUTS = {4: 64, 8: 64, 16: 64, 32: 16}  # inputs of a tile, by the bits of a weight: what registers hold
-_TILES = {4: 3, 8: 4, 16: 4, 32: 2}  # tiles of rows of a program that has many
 _WIDE = 128  # rows of one tile instead of several, where the instruction does not grow with it
 # Of few rows: as many bytes of narrow weights on their way. With a limit RTX 50 spills no register.
 _FEW = {4: {"num_stages": 7}, 8: {"num_stages": 5, "maxnreg": 128}}
@@ -84,16 +86,48 @@ def _of_outputs(  # type: ignore[no-untyped-def]
     tl.store(place, sums.to(out.dtype.element_ty), mask=(rows[:, None] < num_rows) & is_out[None, :])
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_expert(  # type: ignore[no-untyped-def]
+    expert, weights, scales, zeros, outputs, inputs, stride, BITS: tl.constexpr, GROUP: tl.constexpr
+):
+    """Return where the weights, scales and zeros of an expert begin."""
+    weights += expert * outputs * stride
+    if BITS == 8:
+        scales += expert * outputs
+    if BITS == 4:
+        scales += expert * outputs * (inputs // GROUP)
+        zeros += expert * outputs * (inputs // GROUP)
+    return weights, scales, zeros
+
+
+@triton.jit
+def _of_list(lists, start, at, count, absent):  # type: ignore[no-untyped-def]
+    """Return the pairs at some places of an expert's list, and `absent` for places that it lacks."""
+    return tl.where(at < count, tl.load(lists + start + at, mask=at < count, other=0), absent)
+
+
 # A launch never looks at the number of rows: 1 and multiples of 16 would get kernels of their own.
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows", "list_size"])  # type: ignore[untyped-decorator]
 def _few(  # type: ignore[no-untyped-def]
-    given, weights, scales, zeros, bias, out, stored, arrived,
-    num_rows, outputs, inputs, given_stride, weights_stride,
-    BITS: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr,
+    given, weights, scales, zeros, bias, out, stored, arrived, lists, tiles,
+    num_rows, list_size, outputs, inputs, given_stride, weights_stride,
+    BITS: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, FAN: tl.constexpr, ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
 ):  # fmt: skip
     part = tl.program_id(2)
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    if tiles is None:
+        pairs = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+        rows = pairs
+    else:
+        entry = tiles + tl.program_id(0) * 3
+        expert, first, count = tl.load(entry).to(tl.int64), tl.load(entry + 1), tl.load(entry + 2)
+        if count == 0:
+            return
+        weights, scales, zeros = _of_expert(
+            expert, weights, scales, zeros, outputs, inputs, weights_stride, BITS, GROUP
+        )
+        pairs = _of_list(lists, expert * list_size + first, tl.arange(0, ROWS), count, num_rows * FAN)
+        rows = pairs // FAN
     outs = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     blocks = tl.cdiv(inputs, INPUTS)
     sums = tl.zeros((OUTPUTS, ROWS), tl.float32)
@@ -121,16 +155,33 @@ def _few(  # type: ignore[no-untyped-def]
         for one in range(PARTS):  # past the L1 cache, which does not see other programs
             total += tl.load(own + one * (ROWS * OUTPUTS), mask=is_row, other=0.0, cache_modifier=".cg")
         tl.store(arrived + tile, 0)
-    _of_outputs(total, scales, bias, out, rows, outs, num_rows, outputs, BITS, HAS_BIAS)
+    _of_outputs(total, scales, bias, out, pairs, outs, num_rows * FAN, outputs, BITS, HAS_BIAS)
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows", "list_size"])  # type: ignore[untyped-decorator]
 def _many(  # type: ignore[no-untyped-def]
-    given, weights, scales, zeros, bias, out, num_rows, outputs, inputs, given_stride, weights_stride,
-    TILES: tl.constexpr, BITS: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, ROWS: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr, MIDDLE: tl.constexpr,
+    given, weights, scales, zeros, bias, out, lists, tiles,
+    num_rows, list_size, outputs, inputs, given_stride, weights_stride,
+    TILES: tl.constexpr, BITS: tl.constexpr, PARTS: tl.constexpr, HAS_BIAS: tl.constexpr, FAN: tl.constexpr,
+    ROWS: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr,
+    MIDDLE: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0) * (TILES * ROWS) + tl.arange(0, ROWS)
+    pairs = ()
+    if tiles is None:
+        rows = tl.program_id(0) * (TILES * ROWS) + tl.arange(0, ROWS)
+        for tile in tl.static_range(TILES):
+            pairs += (rows + tile * ROWS,)  # type: ignore[assignment]
+    else:
+        entry = tiles + tl.program_id(0) * 3
+        expert, first, count = tl.load(entry).to(tl.int64), tl.load(entry + 1), tl.load(entry + 2)
+        if count == 0:
+            return
+        weights, scales, zeros = _of_expert(
+            expert, weights, scales, zeros, outputs, inputs, weights_stride, BITS, GROUP
+        )
+        for tile in tl.static_range(TILES):
+            places = tile * ROWS + tl.arange(0, ROWS)
+            pairs += (_of_list(lists, expert * list_size + first, places, count, num_rows * FAN),)  # type: ignore[assignment]
     outs = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
     blocks = tl.cdiv(inputs, INPUTS)
     empty = tl.zeros((OUTPUTS, ROWS), tl.float32)
@@ -146,7 +197,7 @@ def _many(  # type: ignore[no-untyped-def]
             )  # fmt: skip
             made = ()
             for tile in tl.static_range(TILES):
-                own = rows + tile * ROWS
+                own = pairs[tile] // FAN
                 made += (_of_dot(some, given, own, num_rows, given_stride, at, is_inside, sums[tile]),)  # type: ignore[assignment]
             sums = made
         made = ()
@@ -154,9 +205,10 @@ def _many(  # type: ignore[no-untyped-def]
             made += (totals[tile] + sums[tile],)  # type: ignore[assignment]
         totals = made
     for tile in tl.static_range(TILES):
-        own = rows + tile * ROWS
         made = tl.trans(totals[tile])
-        _of_outputs(made, scales, bias, out, own, outs, num_rows, outputs, BITS, HAS_BIAS)
+        _of_outputs(
+            made, scales, bias, out, pairs[tile], outs, num_rows * FAN, outputs, BITS, HAS_BIAS
+        )  # fmt: skip
 
 
 def fixed_product_triton(
@@ -168,27 +220,18 @@ def fixed_product_triton(
     arrived: Tensor,
 ) -> Tensor:
     """As fixed_product_torch. All inputs are contiguous; `arrived` has a zero for each tile of few rows."""
-    (count, inputs), outputs = given.shape, len(weight)
+    count, outputs = len(given), len(weight)
     out = given.new_empty(count, outputs)
     if not count:
         return out
-    parts = num_parts(outputs, inputs)
-    tiles, bits = num_tiles(outputs), _BITS.get(weight.dtype, 8 * given.element_size())
-    sizes = (count, outputs, inputs, given.stride(0), weight.stride(0))
-    constants: dict[str, Any] = {"BITS": bits, "PARTS": parts, "HAS_BIAS": bias is not None}
-    constants |= {"ROWS": ROWS, "OUTPUTS": OUTPUTS, "INPUTS": _INPUTS[bits], "GROUP": GROUP, "MIDDLE": MIDDLE}
-    read = (given, weight, scales, zeros, bias, out)
+    operands = (given, weight, scales, zeros, bias, out)
+    parts = num_parts(outputs, given.shape[1])
     if count <= MAX_SPLIT_ROWS:
-        across = triton.cdiv(count, ROWS)
-        cells = across * tiles * parts * ROWS * OUTPUTS if parts > 1 else 1
-        stored = torch.empty(cells, dtype=torch.float32, device=given.device)
-        options = OPTIONS | _FEW.get(bits, {})
-        _few[across, tiles, parts](*read, stored, arrived, *sizes, **constants, **options)
+        launch_few(triton.cdiv(count, ROWS), operands, arrived, parts)
     else:
-        rows, in_turn = (_WIDE, 1) if bits == 16 and _is_by_warp(given.device) else (ROWS, _TILES[bits])
-        across = triton.cdiv(count, in_turn * rows)
-        constants["ROWS"] = rows
-        _many[across, tiles](*read, *sizes, TILES=in_turn, **constants, **OPTIONS | _MANY)
+        bits = bits_of_weights(weight)
+        rows, several = (_WIDE, 1) if bits == 16 and _is_by_warp(given.device) else (ROWS, TILES[bits])
+        launch_many(triton.cdiv(count, several * rows), operands, parts, several, rows=rows)
     return out
 
 
@@ -199,3 +242,62 @@ def _is_by_warp(device: torch.device) -> bool:
     Those of Hopper (9.0) and of Blackwell for data centers (10.x) have the rows of the tile.
     """
     return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] not in (9, 10, 11)
+
+
+_Operands = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor]
+
+
+def launch_few(
+    across: int,
+    operands: _Operands,
+    arrived: Tensor,
+    parts: int,
+    fan: int = 1,
+    lists: Tensor | None = None,
+    tiles: Tensor | None = None,
+) -> None:
+    """Launch a program for each part of the sums of a tile, for `across` tiles of rows."""
+    given, weight, *_, out = operands
+    tiles_across, bits = num_tiles(out.shape[1]), bits_of_weights(weight)
+    cells = across * tiles_across * parts * ROWS * OUTPUTS if parts > 1 else 1
+    stored = torch.empty(cells, dtype=torch.float32, device=given.device)
+    _few[across, tiles_across, parts](
+        *operands,
+        stored,
+        arrived,
+        lists,
+        tiles,
+        *_sizes(operands, lists),
+        **_constants(operands, parts, fan),
+        **OPTIONS | _FEW.get(bits, {}),
+    )
+
+
+def launch_many(
+    across: int,
+    operands: _Operands,
+    parts: int,
+    several: int,
+    fan: int = 1,
+    lists: Tensor | None = None,
+    tiles: Tensor | None = None,
+    *,
+    rows: int = ROWS,
+) -> None:
+    """Launch a program for `several` tiles of `rows` rows, `across` times."""
+    sizes, constants = _sizes(operands, lists), _constants(operands, parts, fan)
+    grid = (across, num_tiles(operands[-1].shape[1]))
+    constants["ROWS"] = rows
+    _many[grid](*operands, lists, tiles, *sizes, TILES=several, **constants, **OPTIONS | _MANY)
+
+
+def _sizes(operands: _Operands, lists: Tensor | None) -> tuple[int, ...]:
+    given, weight, *_, out = operands
+    list_size = 0 if lists is None else lists.shape[1]
+    return len(given), list_size, out.shape[1], given.shape[1], given.stride(0), weight.stride(-2)
+
+
+def _constants(operands: _Operands, parts: int, fan: int) -> dict[str, Any]:
+    bits = bits_of_weights(operands[1])
+    own = {"BITS": bits, "PARTS": parts, "HAS_BIAS": operands[4] is not None, "FAN": fan}
+    return own | {"ROWS": ROWS, "OUTPUTS": OUTPUTS, "INPUTS": _INPUTS[bits], "GROUP": GROUP, "MIDDLE": MIDDLE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -33,6 +33,7 @@ __all__ = [
     "Kernel",
     "KernelOptions",
     "ProductMaker",
+    "can_stack",
     "choose_kernels",
     "fastest_kernels",
     "kernels_of",
@@ -67,10 +68,14 @@ class KernelOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProductMaker:
-    """Makes the products of a model. `kernels` are those of its sizes (out, in), `default` that of others."""
+    """Makes the products of a model. `kernels` are those of its sizes (out, in), `default` that of others.
+
+    With `stacks_experts` the experts of a layer are one GroupedProduct, whose weights lie in one tensor.
+    """
 
     default: type[Product]
     kernels: Mapping[tuple[int, int], type[Product]] = field(default_factory=dict)
+    stacks_experts: bool = False
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """Return the product with `weight` [out, in]."""
@@ -94,6 +99,12 @@ class ProductMaker:
         elif len(memory) > weight.numel():  # it keeps its weights, in memory that is too large for them
             product = self(weight.clone(), bias)
         return product
+
+    def weights_of(
+        self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
+    ) -> tuple[Tensor, ...]:
+        """Return joined weights [out, in] as a GroupedProduct keeps them: numbers, or codes with scales."""
+        return (reader.joined(names, shape),)
 
     def read_ends(
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
@@ -138,6 +149,11 @@ def kernels_of(dtype: torch.dtype, device: torch.device) -> list[type[Product]]:
     return [TilePackedProduct if has_tiles() else PackedProduct, PlainProduct]
 
 
+def can_stack(dtype: torch.dtype, device: torch.device, options: KernelOptions) -> bool:
+    """Return whether the experts of a layer are one GroupedProduct there."""
+    return can_fix(dtype, device) and options.kernel != "plain"
+
+
 def choose_kernels(
     products: Counter[tuple[int, int]],
     dtype: torch.dtype,
@@ -152,8 +168,9 @@ def choose_kernels(
     """
     possible = _possible(dtype, device, options)
     first = possible[-1] if options.invariant == "off" else possible[0]
+    make = ProductMaker(first, stacks_experts=can_stack(dtype, device, options))
     if len(possible) == 1 or times is None:
-        return ProductMaker(first)
+        return make
     measured = _measured(products, dtype, possible, options.rows, times)
     fastest = _fastest(measured, possible)
     steady = _fastest(measured, [one for one in possible if one.is_invariant])
@@ -162,8 +179,8 @@ def choose_kernels(
         for chosen in (fastest, steady)
     ]
     if steady and options.invariant == "auto" and prices[1] <= _MAX_PRICE * prices[0]:
-        return ProductMaker(first, steady)
-    return ProductMaker(first, fastest)
+        return replace(make, kernels=steady)
+    return replace(make, kernels=fastest)
 
 
 def fastest_kernels(

@@ -86,6 +86,12 @@ class QuantizedMaker(ProductMaker):
             return read_weights(Int4Weights, reader, names, shape, is_stored=self.is_stored)
         return read_weights(Int8Weights, reader, names, shape, is_stored=self.is_stored)
 
+    def weights_of(
+        self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
+    ) -> tuple[Tensor, ...]:
+        """Return the codes, scales and zeros of joined weights [out, in]."""
+        return self.weights(reader, names, shape).tensors
+
     def int8(self, reader: WeightReader, name: str, shape: tuple[int, int]) -> Int8Weights:
         """Return weights of 8 bits."""
         return read_weights(Int8Weights, reader, [name], shape, is_stored=self.is_stored)
@@ -124,7 +130,12 @@ def quantized_maker(
     dense = choose_kernels(Counter(), dtype, device, options)
     if device.type == "cuda":
         return QuantizedMaker(
-            dense.default, bits=bits, is_stored=is_stored, eight=FixedInt8Product, four=FixedInt4Product
+            dense.default,
+            stacks_experts=dense.stacks_experts,
+            bits=bits,
+            is_stored=is_stored,
+            eight=FixedInt8Product,
+            four=FixedInt4Product,
         )
     eight = [
         size

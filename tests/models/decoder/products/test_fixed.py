@@ -126,8 +126,24 @@ def test_few_rows_and_many_are_computed_by_the_same_instructions(
         assert len(few) == (2 if target == 100 else 1)
 
 
+@pytest.mark.parametrize(("target", "dtype"), [(80, "bf16"), (90, "bf16"), (100, "bf16"), (90, "float32")])
+def test_rows_of_experts_are_computed_by_the_same_instructions(
+    target: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    from tests.compiled.aot import builds, compiled
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    names = [f"{name}-{dtype}" for name in ("few", "few-experts", "many-experts")]
+    names += ["tile-experts-bf16"] if dtype == "bf16" else []
+    found = [instructions(compiled(KERNEL, builds(KERNEL)[name], target).asm["ptx"]) for name in names]
+    assert found == [found[0]] * len(names)
+
+
 def test_a_kernel_does_not_know_the_number_of_rows() -> None:
     pytest.importorskip("triton")
     from gencli.models.decoder.products import fixed_triton
 
-    assert all(one.do_not_specialize == ["num_rows"] for one in (fixed_triton._few, fixed_triton._many))
+    assert all(
+        one.do_not_specialize == ["num_rows", "list_size"] for one in (fixed_triton._few, fixed_triton._many)
+    )

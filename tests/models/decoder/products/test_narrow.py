@@ -95,11 +95,12 @@ def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: 
     assert (made.float() - expected).norm() < 0.1 * expected.norm()
 
 
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
 def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
-    quantize: Quantize, tmp_path: Path
+    quantize: Quantize, kind: str, tmp_path: Path
 ) -> None:
-    build_native("llama").save_pretrained(tmp_path / "wide")
+    build_native(kind).save_pretrained(tmp_path / "wide")
     quantize_model(str(tmp_path / "wide"), tmp_path / "narrow", quantize)
     with sham_device():
         made = logits(load(tmp_path / "narrow", CUDA, dtype="float16"))

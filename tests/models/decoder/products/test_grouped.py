@@ -1,0 +1,119 @@
+"""The product of a mixture of experts on CUDA, by the interpreter: values, and bits in any company."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from gencli.models.decoder.kernels.routing import routed
+from gencli.models.decoder.products.fixed import ROWS
+from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, GroupedProduct, grouped_product_torch
+from gencli.models.decoder.products.int4 import Int4Weights
+from gencli.models.decoder.products.int8 import Int8Weights
+from tests.interpreted import interpreted
+
+KERNEL = "gencli.models.decoder.products.grouped_triton"
+EXPERTS, USED = 5, 2
+# Outputs and inputs: two tiles of outputs, sums in two parts.
+SHAPES = [(130, 64), (7, 544)]
+# Of states and, in bits, of narrow weights; the interpreter has no bfloat16.
+FORMATS = [(torch.float16, None), (torch.float16, 8), (torch.float16, 4)]
+
+
+def noise(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def narrow(bits: int, weight: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """Codes, scales and zeros of weights [E, out, in], and the weights that they stand for."""
+    kind = Int8Weights if bits == 8 else Int4Weights
+    flat = weight.flatten(0, 1)
+    made = kind.of((flat.shape[0], flat.shape[1]), [flat])
+    if isinstance(made, Int8Weights):
+        wide = made.rows(torch.arange(len(flat)))
+    else:
+        steps = (made.unpacked(slice(None)) - 8).unflatten(1, (-1, 32))
+        wide = (steps * made.scales[..., None].float() + made.zeros[..., None].float()).flatten(1)
+    parts = [made.tensors[0], *(part.float() for part in made.tensors[1:])]
+    return [part.unflatten(0, weight.shape[:2]) for part in parts], wide.view(weight.shape)
+
+
+Run = Callable[..., torch.Tensor]
+
+
+def kernel(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
+    """The product by the interpreted kernel; its counters are zero again."""
+    arrived = torch.zeros(SPLIT_PROGRAMS, dtype=torch.int32)
+    padded = [*weights, *[None] * (3 - len(weights))]
+    made: torch.Tensor = interpreted(KERNEL, "grouped_product_triton")(given, *padded, *rest, arrived)
+    assert not arrived.any()
+    return made
+
+
+def twin(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
+    padded = [*weights, *[None] * (3 - len(weights))]
+    return grouped_product_torch(given, *padded, *rest, torch.empty(0))
+
+
+def experts_of(logits: torch.Tensor) -> torch.Tensor:
+    """The expert of each pair."""
+    return logits.topk(USED).indices.sort(-1).values.flatten()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), FORMATS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_has_the_same_bits_among_any_number_of_rows(
+    shape: tuple[int, int], dtype: torch.dtype, bits: int | None
+) -> None:
+    # Of whole numbers, whose sums are exact: the interpreter adds up by NumPy, in an order of its own.
+    weight, logits = noise(EXPERTS, *shape).round(), noise(40, EXPERTS)
+    logits[:, 1] = 9.0  # more rows than a tile has
+    weights, wide = ([weight.to(dtype)], weight.to(dtype)) if bits is None else narrow(bits, weight)
+    given = noise(40, shape[1]).round().to(dtype)
+    rows, own = given.double().repeat_interleave(USED, 0), wide.double()[experts_of(logits)]
+    exact = (own @ rows[..., None])[..., 0]
+    size = (own.abs() @ rows.abs()[..., None])[..., 0]
+    for run in (kernel, twin):
+
+        def product(first: int, end: int, block: int = ROWS, run: Run = run) -> torch.Tensor:
+            _, lists, tiles = routed(logits[first:end], USED, True, block)
+            return run(given[first:end], weights, lists, tiles, block, USED)
+
+        whole = product(0, 40, 2 * ROWS)  # several tiles of rows in a program
+        assert ((whole.double() - exact).abs() <= 2e-3 * size).all()
+        for first, end in ((0, 40), (0, 1), (0, 17), (39, 40)):
+            made, expected = product(first, end), whole[first * USED : end * USED]
+            assert torch.equal(made, expected) or bits == 4, (first, end)
+            torch.testing.assert_close(made, expected)
+
+
+def test_each_pair_may_have_a_row_of_its_own() -> None:
+    weight, logits = noise(EXPERTS, 6, 40), noise(9, EXPERTS)
+    given = noise(9 * USED, 40)
+    _, lists, tiles = routed(logits, USED, True, ROWS)
+    expected = (weight[experts_of(logits)] @ given[..., None])[..., 0]
+    for run in (kernel, twin):
+        torch.testing.assert_close(run(given, [weight], lists, tiles, ROWS, 1), expected)
+
+
+def test_an_expert_without_rows_is_not_read() -> None:
+    weight, logits = noise(EXPERTS, 6, 40), noise(9, EXPERTS)
+    logits[:, 3] = -9.0
+    weight[3] = torch.nan
+    _, lists, tiles = routed(logits, USED, True, ROWS)
+    assert 3 not in tiles[tiles[:, 2] > 0, 0]
+    for run in (kernel, twin):
+        assert run(noise(9, 40), [weight], lists, tiles, ROWS, USED).isfinite().all()
+
+
+def test_programs_take_several_tiles_where_experts_have_them() -> None:
+    weight = torch.empty(8, 16, 32, dtype=torch.bfloat16)
+    blocks = {pairs: GroupedProduct(weight).rows_of_tile(pairs) for pairs in (1, 511, 512, 4096)}
+    assert blocks == {1: 32, 511: 32, 512: 128, 4096: 128}
+    assert GroupedProduct(weight.float()).rows_of_tile(4096) == 64
+
+
+def test_bytes_are_those_of_all_parts() -> None:
+    assert GroupedProduct(torch.empty(2, 3, 32)).nbytes == 2 * 3 * 32 * 4
+    weights, _ = narrow(8, noise(2, 3, 32))
+    assert GroupedProduct(*weights).nbytes == 2 * 3 * (32 + 4)
