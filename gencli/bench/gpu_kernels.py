@@ -145,7 +145,8 @@ def _cost(
     read: float,
     one_pass: float,
 ) -> GpuCost:
-    line = Line(part, what, *logits.shape, work, work.bytes)
+    rows, width = logits.shape
+    line = Line(part, what, rows, width, work, work.bytes)
     return replace(cost_of(line, gpu, us=us, read=read), passes=us / one_pass)
 
 

@@ -50,7 +50,7 @@ def _of_edited(x, changed, is_seen):  # type: ignore[no-untyped-def]
 
 
 # Both differ from step to step, where nothing is gained by a kernel for each value.
-@triton.jit(do_not_specialize=["capacity", "entries"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["capacity", "entries"])
 def _listed(  # type: ignore[no-untyped-def]
     logits, edits, lists, tokens, lengths, prompts, slots, work, news, width, stride, capacity, entries
 ):
