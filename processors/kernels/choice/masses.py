@@ -25,6 +25,7 @@ __all__ = [
     "POWERS",
     "POWER_BITS",
     "SERIES",
+    "TO_PRODUCT",
     "masses",
     "powers",
 ]
