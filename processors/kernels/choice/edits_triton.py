@@ -87,7 +87,7 @@ def _of_seen(tokens, drafts, draft_stride, column, length, total, width):  # typ
 
 
 # They differ from step to step, where nothing is gained by a kernel for each value.
-@triton.jit(  # type: ignore[untyped-decorator]
+@triton.jit(
     do_not_specialize=["capacity", "entries", "num_drafts", "row_stride", "draft_stride"]
 )
 def _listed(  # type: ignore[no-untyped-def]

@@ -25,6 +25,7 @@ __all__ = [
     "POWERS",
     "POWER_BITS",
     "SERIES",
+    "TO_PRODUCT",
     "masses",
     "powers",
 ]
@@ -64,7 +65,7 @@ def masses(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
     bits = below.view(torch.int32).long()
     product = ((bits & 0x7FFFFF) | 0x800000) * LOG2_E
     exponent = product >> (150 - (bits >> 23)).clamp(max=63)
-    exponent += (error * torch.tensor(float(LOG2_E), device=values.device)).long()
+    exponent += (error * float(LOG2_E)).long()
     t, series = exponent & (2**_LEFT - 1), torch.full_like(exponent, SERIES[3])
     for term in reversed(SERIES[:3]):
         series = term - (t * series >> 32)
