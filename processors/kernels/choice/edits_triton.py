@@ -87,9 +87,10 @@ def _of_seen(tokens, drafts, draft_stride, column, length, total, width):  # typ
 
 
 # They differ from step to step, where nothing is gained by a kernel for each value.
-@triton.jit(
-    do_not_specialize=["capacity", "entries", "num_drafts", "row_stride", "draft_stride"]
-)
+_VARIED = ["capacity", "entries", "num_drafts", "row_stride", "draft_stride"]
+
+
+@triton.jit(do_not_specialize=_VARIED)  # type: ignore[untyped-decorator]
 def _listed(  # type: ignore[no-untyped-def]
     logits, edits, lists, values, tokens, lengths, prompts, slots, drafts, offsets, work, news, width, stride,
     capacity, entries, num_drafts, row_stride, draft_stride, HAS_VALUES: tl.constexpr,
