@@ -261,15 +261,10 @@ def launch_few(
     tiles_across, bits = num_tiles(out.shape[1]), bits_of_weights(weight)
     cells = across * tiles_across * parts * ROWS * OUTPUTS if parts > 1 else 1
     stored = torch.empty(cells, dtype=torch.float32, device=given.device)
+    sizes, constants = _sizes(operands, lists), _constants(operands, parts, fan)
+    options = OPTIONS | _FEW.get(bits, {})
     _few[across, tiles_across, parts](
-        *operands,
-        stored,
-        arrived,
-        lists,
-        tiles,
-        *_sizes(operands, lists),
-        **_constants(operands, parts, fan),
-        **OPTIONS | _FEW.get(bits, {}),
+        *operands, stored, arrived, lists, tiles, *sizes, **constants, **options
     )
 
 
@@ -285,9 +280,8 @@ def launch_many(
     rows: int = ROWS,
 ) -> None:
     """Launch a program for `several` tiles of `rows` rows, `across` times."""
-    sizes, constants = _sizes(operands, lists), _constants(operands, parts, fan)
+    sizes, constants = _sizes(operands, lists), _constants(operands, parts, fan) | {"ROWS": rows}
     grid = (across, num_tiles(operands[-1].shape[1]))
-    constants["ROWS"] = rows
     _many[grid](*operands, lists, tiles, *sizes, TILES=several, **constants, **OPTIONS | _MANY)
 
 
