@@ -78,7 +78,7 @@ class GpuCost:
     """Predicted and measured time of one part of a decode step on a GPU; None where it is not known."""
 
     part: str = figure("card, kernel, chain, rejection, layer, product or step")
-    what: str = figure("the figure, the kernel, the chain, the part of a layer or the model")
+    what: str = figure("the figure, kernel, chain, part of a layer or model")
     how: str = figure("launched by a graph, or eagerly; options of steps")
     rows: int | None = figure("rows of logits or of a product, or texts side by side")
     width: int | None = figure("token ids of a row, or outputs of a part")

@@ -5,7 +5,7 @@ import torch
 
 from gencli.models.decoder.kernels.attention import attend_rows
 from processors.kernels.bitmask import apply_bitmask
-from processors.kernels.choice.facts import block_facts
+from processors.kernels.choice.rows import all_facts
 from processors.kernels.choice.run import Given, choose
 from processors.kernels.softmax import token_probability
 from tests.gpu.card import ON_A_CARD
@@ -69,8 +69,9 @@ def test_the_last_of_more_than_2_31_logits_are_read():
     logits = torch.zeros(MANY_ROWS, WIDE, dtype=torch.bfloat16, device="cuda")
     logits[-1].normal_()
     controls = controls_of(1).cuda().expand(MANY_ROWS, -1).contiguous()
-    found = block_facts(logits, controls)[-1:]
-    assert torch.equal(found, block_facts(logits[-1:].clone(), controls[:1]))
+    found, *_ = all_facts(logits, controls, False)
+    alone, *_ = all_facts(logits[-1:].clone(), controls[:1], False)
+    assert torch.equal(found[-1:], alone)
 
 
 def test_the_last_row_of_more_than_2_31_keys_is_read():

@@ -76,7 +76,7 @@ def test_lanes_of_a_model_on_several_devices_have_caches_of_their_own(folder):
 
     model = AutoModelForCausalLM.from_pretrained(folder)
     model.hf_device_map = {"model": 0, "lm_head": 1}
-    lanes, notices = choose_lanes(model, LaneLengths(max_lanes=2, context=16, num_ids=9))
+    lanes, notices, _ = choose_lanes(model, LaneLengths(max_lanes=2, context=16, num_ids=9))
     assert isinstance(lanes, OwnCacheLanes)
     assert "several devices" in notices[0]
 

@@ -95,8 +95,10 @@ def test_bench_gpu_predicts_without_a_gpu_and_writes_the_table_on_request(tmp_pa
     assert main([*asked, "--markdown", str(path), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["conditions"]["card"] == "RTX 4090"
-    assert {record["what"] for record in found["records"]} == {"1B bf16", "1B int8", "1B int4"}
-    assert all(record["predicted_rate"] > 0 for record in found["records"])
+    steps = [record for record in found["records"] if record["part"] == "step"]
+    assert {record["what"] for record in steps} == {"1B bf16", "1B int8", "1B int4"}
+    assert all(record["predicted_rate"] > 0 for record in steps)
+    assert {record["part"] for record in found["records"]} == {"layer", "product", "step"}
     assert {record["measured_us"] for record in found["records"]} == {None}
     text = path.read_text(encoding="utf-8")
     assert "card RTX 4090" in text

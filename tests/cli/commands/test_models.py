@@ -197,7 +197,7 @@ def test_the_table_is_json_too(gencli, hub):
     ("kind", "found"),
     [
         ("llama", "recorded on a CUDA GPU"),
-        ("qwen3_moe", "none, as the host looks up which experts a token uses"),
+        ("qwen3_moe", "recorded on a CUDA GPU"),
         ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
         ("mamba", "none, as the model runs one request at a time in each step"),
     ],

@@ -51,7 +51,7 @@ def test_the_cache_takes_a_share_of_the_memory(tmp_path: Path, name: str) -> Non
         runner: Any = load_native(tmp_path, dtype="float32", kv_dtype=kind)
         runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
         sizes.append(runner._lanes.nbytes)
-        assert sizes[-1] == lane_bytes(read_card(tmp_path), 1, 3, runner.spec.kv_dtype)
+        assert sizes[-1] == lane_bytes(read_card(tmp_path), 1, 3, runner.spec.kv_dtype, torch.device("cpu"))
     assert sizes[1] == SHARES[name] * sizes[0]
     assert (runner.spec.dtype, kv_name(runner.spec.kv_dtype)) == (torch.float32, name)
     assert kv_name(runner.first_layers(1, max_lanes=1).spec.kv_dtype) == name

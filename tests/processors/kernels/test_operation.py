@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from processors.kernels.choice.bins import fill_bins_torch, find_window_torch
-from processors.kernels.choice.cuts import collect_torch, cut_torch
-from processors.kernels.choice.draws import draw_ids_torch, survey_torch
-from processors.kernels.choice.edits import edit_facts_torch, edit_listed_torch
-from processors.kernels.choice.facts import block_facts_torch
-from processors.kernels.choice.parts import Control, without_stages
-from processors.kernels.choice.rows import row_facts_torch
+from processors.kernels.choice.bins import find_window_torch
+from processors.kernels.choice.draws import draw_listed_torch
+from processors.kernels.choice.edits import NUM_EDITS, Edit, edit_facts_torch, edit_listed_torch
+from processors.kernels.choice.inverse import block_weights_torch, invert_ids_torch
+from processors.kernels.choice.parts import CAPACITY, Control, without_stages
+from processors.kernels.choice.processed import processed_logits_torch
+from processors.kernels.choice.rows import all_facts_torch, row_facts_torch
 from processors.kernels.operation import _on_cuda, why_no_kernels
 from processors.rejection import rejection_torch
 from tests.processors.kernels.test_rejection import MANY, case
@@ -29,20 +29,24 @@ def test_where_triton_does_not_start_a_warning_says_why_and_the_reference_comput
 
 
 def choice(logits, controls, ids):
-    """The tokens of rows that are truncated, and the edited logits, by the references alone."""
+    """The tokens of rows that are truncated, and their processed logits, by the references alone."""
     rows, width = logits.shape
     work = torch.zeros_like(logits)
-    edits = torch.zeros(rows, 10, dtype=torch.float64, device=logits.device)
-    edit_listed_torch(logits, edits, ids[:, None], ids.repeat(rows, 2), ids + 1, ids, ids, work)
-    edits[:, 0] = width
+    edits = torch.zeros(rows, NUM_EDITS, dtype=torch.float64, device=logits.device)
+    edits[:, Edit.SIZE] = width
+    lists, seen, drafts = ids[:, None], ids.repeat(rows, 2), ids[:, None][:, :0]
+    edit_listed_torch(logits, edits, lists, None, seen, ids + 1, ids, ids, drafts, ids * 0, work)
     facts = edit_facts_torch(logits, controls, edits, None, work, True)
-    assert facts.shape == block_facts_torch(logits, controls).shape
-    levels, marks, bins = row_facts_torch(facts, controls, True)
-    fill_bins_torch(work, controls, levels, facts, marks, bins)
-    find_window_torch(bins, controls, levels, marks)
-    cut_torch(work, controls, levels, collect_torch(work, controls, levels, facts, marks), marks)
-    listed = survey_torch(work, controls, levels, marks, facts)
-    return draw_ids_torch(work, controls, levels, marks, facts, listed, ids, ids)
+    assert facts.shape == all_facts_torch(logits, controls, True)[0].shape
+    levels, marks, tokens = row_facts_torch(work, facts, controls, True)
+    lists = torch.empty(rows, 2, CAPACITY, dtype=torch.int64, device=logits.device)
+    tables = work, controls, levels, facts, marks, lists
+    draw_listed_torch(*tables, ids, ids, tokens, False)
+    find_window_torch(*tables, tokens)
+    draw_listed_torch(*tables, ids, ids, tokens, True)
+    weights = block_weights_torch(work, controls, levels, marks)
+    invert_ids_torch(work, controls, levels, marks, weights, ids, ids, tokens)
+    return torch.cat([tokens[:, None], processed_logits_torch(work, controls, levels, marks)], 1)
 
 
 def test_the_references_compute_on_a_gpu_as_on_a_cpu():

@@ -5,15 +5,14 @@ import torch
 
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int8 import (
-    FbgemmProduct,
     Int8PackProduct,
     Int8Weights,
-    QlinearProduct,
     int8_kernels,
 )
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33), (512, 160)]
-KERNELS = [QlinearProduct, Int8PackProduct, *({*int8_kernels()} & {FbgemmProduct})]
+# Int8PackProduct runs everywhere; the sums of the others saturate at 16 bits where no CPU has VNNI.
+KERNELS = [*dict.fromkeys((Int8PackProduct, *int8_kernels()))]
 
 
 def matrix(*shape: int) -> torch.Tensor:
