@@ -89,7 +89,7 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Env:
-    """What all requests share: the number of logits per row V, the vocabulary if any, the end-of-text ids.
+    """Environment of all requests: the number of logits per row V, the vocabulary if any, end-of-text ids.
 
     `grammars` compiles grammars in the background; without it the stage `grammar` compiles them at admission.
     """

@@ -28,9 +28,9 @@ _NOTHING = Admission()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chosen:
-    """What a chain made of the rows' logits: tokens [R] int64, and the processed logits [R, V] float32.
+    """Result of a chain for R rows: tokens [R] int64, and the processed logits [R, V] float32.
 
-    A negative token is that of a row without a possible choice.
+    The token of a row without a possible choice is negative.
     """
 
     tokens: Tensor

@@ -18,7 +18,7 @@ _MOST_FACTS = 16  # sets of slots whose facts are kept
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotFacts:
-    """What does not change while the requests of some slots run: slots, offsets (0) and seeds [R] int64.
+    """Constants of some slots while their requests run: slots, offsets (0) and seeds [R] int64.
 
     `drafts` [R, 0] is empty. The tensors are shared by steps and must not be changed in place.
     """

@@ -46,7 +46,7 @@ class Secret:
 
     @property
     def fingerprint(self) -> str:
-        """What stands for the key in texts."""
+        """Fingerprint of the key, shown in its place."""
         return fingerprint_of(" ".join(map(str, self.numbers)).encode())
 
     def __eq__(self, other: object) -> bool:

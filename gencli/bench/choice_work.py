@@ -1,4 +1,4 @@
-"""What the kernels that choose tokens do: bytes, and instructions as they are counted in their SASS.
+"""Work of the kernels that choose tokens: bytes, and instructions as they are counted in their SASS.
 
 The counts are those of compute capability 9.0; tests/compiled/test_sass.py counts anew. Imports no torch.
 """

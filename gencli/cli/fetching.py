@@ -111,7 +111,7 @@ def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_ask
 
 
 def _ask(name: HubName, plan: FetchPlan) -> None:
-    """Ask whether to fetch so many bytes. Raises ModelError for a no, and without a terminal."""
+    """Ask whether to fetch the plan's missing bytes. Raises ModelError for a no, and without a terminal."""
     answer = confirm(f"Fetch {decimal(plan.todo)}?")
     if answer is None:
         raise ModelError(

@@ -1,4 +1,4 @@
-"""What makes the job of a run again: its settings as a preset, flags that name code, hashes of its files."""
+"""Recipe that reproduces the job of a run: settings as a preset, flags that name code, hashes of files."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Guess:
-    """What the next step is expected to feed: by lane its feed, and the row of the feed in `logits` [N, V].
+    """Feeds that are expected of the next step: by lane the feed, and its row in `logits` [N, V].
 
     The feeds have token -1 until it is read. `places`: for each row, the number of its sequence among those
     that the step samples. `is_fed`: whether the pass was launched.

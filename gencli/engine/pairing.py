@@ -32,7 +32,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Others:
-    """What a step has beside the samples' logits: the companions' [K + 1, W] by slot, and states."""
+    """Results of a step beside the samples' logits.
+
+    `companions`: by slot the companion's logits [K + 1, W] for K drafts. `inner`: early logits and states.
+    """
 
     companions: dict[int, Tensor]
     inner: Inner | None = None

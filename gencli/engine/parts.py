@@ -1,4 +1,4 @@
-"""What an engine is made of."""
+"""Parts of an engine, and the function that makes and connects them."""
 
 from __future__ import annotations
 

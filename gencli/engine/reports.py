@@ -1,4 +1,4 @@
-"""What a sequence reports: the tokens that a step appended, and its last event."""
+"""Reports of a sequence: the tokens that a step appended, and its last event."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Sequence:
 
     @property
     def kind(self) -> Kind:
-        """What sequences have to have in common to share keys and values."""
+        """Rotary factors and cache salt: sequences share keys and values only if both are equal."""
         return self.rope, self.request.salt
 
     @property

@@ -1,4 +1,4 @@
-"""What a trace says of a text before its tokens."""
+"""Head of a traced text: the fields that a trace has before the tokens."""
 
 from __future__ import annotations
 

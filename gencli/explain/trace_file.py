@@ -116,7 +116,7 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TracedText:
-    """One sample of a trace: what is said of it, its records, and why it ended; "" while it runs."""
+    """One sample of a trace: its head, its records, and the reason of its end, "" while it runs."""
 
     head: Mapping[str, Any]
     records: tuple[Record, ...]

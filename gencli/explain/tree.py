@@ -36,7 +36,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The nodes by id, each after its parent, and what is said of the run (`head`, see TreeFile).
+    """Tree of texts: the nodes by id, each after its parent, and the head of the run (see TreeFile).
 
     `next_id`: no node had this id or a higher one, also none that was pruned.
     """

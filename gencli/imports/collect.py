@@ -33,7 +33,10 @@ Place = tuple[str, str]  # a stage and its field
 
 @dataclass(slots=True)
 class Collected:
-    """What fields came to: values of stages, of options, and hints that only mean something together."""
+    """Values of collected fields: of stages, of options, and hints that only mean something together.
+
+    `said`: for each value of a stage the name of the field that gave it. `notes`: fields not taken over.
+    """
 
     stages: dict[Place, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)

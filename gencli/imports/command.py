@@ -1,4 +1,4 @@
-"""What `gencli config import` is given: a file, stdin, or the words of a command line."""
+"""Input of `gencli config import`: a file, stdin, or the words of a command line."""
 
 from __future__ import annotations
 

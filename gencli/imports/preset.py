@@ -43,7 +43,7 @@ class Imported:
 
 @dataclass(slots=True)
 class _Base:
-    """What holds without any field: the values and the order of the profile."""
+    """Settings before any field is applied: the values and the stage order of the profile, if any."""
 
     profile: str
     stages: dict[Place, Any]

@@ -70,7 +70,7 @@ def read_text(text: str, peer: str = "") -> Source:
 
 
 def read_arguments(words: Sequence[str], peer: str = "") -> Source:
-    """Return the flags of a command line; what stands before the first is the program. Raises UsageError."""
+    """Return the flags of a command line; the words before the first name the program. Raises UsageError."""
     words = list(words)
     module = next((place for place, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
     first = next((place for place, word in enumerate(words) if _is_flag(word)), len(words))

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def recipe(self) -> Recipe:
-        """What makes the run's job again."""
+        """Recipe that reproduces the job of the run."""
         return Recipe(self.preset, self.code, self.files)
 
     def details(self) -> str:

@@ -21,7 +21,7 @@ EarlyLogits = Callable[[int], Tensor]  # from a number of layers to logits [R, V
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inner:
-    """What a forward pass has beside its logits.
+    """Results of a forward pass beside its logits.
 
     `early` computes the logits of a layer when it is asked for: the vocabulary projection of the states
     before it, without the final norm. `states` [S, H] are the last hidden states, which the vocabulary

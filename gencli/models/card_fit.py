@@ -25,7 +25,7 @@ _CUDA = torch.device("cuda", 0)
 
 @dataclass(frozen=True, slots=True)
 class CardFit:
-    """What a model takes of a card in one choice of formats, in bytes.
+    """Memory that a model takes of a card in one choice of formats, in bytes.
 
     `need` is that of the texts asked for, `lane` the keys and values of one of them. `max_batch` is the
     largest number of such texts, `max_context` the greatest length in tokens of as many texts; 0 if not even

@@ -75,7 +75,7 @@ GPUS = {gpu.name: gpu for gpu in _ALL}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a kernel, or several in a row, do: bytes of memory read or written, and kernels, of these `own`.
+    """Work of one or several kernels in a row: bytes of memory read or written, and kernels, of these `own`.
 
     For all threads of all kernels: `instructions`, of these `float64`, and floating-point operations of
     matrix products, `flops`. `alone`: instructions, one after the other, of the program that ends last.

@@ -1,4 +1,4 @@
-"""What stands beside the tokens of a request, by sample; of one that was tried again the last attempt."""
+"""Values collected with the tokens of a request, by sample; of a retried sample those of the last attempt."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ class ByToken(Generic[T]):
             self._samples[event.sample] = [*of_last_attempt(self._samples[event.sample], event)]
 
     def of(self, sample: int) -> tuple[T, ...]:
-        """Return what stands beside the tokens of a sample."""
+        """Return the values collected with the tokens of a sample; () if there are none."""
         return tuple(self._samples.get(sample, ()))

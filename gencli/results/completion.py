@@ -110,7 +110,7 @@ class Completion:
 
     @property
     def trace(self) -> tuple[Record, ...]:
-        """What each stage did to the first sample's tokens; empty if it was not asked for."""
+        """Records of the first sample's tokens, with the effect of each stage; empty if not asked for."""
         return self.samples[0].trace
 
     @property

@@ -1,4 +1,4 @@
-"""What a run reports to a person beside its result: lines, notices, how much of a model is loaded."""
+"""Reports of a run to its user beside the result: lines, notices, and the progress of loading a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is scored: a text, a continuation behind a context, choices behind one, the last turn of a chat."""
+"""Items to score: a text, a continuation of a context, choices behind one, the last turn of a chat."""
 
 from __future__ import annotations
 

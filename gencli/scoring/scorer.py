@@ -51,7 +51,7 @@ def make_convention(
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an item is scored under: the model alone without a `job`, else the chain of the job.
+    """Conditions of scoring: the model alone without a `job`, else the model with the chain of the job.
 
     `seed` is for stages that draw. `max_tokens` is the limit that the stages know; None: the context.
     """

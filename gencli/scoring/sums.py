@@ -1,4 +1,4 @@
-"""What the results of many rows add up to, with standard errors and bootstrap intervals."""
+"""Totals over many scored rows, by kind and group, with standard errors and bootstrap intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What log-probabilities of tokens add up to: perplexities, bits per byte, and their standard error."""
+"""Totals of token log-probabilities: perplexities, bits per byte, and their standard error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server allows and how long it waits; of all its models. Imports nothing heavy."""
+"""Access rules, limits and timeouts of the server, the same for all its models. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Conditions"]
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What the server allows and how long it waits, in seconds.
+    """Access rules, limits of a call, length of the queue, and timeouts in seconds.
 
     `max_queue`: samples of a model beyond those that run at once. `queue_timeout`: until the first token of a
     call. `shutdown_timeout`: for running calls. `write_timeout`: for a reader that takes nothing. `ping`:

@@ -28,7 +28,7 @@ _PAUSE = 0.02  # seconds between two hand-overs of tokens: more than 50 a second
 
 
 class Stepper(Protocol):
-    """What the thread drives, a RetryingEngine. Only the thread calls it."""
+    """Interface of the engine to its thread, such as a RetryingEngine. Only the thread calls it."""
 
     @property
     def has_work(self) -> bool:

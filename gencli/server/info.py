@@ -1,4 +1,4 @@
-"""What a client can ask beside texts: tokens, the tokenizer, the properties of the server, the chain."""
+"""Replies that need no generation: model card, tokens, tokenizer, properties of the server, the chain."""
 
 from __future__ import annotations
 
@@ -120,7 +120,10 @@ def props(serving: Serving) -> dict[str, Any]:
 
 
 def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
-    """What would run for a body, stage by stage, with the origin of each value; nothing is generated."""
+    """Return the effective chain and limits of a request body, each value of a stage with its origin.
+
+    Nothing is generated.
+    """
     body = given_fields(body)
     if "messages" not in body:
         body.setdefault("prompt", "x")

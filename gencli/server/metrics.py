@@ -43,7 +43,7 @@ class Histogram:
 
 
 class Metrics:
-    """What a model has done since the server started. Times are seconds of a monotonic clock."""
+    """Counters and latency histograms of a model since the server started. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self.finished: Counter[str] = Counter()  # samples by reason

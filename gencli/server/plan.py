@@ -1,4 +1,4 @@
-"""What `gencli serve` is to do: its models with the settings of each, and the conditions of the server."""
+"""Plan of `gencli serve`: its models with the settings of each, and the conditions of the server."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Infill:
     ends: tuple[int, ...] = ()
 
     def prompt(self, tokenizer: Tokenizer, before: str, after: str) -> tuple[int, ...]:
-        """Return the ids after which a model writes what stands between two texts."""
+        """Return the ids of a fill-in-the-middle prompt: the model goes on with the text between the two."""
         bos = tokenizer.bos_id
         begin = (bos,) if bos is not None and tokenizer.encode("a")[:1] == [bos] else ()
         head = tokenizer.encode(before, special=False)

@@ -36,7 +36,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What a detector found. `ln_p` is that of the whole text, 0 without scored tokens."""
+    """Result of a detector. `ln_p` is ln of the whole text's p-value, 0 without scored tokens."""
 
     verdict: Verdict
     tokens: int

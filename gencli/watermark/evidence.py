@@ -1,4 +1,4 @@
-"""What each token of a text says about a watermark, and how likely that is without one."""
+"""Evidence of each token for a watermark, and the probability of as much in a text without a mark."""
 
 from __future__ import annotations
 

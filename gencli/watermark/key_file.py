@@ -70,7 +70,7 @@ class NamedKey:
 
     @property
     def fingerprint(self) -> str:
-        """What stands for the content in records."""
+        """Fingerprint of the content, written to records in its place."""
         return fingerprint_of(self.content.encode())
 
 
@@ -89,7 +89,7 @@ def read_key_file(kind: str, file: str | NamedKey) -> Params:
 
 
 def file_fingerprint(path: Path) -> str | None:
-    """Return what stands for the content of a key file in records; None if it cannot be read."""
+    """Return the fingerprint of a key file's content for records; None if it cannot be read."""
     try:
         return fingerprint_of(read_file(path, _BOUNDS.max_bytes))
     except (OSError, ValueError):

@@ -34,7 +34,7 @@ class _Container(NamedTuple):
 
 
 class JsonState(NamedTuple):
-    """What the text is in, and how far each path agrees with the place of the next byte.
+    """State of the scanner: mode, innermost container, and the matched beginning of each path.
 
     `hits`: for each path the number of its segments that agree, or _FAILED. `key`: the bytes of a key so far.
     """

@@ -1,1 +1,1 @@
-"""What each stage of a chain did to a row of logits, which stage decided the token, and who came next."""
+"""Explanations of a chain: the effect of each stage on a row of logits, deciding stages, runner-up."""

@@ -1,4 +1,4 @@
-"""What an explanation says: values of one row, as plain numbers. Imports no torch."""
+"""Values of an explanation for one row of logits, as plain numbers. Imports no torch."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ P = TypeVar("P", bound=Params)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Applied:
-    """What an apply was given: logits [A, V], and the log of each row's total mass [A] float64."""
+    """Result of an apply: processed logits [A, V], and ln of each row's total mass [A] float64."""
 
     logits: Tensor
     total: Tensor

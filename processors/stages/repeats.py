@@ -112,7 +112,7 @@ class _Repeats(Processor[P]):
         ]
 
     def _note(self, ids: Sequence[int], where: str, penalty: float) -> str:
-        """Return what is said of a token that would complete these ids, which end there too."""
+        """Return the note on a token that would complete a copy of `ids`; an earlier copy ends at `where`."""
         text = f"would repeat {quoted(ids, self.env.vocabulary)}, {len(ids)} tokens, as at {where}"
         return text if penalty == math.inf else f"{text}: -{penalty:.3g}"
 

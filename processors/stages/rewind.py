@@ -80,7 +80,7 @@ class Rewinder:
         return self._misses > 0
 
     def settle(self, tokens: Sequence[int], *, is_final: bool) -> Settled:
-        """See Processor.settle."""
+        """Hold tokens that may begin a banned text, and take a complete one back, as Processor.settle."""
         self._forget_behind(tokens)
         ends, state, certain = [0], self._state, 0  # bytes behind each token
         for index, token in enumerate(tokens):

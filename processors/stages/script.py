@@ -24,7 +24,7 @@ P = TypeVar("P", bound=Params)
 
 
 class Script(ABC):
-    """What a request's output has to go on with: an immutable state after some tokens."""
+    """Tokens that a stage makes a request's output go on with: an immutable state after some tokens."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What stages say of a row, for the people who read an explanation."""
+"""Phrases for the notes of stages in an explanation: quoted ids, and places of tokens."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What watermarks compute from their keys, for stages and detectors."""
+"""Keyed functions of the watermarks (KGW, SynthID, Philox numbers), for stages and detectors."""

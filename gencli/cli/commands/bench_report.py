@@ -1,4 +1,4 @@
-"""The one form of what `gencli bench` prints: a table or a report, from the same records."""
+"""Output of `gencli bench`: a table or a report, from the same records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def help_of(measures: str, kind: type[Any]) -> str:
 
 @contextmanager
 def measuring(threads: int) -> Iterator[None]:
-    """Keep the libraries quiet and let PyTorch compute on so many threads. It is imported here."""
+    """Keep the libraries quiet and set the number of PyTorch's CPU threads. Imports torch."""
     with quiet_libraries():
         import torch
 

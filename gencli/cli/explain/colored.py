@@ -77,7 +77,7 @@ class ColoredPen:
 
     @property
     def legend(self) -> str:
-        """What the colours mean."""
+        """The legend of the colours, in one line."""
         return f"Colours: {legend(self._scale, self._brush.look)}"
 
     def _of(self, request: str, sample: int) -> Shades:

@@ -36,7 +36,7 @@ __all__ = ["fork", "grower_of"]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is forked: a traced text, whose tree may have no file, or else the tree of a file."""
+    """Source of a fork: a traced text, whose tree may have no file, or else the tree of a file."""
 
     head: Mapping[str, Any]
     text: TracedText | None = None

@@ -40,9 +40,9 @@ LEVELS: tuple[Level, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What levels are made of: probability, rank and entropy (nats) under the model, and deciding stages.
+    """Measures of a token: probability, rank and entropy (nats) under the model, number of deciding stages.
 
-    A masked token has no rank. What was not measured is None.
+    A masked token has no rank. A measure that was not taken is None.
     """
 
     p: float | None

@@ -1,4 +1,4 @@
-"""What a walk through a tree shows: the nodes around, the text with the place of new children, the keys."""
+"""Page of a walk through a tree: the nodes around, the text with the place of new children, the keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tokens of a text add up to: sums by stage, causes, and the most surprising tokens."""
+"""Totals over the tokens of a text: sums by stage, causes, and the most surprising tokens."""
 
 from __future__ import annotations
 

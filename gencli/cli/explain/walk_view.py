@@ -1,4 +1,4 @@
-"""What a walk through a trace shows: lines of styled text for a screen of any size."""
+"""View of a walk through a trace: lines of styled text for a screen of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What writes the parts of a result's texts: as they are, or coloured by their tokens."""
+"""`Pen`, the interface that writes the texts of a result part by part, and its form without colours."""
 
 from __future__ import annotations
 

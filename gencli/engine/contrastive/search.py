@@ -27,7 +27,7 @@ class Directions:
 
     @property
     def rows(self) -> Tensor:
-        """Those of all tokens so far, in order."""
+        """Directions [L, H] of all tokens so far, in order."""
         return self._buffer[: self._length]
 
     def add(self, rows: Tensor) -> None:

@@ -72,7 +72,7 @@ def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """What a step chose for a search: its candidate `best`, and the next candidates.
+    """Choice of a step for a search: its candidate `best`, and the next candidates.
 
     `rows` are the logit rows of its candidates. `ids` are the allowed ones of the k most likely ids behind
     the best one, the most likely first; `probabilities` [k] are theirs, on the device. `is_faulty`: the score

@@ -20,7 +20,7 @@ __all__ = ["fused_layers"]
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """What a block of a layer leaves: states + scale * post(more), which the next norm's launch adds up."""
+    """Residual sum not yet computed, states + scale * post(more); the launch of the next norm computes it."""
 
     states: Tensor
     more: Tensor | None = None

@@ -1,4 +1,4 @@
-"""What config.json says alike in all families: the decoder of a Llama-like configuration."""
+"""Fields of config.json that all model families share: the decoder of a Llama-like configuration."""
 
 from __future__ import annotations
 

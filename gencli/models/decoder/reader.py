@@ -1,4 +1,4 @@
-"""What the decoder asks of the weights of a checkpoint, whatever files they lie in."""
+"""Interface to the weights of a checkpoint, whatever its file format, and a base class of its readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the events of a call add to its answers: content, reasoning, tool calls, tokens, usage."""
+"""Answers of a call, built up from its events: content, reasoning, tool calls, tokens, usage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What an event adds to the answer of a sample. `reason` is set at its end, as OpenAI names it.
+    """Increment of a sample's answer from one event. `reason` is set at its end, as OpenAI names it.
 
     `views` are the explanations of the tokens. `matched` is the stop string or id that ended the text.
     `faults`: what is wrong with a text that had to have a structure; None where nothing was checked.

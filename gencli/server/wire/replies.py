@@ -35,7 +35,7 @@ def sse(value: Mapping[str, Any], *, kind: str = "") -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What all replies to a call have.
+    """Fields that all replies to a call have.
 
     `echoes` are the prompts, as text and ids, if texts begin with them; `prompts` their ids, if the call
     wants ids.

@@ -15,7 +15,7 @@ __all__ = ["CallPart", "CallStream", "Found"]
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """What a piece of text adds to call `number`, from 0: first its name alone, then text of its arguments.
+    """Increment of tool call `number`, from 0: first its name alone, then pieces of its arguments.
 
     The joined arguments are JSON exactly as the model wrote it.
     """
@@ -27,7 +27,7 @@ class CallPart:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a piece of text decides: text before the first call, and parts of calls."""
+    """Text before the first call, and parts of calls, as far as a piece of output decides them."""
 
     text: str = ""
     calls: tuple[CallPart, ...] = ()

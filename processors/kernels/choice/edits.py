@@ -40,7 +40,7 @@ NUM_EDITS = 15
 
 
 class Turn(IntEnum):
-    """What is added to logits, or scales them, in the order of the chain."""
+    """Edits of logits whose order is that of the chain: logit bias and penalties. NONE is no edit."""
 
     NONE = 0
     BIAS = 1

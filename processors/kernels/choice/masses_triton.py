@@ -26,7 +26,7 @@ _POWER_BITS, _TO_PRODUCT = tl.constexpr(POWER_BITS), tl.constexpr(TO_PRODUCT)
 
 @triton.jit
 def _of_error(values, top, below, is_near):  # type: ignore[no-untyped-def]
-    """What a difference was rounded by (Knuth), as a part of the exponent."""
+    """Rounding error of the difference top - values (Knuth's TwoSum), in units of the exponent."""
     shift = below - top
     error = (top - (below - shift)) - (values + shift)
     return (tl.where(is_near, error, 0.0) * (_LOG2_E * 1.0)).to(tl.int64)

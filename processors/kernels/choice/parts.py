@@ -1,12 +1,12 @@
-"""What the kernels of a choice share: the columns of their tables, and how logits are scaled and ordered.
+"""Parts shared by the kernels of a choice: columns of their tables, scale and order of logits.
 
 controls [R, C] float64 are the values of the stages in each row. levels [R, L] float64 and marks
 [R, M] int64 are what the kernels find out about it, one after the other. facts [R, 4, B] float32 are those
 of each block of BLOCK ids. tokens [R] int64 are OPEN until one is chosen. lists [R, 2, CAPACITY] int64 are
 room for the orders of listed logits, and for their masses, the ids that are kept or the row's bins.
 
-The order of a logit is an int64: larger for a larger logit, and of equal ones for a lower id. What the stages
-keep of a row is all that is at least LEAST in this order.
+The order of a logit is an int64: larger for a larger logit, and of equal ones for a lower id. The stages keep
+the ids of a row whose order is at least its mark LEAST.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the Triton kernels of a choice share; each function does what that of its name does elsewhere."""
+"""Functions shared by the Triton kernels of a choice, most of them twins of those in parts.py and rng.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows for a row from the facts of its blocks with Triton."""
+"""Levels, marks and token of each row from the facts of its blocks, with Triton."""
 
 from __future__ import annotations
 

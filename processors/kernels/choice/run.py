@@ -40,7 +40,7 @@ class Edits(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a choice reads: logits [R, V], controls [R, C] (see `Control`), seeds and positions [R]."""
+    """Inputs of a choice: logits [R, V], controls [R, C] (see `Control`), seeds and positions [R]."""
 
     logits: Tensor
     controls: Tensor

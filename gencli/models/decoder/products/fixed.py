@@ -99,7 +99,7 @@ def bits_of_weights(weight: Tensor) -> int:
 
 
 def num_tiles(outputs: int) -> int:
-    """Return the number of tiles that so many outputs take."""
+    """Return the number of tiles of OUTPUTS outputs that cover all `outputs`."""
     return -(-outputs // OUTPUTS)
 
 
@@ -132,7 +132,7 @@ def summed_in_parts(
     bias: Tensor | None,
     parts: int,
 ) -> Tensor:
-    """As fixed_product, row by row, with the inputs added up in so many parts."""
+    """Compute fixed_product in PyTorch, row by row; the sum over the inputs is split into `parts`."""
     inputs = given.shape[1]
     ends = [inputs * part // parts for part in range(parts + 1)]
     wide = _widened(weight, scales, zeros).to(given.dtype).float()

@@ -41,9 +41,10 @@ class GroupedProduct:
         self._arrived = weight.new_zeros(SPLIT_PROGRAMS, dtype=torch.int32)
 
     def rows_of_tile(self, pairs: int) -> int:
-        """Return how many pairs of an expert a program takes, if there are so many of all experts.
+        """Return how many pairs of one expert a program multiplies: one tile of rows, or several.
 
-        Several tiles of rows, each computed as ever, where an expert has enough of them on average.
+        `pairs` counts those of all experts. A program takes several tiles if they would be at least half full
+        with the average expert's pairs. Each tile is computed as if it were alone.
         """
         several = ROWS * TILES[bits_of_weights(self._weight)]
         return several if 2 * pairs >= several * len(self._weight) else ROWS
