@@ -76,24 +76,17 @@ def test_who_decided_and_who_was_forgone_are_those_of_a_fresh_run(seed):
     views = run.explained(logits, tokens[alive])
     names = sorted({name for chain in run.chains for name, _ in chain})
     for name in names:
-        for view, other in fresh_run(views, chosen, logits, name):
-            assert (name in view.decided_by) == (other != view.token)
+        fresh = Run([without(chain, name) for chain in run.chains], *chosen[1:])
+        others = fresh.tokens(logits).tolist()
+        for view, chain, other in zip(views, run.chains, others, strict=True):
+            assert (name in view.decided_by) == (chain.get(name) is not None and other != view.token)
             instead = dict(zip(view.decided_by, view.instead, strict=True))
             assert instead.get(name, other) == (other if other >= 0 or name not in instead else None)
-    for view, chain in zip(views, run.chains, strict=True):
-        assert {name for name, _ in chain}.issuperset(view.decided_by)
     cuts = [spec.name for spec in BUILTIN if spec.phase >= Phase.TRUNCATE]
-    for view, other in fresh_run(views, chosen, logits, *cuts):
+    fresh = Run([without(chain, *cuts) for chain in run.chains], *chosen[1:])
+    for view, other in zip(views, fresh.tokens(logits).tolist(), strict=True):
         if view.forgone is not None:
             assert view.forgone.id == other != view.token
-
-
-def fresh_run(views, chosen, logits, *names):
-    """The views of the rows that have one of these stages, each with its token if they are left out."""
-    places = [i for i, chain in enumerate(chosen[0]) if any(name in names for name, _ in chain)]
-    chains, *others = ([part[i] for i in places] for part in chosen)
-    fresh = Run([without(chain, *names) for chain in chains], *others)
-    return zip([views[i] for i in places], fresh.tokens(logits[places]).tolist(), strict=True)
 
 
 def explained(text, row, *, draw="gumbel", output=()):

@@ -28,8 +28,9 @@ def matrix(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 
 def summable(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Any numbers on a card. The interpreter's products sum rows in several orders: whole numbers for it."""
-    return matrix(shape, dtype) if ON_CUDA else matrix(shape, dtype).mul_(4).round_()
+    """Any numbers, but whole ones where the interpreter's float32 products sum rows in several orders."""
+    made = matrix(shape, dtype)
+    return made if ON_CUDA or dtype != torch.float32 else made.mul_(4).round_()
 
 
 def kernel(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.Tensor], torch.Tensor]:

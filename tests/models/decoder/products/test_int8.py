@@ -7,6 +7,7 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.int8 import (
     Int8PackProduct,
     Int8Weights,
+    QlinearProduct,
     int8_kernels,
 )
 
@@ -55,7 +56,7 @@ def test_a_product_is_that_of_the_rounded_numbers(kernel: type[Product], shape: 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", dict.fromkeys((*KERNELS, QlinearProduct)))
 def test_a_row_does_not_see_the_others(kernel: type[Product], shape: tuple[int, int], threads: int) -> None:
     torch.set_num_threads(threads)
     product = kernel(quantized(matrix(*shape)))  # type: ignore[call-arg]
