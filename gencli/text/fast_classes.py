@@ -2,21 +2,22 @@
 
 `TokenizersBackend` uses tokenizer.json as it is. Other classes take its vocabulary, merges and
 post-processor, and build the normalizer, pre-tokenizer, decoder and model options themselves. The tables are
-those of transformers 5.17 to 5.23; a model type about which these versions disagree is left out.
+those of transformers 5.17 to 5.24; a model type about which these versions disagree is left out.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 
+from gencli.models.files.library import transformers_version
+
 __all__ = ["AS_IS", "DEFAULTS", "REGISTERED", "NeedsTransformers", "build_parts", "class_of"]
 
-_KNOWN = (5, 17), (5, 23)  # the first and the last version that these tables describe
+_KNOWN = (5, 17), (5, 24)  # the first and the last version that these tables describe
 AS_IS = "TokenizersBackend"
 _AS_IS = (AS_IS, "PreTrainedTokenizer")  # without "Fast"
 _TYPES: dict[str | None, str] = {
@@ -125,11 +126,8 @@ def build_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: s
 
 def _is_known() -> bool:
     """Return whether the installed transformers is a version that these tables describe."""
-    try:
-        major, minor, *_ = version("transformers").split(".")
-        return _KNOWN[0] <= (int(major), int(minor)) <= _KNOWN[1]
-    except (PackageNotFoundError, ValueError):
-        return False
+    found = transformers_version()
+    return found is not None and _KNOWN[0] <= found <= _KNOWN[1]
 
 
 def _options(name: str, unk: str | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Load the tokenizer of a model folder without transformers, where that is provably the same.
 
-The steps are those of AutoTokenizer.from_pretrained (transformers 5.17 to 5.23) for a local folder. What they
+The steps are those of AutoTokenizer.from_pretrained (transformers 5.17 to 5.24) for a local folder. What they
 do not cover raises NeedsTransformers.
 """
 

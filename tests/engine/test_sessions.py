@@ -130,7 +130,7 @@ def test_the_bundled_model_says_the_same_with_and_without_its_session():
         messages.append({"role": "assistant", "content": kept.text})
 
 
-@pytest.mark.parametrize(("kind", "cached"), [("llama", 10), ("gptj", 10), ("mamba", 0)])
+@pytest.mark.parametrize(("kind", "cached"), [("llama", 10), ("stablelm", 10), ("mamba", 0)])
 def test_every_kind_of_model_goes_on_and_goes_back(kind, cached):
     model, tokenizer = build(kind), ByteTokenizer()
     on = Engine(HFRunner(model, max_lanes=1), tokenizer, max_batch=1)

@@ -142,7 +142,7 @@ def test_requests_that_begin_together_are_of_one_length():
     assert order_of(requests, max_batch=3)[:3] == ["0", "4", "2"]
 
 
-@pytest.mark.parametrize("kind", ["llama", "gptj", "mamba"])
+@pytest.mark.parametrize("kind", ["llama", "stablelm", "mamba"])
 def test_lanes_of_every_kind_are_shared(kind):
     model, tokenizer = build(kind), ByteTokenizer()
     head = tuple(b"some words that all of the prompts begin with ")

@@ -184,7 +184,7 @@ def loop_over_experts():
     ("make", "reason"),
     [
         (lambda: build("mamba"), "the model runs one request at a time in each step"),
-        (lambda: build("gptj"), "the model runs one request at a time in each step"),
+        (lambda: build("stablelm"), "the model runs one request at a time in each step"),
         (lambda: unknown(build("llama")), "the model's code is its own"),
         (falcon, "the model runs one request at a time in each step"),
         (lambda: build("doge"), "transformers does not compile doge models as one graph"),
@@ -192,7 +192,7 @@ def loop_over_experts():
         (dynamic_rope, "its rotary factors follow the longest text of a step"),
         (loop_over_experts, "the host looks up which experts a token uses"),
     ],
-    ids=["mamba", "gptj", "own code", "falcon", "doge", "phimoe", "dynamic rope", "experts"],
+    ids=["mamba", "stablelm", "own code", "falcon", "doge", "phimoe", "dynamic rope", "experts"],
 )
 def test_what_has_no_static_shapes_says_why(make, reason):
     spec = HFRunner(make(), graphs=Graphs(CpuRecorder)).spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -22,6 +23,9 @@ from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import CONFIGS, PROMPTS, build
 
+# The name of the cache in the installed transformers. Code of models' own may go on naming it as before.
+CACHE = "cache" if "cache" in signature(hf.LlamaForCausalLM.forward).parameters else "past_key_values"
+
 
 class CountsPlaces(hf.LlamaForCausalLM):
     """Takes positions from what the cache holds, one number for all lanes."""
@@ -31,7 +35,7 @@ class CountsPlaces(hf.LlamaForCausalLM):
     ) -> Any:
         held = past_key_values.get_seq_length() if past_key_values is not None else 0
         places = torch.arange(held, held + input_ids.shape[1])[None].expand(len(input_ids), -1)
-        return super().forward(input_ids, past_key_values=past_key_values, position_ids=places, **rest)
+        return super().forward(input_ids, position_ids=places, **{CACHE: past_key_values}, **rest)
 
 
 class KeepsASum(hf.LlamaForCausalLM):
@@ -40,8 +44,8 @@ class KeepsASum(hf.LlamaForCausalLM):
     def forward(self, input_ids: Any, past_key_values: Any = None, **rest: Any) -> Any:
         past_key_values = hf.DynamicCache(config=self.config) if past_key_values is None else past_key_values
         sums = getattr(past_key_values, "state", 0) + input_ids.double().cumsum(1)
-        out = super().forward(input_ids, past_key_values=past_key_values, **rest)
-        out.past_key_values = past_key_values
+        out = super().forward(input_ids, **{CACHE: past_key_values}, **rest)
+        out[CACHE] = past_key_values
         past_key_values.state = sums[:, -1:]
         logits = torch.arange(self.config.vocab_size) * sums[..., None]
         out.logits = out.logits + logits.sin()[:, -out.logits.shape[1] :].float()

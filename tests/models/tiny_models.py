@@ -112,6 +112,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         mamba_chunk_size=8,
     ),
     "gptj": lambda: hf.GPTJConfig(**_AS_GPT2, rotary_dim=8),
+    "stablelm": lambda: hf.StableLmConfig(**base()),
     "falcon_h1": lambda: hf.FalconH1Config(
         **base(),
         mamba_d_ssm=32,
@@ -160,7 +161,16 @@ NATIVE_CONFIGS: dict[str, Callable[[], Any]] = {
 
 
 # Seeds whose greedy text is varied; the tests check that it is.
-SEEDS = {"qwen3": 2, "rwkv": 1, "gemma3": 6, "gpt_neox": 4, "opt": 7, "qwen3_moe": 3, "gptj": 7}
+SEEDS = {
+    "qwen3": 2,
+    "rwkv": 1,
+    "gemma3": 6,
+    "gpt_neox": 4,
+    "opt": 7,
+    "qwen3_moe": 3,
+    "gptj": 7,
+    "stablelm": 1,
+}
 
 
 def build(kind: str) -> Any:

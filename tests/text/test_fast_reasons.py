@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gencli.errors import ModelError
-from gencli.text import fast_classes, fast_loader
+from gencli.models.files import library
+from gencli.text import fast_loader
 from gencli.text.fast_loader import load_fast
 from gencli.text.tokenizer import HFTokenizer
 from tests.text.fast_folders import CLASSES, assert_same, change, save
@@ -113,12 +114,12 @@ def test_a_class_replaces_parts_as_those_versions_of_transformers_do_that_are_kn
     change(path, **({"model": {**model, **values}} if part == "model" else values))
     assert_same(tmp_path)
     for unknown in ("5.16.2", "5.99.0", "6.0.dev0", "odd"):
-        monkeypatch.setattr(fast_classes, "version", lambda _, unknown=unknown: unknown)
+        monkeypatch.setattr(library, "version", lambda _, unknown=unknown: unknown)
         assert f"{name} may replace the {part}" in reason(tmp_path)
 
 
 def test_another_version_of_transformers_is_no_reason_where_a_class_replaces_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(fast_classes, "version", lambda _: "5.99.0")
+    monkeypatch.setattr(library, "version", lambda _: "5.99.0")
     save(tmp_path, "GPT2Tokenizer", "bytes", "gpt2")
     assert_same(tmp_path)
 

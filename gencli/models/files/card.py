@@ -14,6 +14,7 @@ from gencli.models.decoder.families import spec_if_any
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
+from gencli.models.files.library import transformers_version
 from gencli.models.files.quantization import Format
 from gencli.models.files.table import StoredTensor, read_table
 from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
@@ -55,10 +56,11 @@ _STATE_KEYS = (
 # Decoders of transformers whose older code takes no custom attention mask or no position ids.
 ALONE_KINDS = frozenset(
     """
-    bart bigbird_pegasus biogpt blenderbot blenderbot-small bloom codegen falcon gpt_neo
-    gpt_neox_japanese gptj marian mbart mpt mvp pegasus plbart stablelm trocr whisper xglm
+    bart bigbird_pegasus biogpt blenderbot blenderbot-small bloom falcon gpt_neo
+    gpt_neox_japanese marian mbart mpt mvp pegasus plbart stablelm trocr whisper xglm
     """.split()
 )
+_ALONE_BEFORE = {"codegen": (5, 24), "gptj": (5, 24)}  # kinds whose code is newer from this version on
 _BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
 _CODES = ("I8", "U8")  # number formats of quantized weights in files
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
@@ -129,12 +131,18 @@ def _card(folder: Path, config: Mapping[str, Any], weights: Weights, spec: Decod
         vocabulary=text.get("vocab_size"),
         has_chat_template=_has_template(folder),
         weights=weights,
-        lanes="shared" if is_plain and config.get("model_type") not in ALONE_KINDS else "own",
+        lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
         can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
         layers=text.get("num_hidden_layers") or text.get("n_layer"),
         kv_values=_kv_values(text) if is_plain else None,
         spec=spec,
     )
+
+
+def _runs_alone(model_type: object) -> bool:
+    """Return whether lanes of models of this type have caches of their own in the installed transformers."""
+    since = _ALONE_BEFORE.get(str(model_type))
+    return model_type in ALONE_KINDS or (since is not None and (transformers_version() or since) < since)
 
 
 def read_weights(folder: Path) -> Weights:

@@ -49,7 +49,7 @@ class LaneLayer:
 
 
 class LaneCache(Cache):  # type: ignore[misc]
-    """The `past_key_values` of a model call: reads and writes the lanes of `batch`, given as buffer rows.
+    """The cache of a model call: reads and writes the lanes of `batch`, given as buffer rows.
 
     There are `spare` rows more than lanes.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,17 +17,15 @@ from processors.upload import upload
 
 __all__ = ["OwnCacheLanes"]
 
-_CACHE_NAMES = ("past_key_values", "cache_params", "state")
-
 
 @dataclass(slots=True)
 class _Lane:
-    """The model's cache by argument name, its length in tokens, and prompt tokens not fed yet.
+    """The model's cache, its length in tokens, and prompt tokens not fed yet.
 
     `factors` is the number of the rotary factors of its text (see LongRopeLanes).
     """
 
-    cache: dict[str, Any] = field(default_factory=dict)
+    cache: Any = None
     length: int = 0
     unread: tuple[int, ...] = ()
     factors: int = 0
@@ -59,7 +57,7 @@ class OwnCacheLanes:
     def truncate(self, lane: int, length: int) -> None:
         """Crop the cache of an attention model to `length` tokens."""
         state = self._lanes[lane]
-        state.cache["past_key_values"].crop(length - state.length)
+        state.cache.crop(length - state.length)
         state.length = length
 
     def fork(self, source: int, target: int) -> None:
@@ -82,7 +80,7 @@ class OwnCacheLanes:
         lane.factors = factors_of(feed, self._rope_switches)
         if not self._is_recurrent:
             return [self._run(lane, tokens, feed.num_logits)]
-        if lane.cache:
+        if lane.cache is not None:
             skipped = len(tokens) - feed.num_logits
             return [self._run(lane, (token,), int(i >= skipped)) for i, token in enumerate(tokens)]
         if feed.num_logits == 0:
@@ -97,9 +95,9 @@ class OwnCacheLanes:
             inputs["position_ids"] = torch.arange(start, lane.length, device=self._device)[None]
         switches, device = self._rope_switches, self._device
         with taking_factors([lane.factors], switches, length=lane.length, device=device):
-            outputs = self._call(wanted, **inputs, **lane.cache)
-        lane.cache = {name: outputs[name] for name in _CACHE_NAMES if outputs.get(name) is not None}
-        if not lane.cache:
+            outputs = self._call(wanted, **inputs, cache=lane.cache)
+        lane.cache = self._call.cache_of(outputs)
+        if lane.cache is None:
             raise ModelError("This model hands back no cache, so it cannot go on from what it has read")
         logits: Tensor = outputs.logits[0]
         return logits

@@ -116,7 +116,7 @@ class SlotLanes:
         self._cache.batch = batch
         with packed_layout(batch.query_splits), self._factors(batch):
             outputs = self._call(
-                batch.wanted, input_ids=batch.ids, position_ids=batch.positions, past_key_values=self._cache
+                batch.wanted, input_ids=batch.ids, position_ids=batch.positions, cache=self._cache
             )
         logits: Tensor = outputs.logits  # [B, wanted, V]
         if batch.query_splits or all(feed.num_logits == batch.wanted for feed in batch.feeds):

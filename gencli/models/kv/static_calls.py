@@ -86,9 +86,7 @@ class StaticCalls:
             stack.enter_context(static_masks())
             if inputs.factors is not None:
                 stack.enter_context(static_factors(inputs.factors[:, None], self._switches))
-            outputs = self._call(
-                1, input_ids=batch.ids, position_ids=batch.positions, past_key_values=self._cache
-            )
+            outputs = self._call(1, input_ids=batch.ids, position_ids=batch.positions, cache=self._cache)
         logits: Tensor = outputs.logits  # [rows, 1, V]
         return logits.flatten(0, 1)
 

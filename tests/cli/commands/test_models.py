@@ -154,9 +154,9 @@ _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_atte
 # What no other test needs.
 OLDER = {
     "bloom": lambda: hf.BloomConfig(vocab_size=99, hidden_size=32, n_layer=2, n_head=4, seq_length=256),
+    "codegen": lambda: hf.CodeGenConfig(vocab_size=99, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
     "falcon": lambda: hf.FalconConfig(**_SMALL),
     "mpt": lambda: hf.MptConfig(vocab_size=99, d_model=32, n_layers=2, n_heads=4),
-    "stablelm": lambda: hf.StableLmConfig(**_SMALL, intermediate_size=32, num_key_value_heads=2),
 }
 
 
