@@ -55,13 +55,13 @@ class DeviceChoice:
         work = self._pipeline.run(head, logits, rows, seen) if head else logits
         given = Given(work, plan.controls, rows.seeds, rows.positions)
         marked = mark(given, plan.kind, edits.given(rows) if edits else None)
-        found = marked.logits.float()
-        if plan.changes_logits:
-            found = processed_logits(marked.logits, plan.controls, marked.levels, marked.marks)
+        found = work.float()
+        if plan.changes_logits or marked.patches is not None:
+            found = processed_logits(work, plan.controls, marked.levels, marked.marks, marked.patches)
         if seen and plan.effects:
             for name, controls in plan.effects[:-1]:
-                part = mark(given._replace(logits=marked.logits, controls=controls), "cut")
-                seen(name, processed_logits(part.logits, controls, part.levels, part.marks))
+                part = mark(given._replace(controls=controls), "cut")
+                seen(name, processed_logits(work, controls, part.levels, part.marks))
             seen(plan.effects[-1][0], found)
         tokens = marked.tokens
         if plan.greedy is not None:

@@ -1,4 +1,4 @@
-"""`DeviceEdits`: the masks, biases and penalties of a step on a GPU, in two kernels for all rows."""
+"""`DeviceEdits`: the masks, biases and penalties of a step on a GPU, in one kernel for all rows."""
 
 from __future__ import annotations
 

@@ -10,7 +10,17 @@ from typing import Literal
 
 from gencli.models.cards import Work
 
-__all__ = ["FACTS", "LIST", "LOGSUMEXP", "MASS", "ChoiceKind", "choice_work", "logsumexp_work", "together"]
+__all__ = [
+    "FACTS",
+    "LIST",
+    "LOGSUMEXP",
+    "MASS",
+    "PATCHED",
+    "ChoiceKind",
+    "choice_work",
+    "logsumexp_work",
+    "together",
+]
 
 ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of all logits
 
@@ -19,6 +29,7 @@ LOGSUMEXP = 15
 FACTS = 43  # facts of blocks
 LIST = 70  # comparison with the candidates' bound; in parts without a candidate none
 MASS = 43  # masses of all logits, beside that
+PATCHED = 25  # for reading a logit with its patch, beside that
 _LISTING = 12  # 44 for a warp that lists one of 1,000 candidates a row, else a few
 # Instructions of a warp where a program ends a row alone.
 _ROW = 1400
@@ -26,31 +37,38 @@ _CUT = {"cut": 5000, "mass": 6500}  # searches of 8 turns each for k and p, of 1
 _FEW = 700  # noise for 256 ids
 _MANY = 1700  # in two levels
 _JOIN = 100
+_PATCHING, _PATCHING_WORDS = 2000, 460  # a patch with 300 tokens of history, and each 1,024 of its words
 _READ_WITH_K = 0.55  # share of the logits in parts of 2,048 with one of the 50 largest blocks' logits
 _LOGIT = 4  # bytes
 
 
-def choice_work(kind: ChoiceKind, rows: int, width: int, *, is_flat: bool = False) -> tuple[Work, ...]:
+def choice_work(
+    kind: ChoiceKind, rows: int, width: int, *, is_flat: bool = False, is_patched: bool = False
+) -> tuple[Work, ...]:
     """Return what each kernel of a choice does for logits [R, V] float32.
 
     `is_flat`: the candidates of the rows are more than a list holds, so all kernels read all logits.
+    `is_patched`: a mask or a penalty is on, so each logit is read with its patch, which a kernel makes.
     """
-    return tuple(_kernels(kind, rows, width, is_flat))
+    return tuple(_kernels(kind, rows, width, is_flat, PATCHED if is_patched else 0))
 
 
-def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool) -> Iterator[Work]:
+def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool, patched: int) -> Iterator[Work]:
     logits = rows * width
-    yield _work(logits, FACTS, _ROW)
+    if patched:
+        words = -(-width // 32)
+        yield Work(24 * rows * words, own=1, alone=_PATCHING + _PATCHING_WORDS * -(-words // 1024))
+    yield _work(logits, FACTS + patched, _ROW)
     if kind == "draw":
         yield Work(0, own=1, alone=_MANY)
     elif kind != "greedy":
         share = 1.0 if kind == "mass" or is_flat else _READ_WITH_K
-        each = LIST + _LISTING + (MASS if kind == "mass" else 0)
+        each = LIST + _LISTING + (MASS if kind == "mass" else 0) + patched
         yield _work(logits * share, each, 0 if is_flat else _CUT[kind] + _FEW)
         if is_flat:
-            yield _work(logits, LIST + MASS, _ROW)
+            yield _work(logits, LIST + MASS + patched, _ROW)
             # The program that ends a row sums up its blocks anew.
-            yield _work(logits, LIST, _CUT[kind] + _MANY + width / 256 * 70)
+            yield _work(logits, LIST + patched, _CUT[kind] + _MANY + width / 256 * (70 + patched))
         else:
             yield Work(0, own=1)
             yield Work(0, own=1)

@@ -30,16 +30,16 @@ __all__ = ["CHAINS", "WIDTHS", "measure_chains", "measure_kernels", "measure_rej
 
 WIDTHS = (32_000, 128_256, 151_936)
 _DRAFTS, _REQUESTS = 4, 64  # of the step of rejection
-# Chains with their draw; the kind of their kernels, and launches for penalties, which read and write logits.
-CHAINS: dict[str, tuple[str, ChoiceKind, int]] = {
-    "greedy": ("temperature=0", "greedy", 0),
-    "draw": ("temperature=0.8", "draw", 0),
-    "top-p": ("temperature=0.8 | top_p=0.95", "mass", 0),
-    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", "cut", 0),
+# Chains with their draw; the kind of their kernels, and whether they read patches of the logits.
+CHAINS: dict[str, tuple[str, ChoiceKind, bool]] = {
+    "greedy": ("temperature=0", "greedy", False),
+    "draw": ("temperature=0.8", "draw", False),
+    "top-p": ("temperature=0.8 | top_p=0.95", "mass", False),
+    "k, p, min-p": ("temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95", "cut", False),
     "six stages": (
         "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95",
         "cut",
-        3,
+        True,
     ),
 }
 _PROMPT = 300  # tokens, which penalties look at
@@ -100,9 +100,9 @@ def measure_chains(
 ) -> Iterator[GpuCost]:
     """Yield the cost of each chain with its draw, as `measure_kernels`."""
     for logits, one_pass in _steps(watch, device, widths, counts):
-        for name, (chain, kind, more) in CHAINS.items():
-            edits = Work(8.0 * logits.numel() * (more > 0), kernels=more, own=more)
-            work = together(edits, *choice_work(kind, *logits.shape))
+        for name, (chain, kind, is_patched) in CHAINS.items():
+            rows, width = logits.shape
+            work = together(*choice_work(kind, rows, width, is_patched=is_patched))
             us = watch.us(_chain(Chain.parse(chain), logits))
             yield _cost("chain", name, logits, work, us, gpu, read, one_pass)
 

@@ -30,6 +30,12 @@ def test_on_a_card_of_less_bandwidth_the_aim_is_met(kind):
         assert times(works, logsumexp_work(rows, 151_936), "RTX 4090") <= 3
 
 
+@pytest.mark.parametrize("gpu", ["A100", "H100", "H200", "RTX 4090"])
+def test_masks_and_penalties_take_half_as_much_again(gpu):
+    plain, patched = (choice_work("cut", 32, 151_936, is_patched=one) for one in (False, True))
+    assert times(patched, plain, gpu) <= 1.5
+
+
 def test_rows_that_keep_more_than_a_list_holds_take_longer():
     works = (choice_work("cut", 8, 151_936, is_flat=flat) for flat in (False, True))
     few, many = (sum(work.seconds(GPUS["H200"]) for work in some) for some in works)

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed, so no kernel can be compiled")
 
-from gencli.bench.choice_work import FACTS, LIST, LOGSUMEXP, MASS
+from gencli.bench.choice_work import FACTS, LIST, LOGSUMEXP, MASS, PATCHED
 from processors.kernels.choice import facts_triton, listed_triton
 from processors.sampler import BLOCK
 from tests.compiled.aot import builds
@@ -30,6 +30,12 @@ def test_facts_of_blocks():
     number, _ = of_paths(counts, "_kernel", without=["_of_row"])
     assert number * 256 / (BLOCK * facts_triton.EACH) <= FACTS
     assert not of_paths(counts, "_kernel/_of_facts")[1] & FLOAT64
+
+
+def test_reading_logits_with_their_patches():
+    counts = counted(f"{HOME}.facts_triton", builds(f"{HOME}.facts_triton")["facts-cuts-patched"], 90)
+    number, _ = of_paths(counts, "_kernel/_of_logits")
+    assert number * 256 / (BLOCK * facts_triton.EACH) <= PATCHED + 2  # 2 of them are there without a patch
 
 
 def test_lists_and_masses():

@@ -124,18 +124,18 @@ class Wide(FakeRunner):
 
 # Kernels that a decode step of 8 rows launches outside the model, by chain. Raise a number only for a reason.
 LAUNCHES = {
-    "temperature=0": 11,
-    "temperature=0.8": 12,
-    "temperature=0.8 | top_k=50": 14,
-    "temperature=0.8 | top_p=0.9": 14,
-    "temperature=0.8 | min_p=0.05": 14,
-    "repetition=1.1 | temperature=0.8": 13,
-    'bias={"98": 1, "99": -2} | temperature=0.8': 13,
-    "allowed=[97,98,99] | temperature=0.8": 13,
-    "min_tokens=30 | temperature=0.8 | top_p=0.9": 15,
-    "presence=0.5 | repetition=1.1 | temperature=0.8": 13,
-    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 15,
-    'grammar:kind=regex,text="[a-z]+" | repetition=1.1 | presence=0.2 | temperature=0.8 | top_p=0.95': 16,
+    "temperature=0": 9,
+    "temperature=0.8": 10,
+    "temperature=0.8 | top_k=50": 12,
+    "temperature=0.8 | top_p=0.9": 12,
+    "temperature=0.8 | min_p=0.05": 12,
+    "repetition=1.1 | temperature=0.8": 10,
+    'bias={"98": 1, "99": -2} | temperature=0.8': 10,
+    "allowed=[97,98,99] | temperature=0.8": 10,
+    "min_tokens=30 | temperature=0.8 | top_p=0.9": 12,
+    "presence=0.5 | repetition=1.1 | temperature=0.8": 10,
+    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 12,
+    'grammar:kind=regex,text="[a-z]+" | repetition=1.1 | presence=0.2 | temperature=0.8 | top_p=0.95': 13,
 }
 
 

@@ -1,4 +1,4 @@
-"""On CUDA masks and penalties are two kernels; the logits are those of the stages, bit for bit."""
+"""On CUDA masks and penalties are one kernel; the logits are those of the stages, bit for bit."""
 
 import random
 
@@ -9,7 +9,7 @@ from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from processors.history import History
-from processors.kernels.choice.run import edited
+from processors.kernels.choice.patches import patch_logits, patched
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -50,7 +50,7 @@ def compare(chains, logits, drafts=()):
     plan = choose._plans.of(rows)
     assert not plan.head or any("slope" in chain for chain in chains)
     if plan.edits and not plan.head:
-        found, _ = edited(logits, plan.controls, plan.edits.given(rows))
+        found = patched(logits, patch_logits(logits, *plan.edits.given(rows)))
         same = pipeline.run(plan.before, logits, rows)
         sound = same.amax(1) < torch.inf  # of failed rows only the fault counts
         assert torch.equal(found[sound], same[sound])

@@ -24,6 +24,7 @@ from processors.kernels.choice.parts import (
     order,
     value_of,
 )
+from processors.kernels.choice.patches import patched
 from processors.kernels.operation import operation
 
 __all__ = ["find_window", "find_window_torch"]
@@ -37,8 +38,10 @@ def find_window_torch(
     marks: Tensor,
     lists: Tensor,
     tokens: Tensor,
+    patches: Tensor | None = None,
 ) -> None:
     """As find_window, in PyTorch."""
+    logits = patched(logits, patches)
     is_open = tokens == OPEN
     bins = lists[:, 1].view(len(lists), 2, NUM_BINS)
     _fill(logits, controls, levels, marks, bins, is_open)
@@ -97,7 +100,7 @@ def _first(found: Tensor) -> Tensor:
 
 find_window = operation(
     "find_window(Tensor logits, Tensor controls, Tensor levels, Tensor facts, Tensor(a!) marks, "
-    "Tensor(b!) lists, Tensor tokens) -> ()",
+    "Tensor(b!) lists, Tensor tokens, Tensor? patches=None) -> ()",
     find_window_torch,
     "processors.kernels.choice.bins_triton:find_window_triton",
 )

@@ -16,7 +16,9 @@ from processors.kernels.choice.parts_triton import (
     _of_cooled_soon,
     _of_floor,
     _of_goal,
+    _of_logits,
     _of_value,
+    patch_arguments,
 )
 from processors.sampler import BLOCK
 
@@ -42,9 +44,20 @@ _FIRST_BIN, _LAST_BIN, _COUNT_BEFORE, _MASS_BEFORE, _IN_BINS = (
 )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _of_fill(  # type: ignore[no-untyped-def]
-    first, row, facts, controls, levels, marks, bins, powers, width, num_blocks
+    first,
+    row,
+    patch,
+    facts,
+    controls,
+    levels,
+    marks,
+    bins,
+    powers,
+    width,
+    num_blocks,
+    HAS_PATCH: tl.constexpr,
 ):
     """Count the candidates of EACH blocks, and sum their masses."""
     heat, peak = tl.load(controls + _HEAT).to(tl.float32), tl.load(levels + _PEAK).to(tl.float32)
@@ -54,7 +67,7 @@ def _of_fill(  # type: ignore[no-untyped-def]
     best = tl.max(tl.load(facts + block, mask=block < num_blocks, other=-_INF), 0)
     if _of_cooled(best, peak, heat) >= begin:
         ids = first * _BLOCK + tl.arange(0, _EACH * _BLOCK)
-        x = tl.load(row + ids, mask=ids < width, other=-_INF).to(tl.float32)
+        x = _of_logits(row, patch, ids, ids < width, width, HAS_PATCH)
         value = _of_cooled_soon(x, peak, heat, tl.load(levels + _RATE).to(tl.float32))
         is_candidate = value >= begin
         at = bins + _of_bin(value, peak, heat, tl.load(levels + _PER_UNIT))
@@ -93,17 +106,20 @@ def _of_window(bins, controls, levels, marks):  # type: ignore[no-untyped-def]
     tl.store(marks + _IN_BINS, up_to - before)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
-    logits, controls, levels, facts, marks, lists, powers, tokens, width, stride, num_blocks
-):
+    logits, controls, levels, facts, marks, lists, powers, tokens, width, stride, num_blocks, patches, size,
+    HAS_PATCH: tl.constexpr,
+):  # fmt: skip
     place = tl.program_id(0).to(tl.int64)
     if tl.load(tokens + place) == _OPEN:
         controls, levels = controls + place * _CONTROLS, levels + place * _LEVELS
         marks, bins = marks + place * _MARKS, lists + (place * 2 + 1) * _CAPACITY
-        row, facts = logits + place * stride, facts + place * 4 * num_blocks
+        row, patch, facts = logits + place * stride, patches + place * size, facts + place * 4 * num_blocks
         for first in range(tl.program_id(1) * _EACH, num_blocks, tl.num_programs(1) * _EACH):
-            _of_fill(first, row, facts, controls, levels, marks, bins, powers, width, num_blocks)
+            _of_fill(
+                first, row, patch, facts, controls, levels, marks, bins, powers, width, num_blocks, HAS_PATCH
+            )
         tl.debug_barrier()  # all threads have added before one tells so
         if tl.atomic_add(marks + _ENDED, 1) == tl.num_programs(1) - 1:
             tl.store(marks + _ENDED, 0)
@@ -118,11 +134,12 @@ def find_window_triton(
     marks: Tensor,
     lists: Tensor,
     tokens: Tensor,
+    patches: Tensor | None = None,
 ) -> None:
     """As find_window_torch."""
     (rows, width), blocks = logits.shape, facts.shape[2]
     grid = (rows, num_programs(rows, blocks, EACH))
     _kernel[grid](
         logits, controls, levels, facts, marks, lists, powers(logits.device), tokens, width, logits.stride(0),
-        blocks, **OPTIONS,
+        blocks, **patch_arguments(logits, patches), **OPTIONS,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from processors.kernels.choice.masses_triton import _of_mass
 from processors.kernels.choice.parts import CAPACITY, Control, Mark
-from processors.kernels.choice.parts_triton import _of_cooled, _of_goal, _of_order, _of_value
+from processors.kernels.choice.parts_triton import _of_cooled, _of_goal, _of_logits, _of_order, _of_value
 
 __all__ = ["CHUNK", "OPTIONS"]
 
@@ -27,13 +27,24 @@ _MIN_P_LEAST, _TOTAL, _COUNT_BEFORE, _MASS_BEFORE = (
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_chunk(  # type: ignore[no-untyped-def]
-    listed, row, start, number, peak, heat, unit, powers, IS_MASS: tl.constexpr, FROM_ROW: tl.constexpr
+    listed,
+    row,
+    patch,
+    start,
+    number,
+    peak,
+    heat,
+    unit,
+    powers,
+    IS_MASS: tl.constexpr,
+    FROM_ROW: tl.constexpr,
+    HAS_PATCH: tl.constexpr,
 ):
     """Orders from `start` on, the least int64 for none, and their masses, or ones: listed, or of the row."""
     place = start + tl.arange(0, _CHUNK)
     weights = tl.full((_CHUNK,), 1, tl.int64)
     if FROM_ROW:
-        x = tl.load(row + place, mask=place < number, other=-_INF).to(tl.float32)
+        x = _of_logits(row, patch, place, place < number, number, HAS_PATCH)
         value = _of_cooled(x, peak, heat)
         orders = tl.where(x > -_INF, _of_order(value, place), _INT_MIN)
         if IS_MASS:
@@ -47,14 +58,25 @@ def _of_chunk(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_sum(  # type: ignore[no-untyped-def]
-    listed, row, number, peak, heat, unit, powers, least, IS_MASS: tl.constexpr, FROM_ROW: tl.constexpr
+    listed,
+    row,
+    patch,
+    number,
+    peak,
+    heat,
+    unit,
+    powers,
+    least,
+    IS_MASS: tl.constexpr,
+    FROM_ROW: tl.constexpr,
+    HAS_PATCH: tl.constexpr,
 ):
     """The mass, or the number, of the logits from an order on, the first of them, and the last before."""
     total = tl.zeros((_CHUNK,), tl.int64)
     first, last = tl.full((_CHUNK,), _INT_MAX, tl.int64), tl.full((_CHUNK,), _INT_MIN, tl.int64)
     for start in range(0, number, _CHUNK):
         orders, weights = _of_chunk(
-            listed, row, start, number, peak, heat, unit, powers, IS_MASS, FROM_ROW
+            listed, row, patch, start, number, peak, heat, unit, powers, IS_MASS, FROM_ROW, HAS_PATCH
         )  # fmt: skip
         is_in = (orders >= least) & (orders > _INT_MIN)
         total += tl.where(is_in, weights, 0)
@@ -65,15 +87,15 @@ def _of_sum(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_reached(  # type: ignore[no-untyped-def]
-    listed, row, number, peak, heat, unit, powers, low, high, before, goal,
-    IS_MASS: tl.constexpr, FROM_ROW: tl.constexpr,
+    listed, row, patch, number, peak, heat, unit, powers, low, high, before, goal,
+    IS_MASS: tl.constexpr, FROM_ROW: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
     """The largest order of a logit from which on the sum reaches the goal; the least int64 if none does."""
     found = tl.full((), _INT_MIN, tl.int64)
     while low <= high:
         middle = (low | high) - ((low ^ high) >> 1)  # of both, rounded up, without overflow
         total, first, last = _of_sum(
-            listed, row, number, peak, heat, unit, powers, middle, IS_MASS, FROM_ROW
+            listed, row, patch, number, peak, heat, unit, powers, middle, IS_MASS, FROM_ROW, HAS_PATCH
         )  # fmt: skip
         if before + total >= goal:  # from a logit to the next one, so each turn leaves out one at least
             found = tl.min(first, 0)
@@ -85,7 +107,18 @@ def _of_reached(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_cut(  # type: ignore[no-untyped-def]
-    listed, row, number, controls, marks, peak, heat, unit, powers, FROM_ROW: tl.constexpr
+    listed,
+    row,
+    patch,
+    number,
+    controls,
+    marks,
+    peak,
+    heat,
+    unit,
+    powers,
+    FROM_ROW: tl.constexpr,
+    HAS_PATCH: tl.constexpr,
 ):
     """The order from which the stages keep logits, and how many these are."""
     k, p = tl.load(controls + _TOP_K), tl.load(controls + _TOP_P)
@@ -100,18 +133,18 @@ def _of_cut(  # type: ignore[no-untyped-def]
             tl.store(listed + _CAPACITY + place, weights, mask=place < number)
         tl.debug_barrier()
     total, first, last = _of_sum(
-        listed, row, number, peak, heat, unit, powers, _INT_MIN, False, FROM_ROW
+        listed, row, patch, number, peak, heat, unit, powers, _INT_MIN, False, FROM_ROW, HAS_PATCH
     )  # fmt: skip
     low = tl.min(first, 0)
     total, first, last = _of_sum(
-        listed, row, number, peak, heat, unit, powers, _INT_MAX, False, FROM_ROW
+        listed, row, patch, number, peak, heat, unit, powers, _INT_MAX, False, FROM_ROW, HAS_PATCH
     )  # fmt: skip
     high = tl.max(last, 0)
     of_k = tl.full((), _INT_MIN, tl.int64)
     if k > 0:
         of_k = _of_reached(
-            listed, row, number, peak, heat, unit, powers, low, high, count_before, k.to(tl.int64),
-            False, FROM_ROW,
+            listed, row, patch, number, peak, heat, unit, powers, low, high, count_before, k.to(tl.int64),
+            False, FROM_ROW, HAS_PATCH,
         )  # fmt: skip
         if tl.load(controls + _KEEP_TIES) > 0:
             of_k = (of_k >> 32) << 32
@@ -121,12 +154,12 @@ def _of_cut(  # type: ignore[no-untyped-def]
         if (k > 0) & is_k_early:
             early = tl.maximum(tl.where(is_min_early, of_min_p, _INT_MIN), of_k)
             total, first, last = _of_sum(
-                listed, row, number, peak, heat, unit, powers, early, True, FROM_ROW
+                listed, row, patch, number, peak, heat, unit, powers, early, True, FROM_ROW, HAS_PATCH
             )  # fmt: skip
         is_exclusive = tl.load(controls + _EXCLUSIVE) > 0
         of_p = _of_reached(
-            listed, row, number, peak, heat, unit, powers, low, high, mass_before,
-            _of_goal(total, p, is_exclusive), True, FROM_ROW,
+            listed, row, patch, number, peak, heat, unit, powers, low, high, mass_before,
+            _of_goal(total, p, is_exclusive), True, FROM_ROW, HAS_PATCH,
         )  # fmt: skip
         of_p = tl.where(is_exclusive & (of_p > _INT_MIN), of_p + 1, of_p)
         least = tl.maximum(least, of_p)
@@ -134,6 +167,6 @@ def _of_cut(  # type: ignore[no-untyped-def]
     if count_before == 0:
         least = tl.minimum(least, high)
     count, first, last = _of_sum(
-        listed, row, number, peak, heat, unit, powers, least, False, FROM_ROW
+        listed, row, patch, number, peak, heat, unit, powers, least, False, FROM_ROW, HAS_PATCH
     )  # fmt: skip
     return least, count_before + count

@@ -20,6 +20,7 @@ from processors.kernels.choice.parts import (
     orders_of,
     value_of,
 )
+from processors.kernels.choice.patches import patched
 from processors.kernels.operation import operation
 from processors.sampler import PLAIN_LIMIT, gumbel_max
 
@@ -44,8 +45,10 @@ def draw_listed_torch(
     positions: Tensor,
     tokens: Tensor,
     is_window: bool,
+    patches: Tensor | None = None,
 ) -> None:
     """As draw_listed, in PyTorch."""
+    logits = patched(logits, patches)
     is_open, is_cut = tokens == OPEN, marks[:, Mark.IS_CUT] > 0
     if not is_window:
         marks[:, Mark.TOTAL] = torch.where(is_open, _total(logits, controls, levels, marks), 0)
@@ -101,7 +104,8 @@ def _drawn(
 
 draw_listed = operation(
     "draw_listed(Tensor logits, Tensor controls, Tensor levels, Tensor(a!) facts, Tensor(b!) marks, "
-    "Tensor(c!) lists, Tensor seeds, Tensor positions, Tensor(d!) tokens, bool is_window) -> ()",
+    "Tensor(c!) lists, Tensor seeds, Tensor positions, Tensor(d!) tokens, bool is_window, "
+    "Tensor? patches=None) -> ()",
     draw_listed_torch,
     "processors.kernels.choice.listed_triton:draw_listed_triton",
 )

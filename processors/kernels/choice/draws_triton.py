@@ -7,7 +7,14 @@ import triton.language as tl
 
 from processors.kernels.choice.facts_triton import EACH, _of_facts
 from processors.kernels.choice.parts import Control, Fact
-from processors.kernels.choice.parts_triton import _of_cooled, _of_gumbel, _of_key, _of_order, _of_row_key
+from processors.kernels.choice.parts_triton import (
+    _of_cooled,
+    _of_gumbel,
+    _of_key,
+    _of_logits,
+    _of_order,
+    _of_row_key,
+)
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK, PLAIN_LIMIT
 
@@ -37,9 +44,9 @@ def _of_kept(listed, number, least, ids):  # type: ignore[no-untyped-def]
         base += tl.sum(is_kept.to(tl.int32), 0)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _of_survey(  # type: ignore[no-untyped-def]
-    row, facts, num_blocks, width, peak, heat, cut_heat, least, is_few, ids
+    row, patch, facts, num_blocks, width, peak, heat, cut_heat, least, is_few, ids, HAS_PATCH: tl.constexpr
 ):
     """Store the ids of what is kept of the row at `row`, if it is few, or the facts of its blocks."""
     base = tl.full((), 0, tl.int32)
@@ -51,7 +58,7 @@ def _of_survey(  # type: ignore[no-untyped-def]
         has_some = (best > -_INF) & (_of_key(_of_cooled(best, peak, cut_heat)) >= (least >> 32))
         if has_some | (is_few == 0):
             column = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-            x = tl.load(row + column, mask=column < width, other=-_INF).to(tl.float32)
+            x = _of_logits(row, patch, column, column < width, width, HAS_PATCH)
             is_kept = (x > -_INF) & (_of_order(_of_cooled(x, peak, cut_heat), column) >= least)
             if is_few:
                 flags = tl.reshape(is_kept, (_EACH * _BLOCK,))
@@ -66,15 +73,17 @@ def _of_survey(  # type: ignore[no-untyped-def]
                 tl.store(at + 3 * num_blocks, finite, mask=is_inside)
 
 
-@triton.jit
-def _of_few(row, listed, count, peak, heat, key):  # type: ignore[no-untyped-def]
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_few(  # type: ignore[no-untyped-def]
+    row, patch, listed, count, width, peak, heat, key, HAS_PATCH: tl.constexpr
+):
     """The listed id with the best noisy logit of the row at `row`, the lowest of several."""
     best, token = tl.full((), -_INF, tl.float64), tl.full((), 0, tl.int64)
     for start in range(0, count, _FEW):
         place = start + tl.arange(0, _FEW)
         is_listed = place < count
         ids = tl.load(listed + place, mask=is_listed, other=0)
-        x = tl.load(row + ids, mask=is_listed, other=-_INF).to(tl.float32)
+        x = _of_logits(row, patch, ids, is_listed, width, HAS_PATCH)
         score = _of_cooled(x, peak, heat).to(tl.float64) + _of_gumbel(key, ids)
         here = tl.max(score, 0)
         first = tl.min(tl.where(score == here, ids, 0x7FFFFFFF), 0)
@@ -85,8 +94,9 @@ def _of_few(row, listed, count, peak, heat, key):  # type: ignore[no-untyped-def
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_many(  # type: ignore[no-untyped-def]
-    row, facts, num_blocks, width, peak, heat, cut_heat, least, key, block_key, BLOCKS: tl.constexpr
-):
+    row, patch, facts, num_blocks, width, peak, heat, cut_heat, least, key, block_key,
+    BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr,
+):  # fmt: skip
     """The id of the row at `row` drawn in two levels: its block, then the id."""
     block = tl.arange(0, BLOCKS)
     top = tl.load(facts + block, mask=block < num_blocks, other=-_INF)
@@ -95,7 +105,7 @@ def _of_many(  # type: ignore[no-untyped-def]
     mass = _of_cooled(top, peak, heat).to(tl.float64) + tl.log(tl.where(is_some, total, 1.0).to(tl.float64))
     score = tl.where(is_some, mass + _of_gumbel(block_key, block), -_INF)
     ids = tl.argmax(score, 0) * _BLOCK + tl.arange(0, _BLOCK)
-    x = tl.load(row + ids, mask=ids < width, other=-_INF).to(tl.float32)
+    x = _of_logits(row, patch, ids, ids < width, width, HAS_PATCH)
     is_kept = (x > -_INF) & (_of_order(_of_cooled(x, peak, cut_heat), ids) >= least)
     value = _of_cooled(x, peak, heat).to(tl.float64) + _of_gumbel(key, ids)
     value = tl.where(is_kept, value, -_INF)
@@ -104,14 +114,18 @@ def _of_many(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_draw(  # type: ignore[no-untyped-def]
-    row, facts, ids, controls, seed, position, num_blocks, width, peak, least, count, BLOCKS: tl.constexpr
-):
+    row, patch, facts, ids, controls, seed, position, num_blocks, width, peak, least, count,
+    BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr,
+):  # fmt: skip
     """The token of a row: of its listed ids, or of the row by the facts of its blocks."""
     key, heat = _of_row_key(seed, position, _TOKEN), tl.load(controls + _HEAT_DRAW).to(tl.float32)
     if count <= _LIMIT:
-        token = _of_few(row, ids, count.to(tl.int32), peak, heat, key)
+        token = _of_few(row, patch, ids, count.to(tl.int32), width, peak, heat, key, HAS_PATCH)
     else:
         block_key = _of_row_key(seed, position, _BLOCK_NOISE)
         cut_heat = tl.load(controls + _HEAT_CUT).to(tl.float32)
-        token = _of_many(row, facts, num_blocks, width, peak, heat, cut_heat, least, key, block_key, BLOCKS)
+        token = _of_many(
+            row, patch, facts, num_blocks, width, peak, heat, cut_heat, least, key, block_key, BLOCKS,
+            HAS_PATCH,
+        )  # fmt: skip
     return token

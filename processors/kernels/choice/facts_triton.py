@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.parts import Control
+from processors.kernels.choice.parts_triton import _of_logits, patch_arguments
 from processors.kernels.choice.rows_triton import _of_row, row_tables
 from processors.kernels.counters import counters
 from processors.sampler import BLOCK
@@ -45,15 +46,16 @@ def _of_facts(x, heat):  # type: ignore[no-untyped-def]
     return tl.where(is_nan, float("nan"), top), low, total, count
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
-    logits, controls, facts, levels, marks, tokens, ended, width, stride, num_blocks,
-    BLOCKS: tl.constexpr, CUTS: tl.constexpr,
+    logits, controls, facts, levels, marks, tokens, ended, width, stride, num_blocks, patches, size,
+    BLOCKS: tl.constexpr, CUTS: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1) * _EACH + tl.arange(0, _EACH)
     ids = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-    x = tl.load(logits + row * stride + ids, mask=ids < width, other=-_INF).to(tl.float32)
+    mine, patch = logits + row * stride, patches + row * size
+    x = _of_logits(mine, patch, ids, ids < width, width, HAS_PATCH)
     top, low, total, count = _of_facts(x, tl.load(controls + row * _CONTROLS + _HEAT).to(tl.float32))
     at, is_inside = facts + row * 4 * num_blocks + block, block < num_blocks
     tl.store(at, top, mask=is_inside)
@@ -63,10 +65,15 @@ def _kernel(  # type: ignore[no-untyped-def]
     tl.debug_barrier()  # all threads have stored before one tells so
     if tl.atomic_add(ended + row, 1) == tl.num_programs(1) - 1:
         tl.store(ended + row, 0)
-        _of_row(row, logits, facts, controls, levels, marks, tokens, width, stride, num_blocks, BLOCKS, CUTS)
+        _of_row(
+            row, mine, patch, facts, controls, levels, marks, tokens, width, num_blocks, BLOCKS, CUTS,
+            HAS_PATCH,
+        )  # fmt: skip
 
 
-def all_facts_triton(logits: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def all_facts_triton(
+    logits: Tensor, controls: Tensor, cuts: bool, patches: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As all_facts_torch. Logits need contiguous rows."""
     rows, width = logits.shape
     blocks = triton.cdiv(width, BLOCK)
@@ -76,6 +83,6 @@ def all_facts_triton(logits: Tensor, controls: Tensor, cuts: bool) -> tuple[Tens
     sizes = {"BLOCKS": max(16, triton.next_power_of_2(blocks)), "CUTS": cuts}
     _kernel[grid](
         logits, controls, facts, levels, marks, tokens, counters(rows, logits.device), width,
-        logits.stride(0), blocks, **sizes, **OPTIONS,
+        logits.stride(0), blocks, **patch_arguments(logits, patches), **sizes, **OPTIONS,
     )  # fmt: skip
     return facts, levels, marks, tokens

@@ -8,6 +8,7 @@ from torch import Tensor
 from processors.kernels.choice.draws import kept
 from processors.kernels.choice.facts import in_blocks
 from processors.kernels.choice.parts import Control, Level, Mark, cooled, heat
+from processors.kernels.choice.patches import patched
 from processors.kernels.operation import operation
 from processors.rng import Stream, row_keys, uniform
 from processors.sampler import BLOCK, invert
@@ -22,8 +23,11 @@ def _left(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Te
     return in_blocks(values.masked_fill(~kept(logits, controls, levels, marks), -torch.inf), -torch.inf)
 
 
-def block_weights_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
+def block_weights_torch(
+    logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, patches: Tensor | None = None
+) -> Tensor:
     """As block_weights, in PyTorch."""
+    logits = patched(logits, patches)
     top = torch.where(heat(controls, Control.HEAT_DRAW) > 0, 0, levels[:, Level.PEAK, None].float())
     values = _left(logits, controls, levels, marks) - top[..., None]
     is_mine = (controls[:, Control.INVERSE] > 0) & (marks[:, Mark.FAULT] == 0)
@@ -39,8 +43,10 @@ def invert_ids_torch(
     seeds: Tensor,
     positions: Tensor,
     tokens: Tensor,
+    patches: Tensor | None = None,
 ) -> None:
     """As invert_ids, in PyTorch."""
+    logits = patched(logits, patches)
     is_mine = (controls[:, Control.INVERSE] > 0) & (marks[:, Mark.FAULT] == 0)
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     block, rest = invert(weights.double(), uniform(keys, torch.zeros_like(keys)))
@@ -52,7 +58,8 @@ def invert_ids_torch(
 
 
 block_weights = operation(
-    "block_weights(Tensor logits, Tensor controls, Tensor levels, Tensor marks) -> Tensor",
+    "block_weights(Tensor logits, Tensor controls, Tensor levels, Tensor marks, Tensor? patches=None) "
+    "-> Tensor",
     block_weights_torch,
     "processors.kernels.choice.inverse_triton:block_weights_triton",
 )
@@ -60,7 +67,7 @@ block_weights = operation(
 
 invert_ids = operation(
     "invert_ids(Tensor logits, Tensor controls, Tensor levels, Tensor marks, Tensor weights, Tensor seeds, "
-    "Tensor positions, Tensor(a!) tokens) -> ()",
+    "Tensor positions, Tensor(a!) tokens, Tensor? patches=None) -> ()",
     invert_ids_torch,
     "processors.kernels.choice.inverse_triton:invert_ids_triton",
 )

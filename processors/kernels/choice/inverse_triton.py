@@ -11,11 +11,13 @@ from processors.kernels.choice.facts_triton import EACH
 from processors.kernels.choice.parts import Control, Level, Mark
 from processors.kernels.choice.parts_triton import (
     _of_cooled,
+    _of_logits,
     _of_mix,
     _of_order,
     _of_row_key,
     _of_top,
     _of_uniform,
+    patch_arguments,
 )
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK
@@ -35,12 +37,14 @@ _FAULT, _LEAST = tl.constexpr(int(Mark.FAULT)), tl.constexpr(int(Mark.LEAST))
 _TOKEN = tl.constexpr(signed(Stream.TOKEN * GAMMA))
 
 
-@triton.jit
-def _of_left(row, ids, width, controls, peak, least):  # type: ignore[no-untyped-def]
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_left(  # type: ignore[no-untyped-def]
+    row, patch, ids, width, controls, peak, least, HAS_PATCH: tl.constexpr
+):
     """The logits at ids of the row at `row` as the draw sees them; -inf for what is not left."""
     cut_heat = tl.load(controls + _HEAT_CUT).to(tl.float32)
     heat = tl.load(controls + _HEAT_DRAW).to(tl.float32)
-    x = tl.load(row + ids, mask=ids < width, other=-_INF).to(tl.float32)
+    x = _of_logits(row, patch, ids, ids < width, width, HAS_PATCH)
     is_kept = (x > -_INF) & (_of_order(_of_cooled(x, peak, cut_heat), ids) >= least)
     return tl.where(is_kept, _of_cooled(x, peak, heat), -_INF)
 
@@ -57,10 +61,11 @@ def _of_place(weights, place, share):  # type: ignore[no-untyped-def]
     return first, tl.minimum(tl.maximum(rest, 0.0), 1.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
 def _weights(  # type: ignore[no-untyped-def]
-    logits, controls, levels, marks, weights, width, stride, num_blocks
-):
+    logits, controls, levels, marks, weights, width, stride, num_blocks, patches, size,
+    HAS_PATCH: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     controls, marks = controls + row * _CONTROLS, marks + row * _MARKS
     block = tl.program_id(1) * _EACH + tl.arange(0, _EACH)
@@ -68,15 +73,18 @@ def _weights(  # type: ignore[no-untyped-def]
     if (tl.load(controls + _INVERSE) > 0) & (tl.load(marks + _FAULT) == 0):
         peak = tl.load(levels + row * _LEVELS + _PEAK).to(tl.float32)
         ids = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-        values = _of_left(logits + row * stride, ids, width, controls, peak, tl.load(marks + _LEAST))
+        values = _of_left(
+            logits + row * stride, patches + row * size, ids, width, controls, peak, tl.load(marks + _LEAST),
+            HAS_PATCH,
+        )  # fmt: skip
         total = tl.sum(tl.exp(values - _of_top(peak, tl.load(controls + _HEAT_DRAW))), 1)
     tl.store(weights + row * num_blocks + block, total, mask=block < num_blocks)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
 def _invert(  # type: ignore[no-untyped-def]
-    logits, controls, levels, marks, weights, seeds, positions, tokens, width, stride, num_blocks,
-    BLOCKS: tl.constexpr,
+    logits, controls, levels, marks, weights, seeds, positions, tokens, width, stride, num_blocks, patches,
+    size, BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     controls, marks = controls + row * _CONTROLS, marks + row * _MARKS
@@ -89,19 +97,27 @@ def _invert(  # type: ignore[no-untyped-def]
         peak = tl.load(levels + row * _LEVELS + _PEAK).to(tl.float32)
         inner = tl.arange(0, _BLOCK)
         ids = block * _BLOCK + inner
-        values = _of_left(logits + row * stride, ids, width, controls, peak, tl.load(marks + _LEAST))
+        values = _of_left(
+            logits + row * stride, patches + row * size, ids, width, controls, peak, tl.load(marks + _LEAST),
+            HAS_PATCH,
+        )  # fmt: skip
         values = values.to(tl.float64)
         choice, _ = _of_place(tl.exp(values - tl.max(values, 0)), inner, rest)
         tl.store(tokens + row, (block * _BLOCK + choice).to(tl.int64))
 
 
-def block_weights_triton(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
+def block_weights_triton(
+    logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, patches: Tensor | None = None
+) -> Tensor:
     """As block_weights_torch."""
     rows, width = logits.shape
     blocks = triton.cdiv(width, BLOCK)
     weights = torch.empty((rows, blocks), dtype=torch.float32, device=logits.device)
     grid = (rows, triton.cdiv(blocks, EACH))
-    _weights[grid](logits, controls, levels, marks, weights, width, logits.stride(0), blocks, **OPTIONS)
+    _weights[grid](
+        logits, controls, levels, marks, weights, width, logits.stride(0), blocks,
+        **patch_arguments(logits, patches), **OPTIONS,
+    )  # fmt: skip
     return weights
 
 
@@ -114,11 +130,12 @@ def invert_ids_triton(
     seeds: Tensor,
     positions: Tensor,
     tokens: Tensor,
+    patches: Tensor | None = None,
 ) -> None:
     """As invert_ids_torch."""
     rows, width = logits.shape
     blocks = weights.shape[1]
     _invert[(rows,)](
         logits, controls, levels, marks, weights, seeds, positions, tokens, width, logits.stride(0), blocks,
-        BLOCKS=max(16, triton.next_power_of_2(blocks)), **OPTIONS,
+        **patch_arguments(logits, patches), BLOCKS=max(16, triton.next_power_of_2(blocks)), **OPTIONS,
     )  # fmt: skip

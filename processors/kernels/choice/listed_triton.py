@@ -14,7 +14,15 @@ from processors.kernels.choice.draws_triton import _of_draw, _of_kept, _of_surve
 from processors.kernels.choice.masses import powers
 from processors.kernels.choice.masses_triton import _of_mass
 from processors.kernels.choice.parts import CAPACITY, NUM_BINS, OPEN, Control, Level, Mark
-from processors.kernels.choice.parts_triton import _of_bin, _of_cooled, _of_cooled_soon, _of_floor, _of_order
+from processors.kernels.choice.parts_triton import (
+    _of_bin,
+    _of_cooled,
+    _of_cooled_soon,
+    _of_floor,
+    _of_logits,
+    _of_order,
+    patch_arguments,
+)
 from processors.sampler import BLOCK, PLAIN_LIMIT
 
 __all__ = ["EACH", "OPTIONS", "draw_listed_triton", "num_programs"]
@@ -51,8 +59,9 @@ def _of_listing(values, ids, is_here, marks, listed):  # type: ignore[no-untyped
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_blocks(  # type: ignore[no-untyped-def]
-    first, row, facts, controls, levels, marks, listed, powers, width, num_blocks, IS_WINDOW: tl.constexpr
-):
+    first, row, patch, facts, controls, levels, marks, listed, powers, width, num_blocks,
+    IS_WINDOW: tl.constexpr, HAS_PATCH: tl.constexpr,
+):  # fmt: skip
     """List the orders of candidates in EACH blocks, and add what the blocks have of the TOTAL."""
     heat, peak = tl.load(controls + _HEAT_CUT).to(tl.float32), tl.load(levels + _PEAK).to(tl.float32)
     begin = _of_floor(tl.load(marks + _FROM))
@@ -70,7 +79,7 @@ def _of_blocks(  # type: ignore[no-untyped-def]
         is_wanted = most >= tl.where(weighs, tl.minimum(begin, part), begin)
     if tl.max(is_wanted.to(tl.int32), 0) > 0:
         ids = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-        x = tl.load(row + ids, mask=(ids < width) & is_wanted[:, None], other=-_INF).to(tl.float32)
+        x = _of_logits(row, patch, ids, (ids < width) & is_wanted[:, None], width, HAS_PATCH)
         value = _of_cooled_soon(x, peak, heat, tl.load(levels + _RATE).to(tl.float32))
         is_here = value >= begin
         if IS_WINDOW:
@@ -90,8 +99,8 @@ def _of_blocks(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_end(  # type: ignore[no-untyped-def]
-    row, facts, controls, levels, marks, listed, powers, seed, position, width, num_blocks,
-    BLOCKS: tl.constexpr, IS_WINDOW: tl.constexpr,
+    row, patch, facts, controls, levels, marks, listed, powers, seed, position, width, num_blocks,
+    BLOCKS: tl.constexpr, IS_WINDOW: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
     """The token of a row whose candidates are listed; OPEN if they are more than a list holds."""
     heat, peak = tl.load(controls + _HEAT_CUT).to(tl.float32), tl.load(levels + _PEAK).to(tl.float32)
@@ -112,15 +121,28 @@ def _of_end(  # type: ignore[no-untyped-def]
                 is_listed = tl.load(marks + _IN_BINS) <= _CAPACITY
                 if is_listed:
                     least, count = _of_cut(
-                        listed, row, number, controls, marks, peak, heat, unit, powers, False
+                        listed,
+                        row,
+                        patch,
+                        number,
+                        controls,
+                        marks,
+                        peak,
+                        heat,
+                        unit,
+                        powers,
+                        False,
+                        HAS_PATCH,
                     )
                 else:
                     least, count = _of_cut(
-                        listed, row, width, controls, marks, peak, heat, unit, powers, True
+                        listed, row, patch, width, controls, marks, peak, heat, unit, powers, True, HAS_PATCH
                     )
                 is_listed = is_listed & (tl.load(marks + _FIRST_BIN) == 0)
             else:
-                least, count = _of_cut(listed, row, number, controls, marks, peak, heat, unit, powers, False)
+                least, count = _of_cut(
+                    listed, row, patch, number, controls, marks, peak, heat, unit, powers, False, HAS_PATCH
+                )
             tl.store(marks + _LEAST, least)
             tl.store(marks + _COUNT, count)
         tl.debug_barrier()  # masses are no more needed where the ids come
@@ -128,22 +150,25 @@ def _of_end(  # type: ignore[no-untyped-def]
         if is_few & is_listed:
             _of_kept(listed, number, least, ids)
         elif is_few | is_cut | (heat != draw_heat):
-            _of_survey(row, facts, num_blocks, width, peak, draw_heat, heat, least, is_few, ids)
+            _of_survey(
+                row, patch, facts, num_blocks, width, peak, draw_heat, heat, least, is_few, ids, HAS_PATCH
+            )
         tl.debug_barrier()
         token = _of_draw(
-            row, facts, ids, controls, seed, position, num_blocks, width, peak, least, count, BLOCKS
-        )
+            row, patch, facts, ids, controls, seed, position, num_blocks, width, peak, least, count, BLOCKS,
+            HAS_PATCH,
+        )  # fmt: skip
     return token
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
 def _kernel(  # type: ignore[no-untyped-def]
     logits, controls, levels, facts, marks, lists, powers, seeds, positions, tokens, width, stride,
-    num_blocks, BLOCKS: tl.constexpr, IS_WINDOW: tl.constexpr,
+    num_blocks, patches, size, BLOCKS: tl.constexpr, IS_WINDOW: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
     place = tl.program_id(0).to(tl.int64)
     if tl.load(tokens + place) == _OPEN:
-        row, facts = logits + place * stride, facts + place * 4 * num_blocks
+        row, patch, facts = logits + place * stride, patches + place * size, facts + place * 4 * num_blocks
         controls, levels = controls + place * _CONTROLS, levels + place * _LEVELS
         marks, listed = marks + place * _MARKS, lists + place * 2 * _CAPACITY
         if IS_WINDOW:
@@ -154,16 +179,17 @@ def _kernel(  # type: ignore[no-untyped-def]
             step = tl.num_programs(1) * _EACH
             for first in range(tl.program_id(1) * _EACH, num_blocks, step):
                 _of_blocks(
-                    first, row, facts, controls, levels, marks, listed, powers, width, num_blocks, IS_WINDOW
-                )
+                    first, row, patch, facts, controls, levels, marks, listed, powers, width, num_blocks,
+                    IS_WINDOW, HAS_PATCH,
+                )  # fmt: skip
         tl.debug_barrier()  # all threads have stored before one tells so
         if tl.atomic_add(marks + _ENDED, 1) == tl.num_programs(1) - 1:
             tl.store(marks + _ENDED, 0)
             tl.store(marks + _LISTED, 0)
             seed, position = tl.load(seeds + place), tl.load(positions + place)
             token = _of_end(
-                row, facts, controls, levels, marks, listed, powers, seed, position, width, num_blocks,
-                BLOCKS, IS_WINDOW,
+                row, patch, facts, controls, levels, marks, listed, powers, seed, position, width, num_blocks,
+                BLOCKS, IS_WINDOW, HAS_PATCH,
             )  # fmt: skip
             tl.store(tokens + place, token)
 
@@ -184,6 +210,7 @@ def draw_listed_triton(
     positions: Tensor,
     tokens: Tensor,
     is_window: bool,
+    patches: Tensor | None = None,
 ) -> None:
     """As draw_listed_torch."""
     (rows, width), blocks = logits.shape, facts.shape[2]
@@ -191,5 +218,5 @@ def draw_listed_triton(
     sizes = {"BLOCKS": max(16, triton.next_power_of_2(blocks)), "IS_WINDOW": is_window}
     _kernel[(rows, programs)](
         logits, controls, levels, facts, marks, lists, powers(logits.device), seeds, positions, tokens, width,
-        logits.stride(0), blocks, **sizes, **OPTIONS,
+        logits.stride(0), blocks, **patch_arguments(logits, patches), **sizes, **OPTIONS,
     )  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from processors.kernels.choice.parts import NUM_BINS
 from processors.rng import GAMMA, signed
 from processors.stages.tokens import LOWEST
 
-__all__ = ["OPTIONS"]
+__all__ = ["OPTIONS", "patch_arguments"]
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
@@ -17,6 +20,34 @@ _INF, _INT_MIN = tl.constexpr(float("inf")), tl.constexpr(-(2**63))
 _LOWEST = tl.constexpr(LOWEST)
 _NUM_BINS = tl.constexpr(NUM_BINS)
 _GAMMA = tl.constexpr(signed(GAMMA))
+
+
+@triton.jit
+def _of_ones(words):  # type: ignore[no-untyped-def]
+    """The number of bits that are set in words, int32."""
+    left = words.to(tl.uint32, bitcast=True)
+    left = left - ((left >> 1) & 0x55555555)
+    left = (left & 0x33333333) + ((left >> 2) & 0x33333333)
+    left = (left + (left >> 4)) & 0x0F0F0F0F
+    return ((left * 0x01010101) >> 24).to(tl.int32)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_logits(row, patch, ids, is_here, width, HAS_PATCH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """float32 logits of the row at `row` as its patch leaves them; -inf where not `is_here`."""
+    x = tl.load(row + ids, mask=is_here, other=-_INF).to(tl.float32)
+    if HAS_PATCH:
+        words = (width + 31) // 32
+        at, bit = patch + ids // 32, (ids % 32).to(tl.int32)
+        if tl.load(patch + 3 * words) > 0:  # some id of the row has a new logit
+            edited = tl.load(at + words, mask=is_here, other=0)
+            is_edited = ((edited >> bit) & 1) > 0
+            before = tl.load(at + 2 * words, mask=is_edited, other=0) + _of_ones(edited & ((1 << bit) - 1))
+            new = tl.load(patch + 3 * words + 1 + before, mask=is_edited, other=0)
+            x = tl.where(is_edited, new.to(tl.float32, bitcast=True), x)
+        is_allowed = ((tl.load(at, mask=is_here, other=0) >> bit) & 1) > 0
+        x = tl.where((x < _INF) & (is_allowed == 0), -_INF, x)
+    return x
 
 
 @triton.jit
@@ -113,3 +144,10 @@ def _of_goal(total, p, is_exclusive):  # type: ignore[no-untyped-def]
     """The least mass that reaches the share p of a total, or exceeds it."""
     goal = total.to(tl.float64) * p
     return tl.where(is_exclusive, tl.floor(goal).to(tl.int64) + 1, tl.ceil(goal).to(tl.int64))
+
+
+def patch_arguments(logits: Tensor, patches: Tensor | None) -> dict[str, Any]:
+    """Return the arguments of a kernel that reads logits with their patches."""
+    if patches is None:
+        return {"patches": logits, "size": 0, "HAS_PATCH": False}
+    return {"patches": patches, "size": patches.shape[1], "HAS_PATCH": True}

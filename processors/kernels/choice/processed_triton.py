@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.parts import Control, Level, Mark
-from processors.kernels.choice.parts_triton import _of_cooled, _of_order
+from processors.kernels.choice.parts_triton import _of_cooled, _of_logits, _of_order, patch_arguments
 
 __all__ = ["OPTIONS", "TILE", "processed_logits_triton"]
 
@@ -22,12 +22,14 @@ _PEAK = tl.constexpr(int(Level.PEAK))
 _FAULT, _LEAST = tl.constexpr(int(Mark.FAULT)), tl.constexpr(int(Mark.LEAST))
 
 
-@triton.jit
-def _kernel(logits, controls, levels, marks, found, width, stride):  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["size"])  # type: ignore[untyped-decorator]
+def _kernel(  # type: ignore[no-untyped-def]
+    logits, controls, levels, marks, found, width, stride, patches, size, HAS_PATCH: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     controls, marks = controls + row * _CONTROLS, marks + row * _MARKS
     ids = tl.program_id(1) * _TILE + tl.arange(0, _TILE)
-    x = tl.load(logits + row * stride + ids, mask=ids < width, other=-_INF).to(tl.float32)
+    x = _of_logits(logits + row * stride, patches + row * size, ids, ids < width, width, HAS_PATCH)
     if tl.load(marks + _FAULT) == 0:
         peak = tl.load(levels + row * _LEVELS + _PEAK).to(tl.float32)
         cut = _of_cooled(x, peak, tl.load(controls + _HEAT_CUT).to(tl.float32))
@@ -36,10 +38,15 @@ def _kernel(logits, controls, levels, marks, found, width, stride):  # type: ign
     tl.store(found + row * width + ids, x, mask=ids < width)
 
 
-def processed_logits_triton(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
+def processed_logits_triton(
+    logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, patches: Tensor | None = None
+) -> Tensor:
     """As processed_logits_torch."""
     rows, width = logits.shape
     found = torch.empty((rows, width), dtype=torch.float32, device=logits.device)
     grid = (rows, triton.cdiv(width, TILE))
-    _kernel[grid](logits, controls, levels, marks, found, width, logits.stride(0), **OPTIONS)
+    _kernel[grid](
+        logits, controls, levels, marks, found, width, logits.stride(0), **patch_arguments(logits, patches),
+        **OPTIONS,
+    )  # fmt: skip
     return found

@@ -20,12 +20,13 @@ from processors.kernels.choice.parts import (
     key_of,
     value_of,
 )
+from processors.kernels.choice.patches import patched
 from processors.kernels.operation import operation
 from processors.sampler import EMPTY, NON_FINITE
 from processors.stages.tokens import LOWEST
 from processors.stages.truncation import least_kept
 
-__all__ = ["REACH", "TAME", "VAST", "all_facts", "all_facts_torch", "row_facts", "row_facts_torch"]
+__all__ = ["REACH", "TAME", "VAST", "all_facts", "all_facts_torch", "row_facts_torch"]
 
 REACH = 40.0  # the bins reach at most so far below the largest logit; the last has all others
 TAME, VAST = 2.0**-20, 2.0**60  # of logits and temperatures whose quotients never leave the normal numbers
@@ -33,8 +34,11 @@ _NEAR = 1e-30  # and at least so far
 _INT_MIN = torch.iinfo(torch.int64).min
 
 
-def all_facts_torch(logits: Tensor, controls: Tensor, cuts: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def all_facts_torch(
+    logits: Tensor, controls: Tensor, cuts: bool, patches: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """As all_facts, in PyTorch."""
+    logits = patched(logits, patches)
     facts = block_facts_torch(logits, controls)
     return facts, *row_facts_torch(logits, facts, controls, cuts)
 
@@ -42,7 +46,7 @@ def all_facts_torch(logits: Tensor, controls: Tensor, cuts: bool) -> tuple[Tenso
 def row_facts_torch(
     logits: Tensor, facts: Tensor, controls: Tensor, cuts: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """As row_facts, in PyTorch."""
+    """Return levels [R, L], marks [R, M] and tokens [R] of greedy and failed rows from their facts."""
     rows, device = len(facts), facts.device
     peak = facts[:, Fact.TOP].amax(1)
     levels = torch.zeros(rows, len(Level), dtype=torch.float64, device=device)
@@ -102,15 +106,12 @@ def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) 
 
 
 all_facts = operation(
-    "all_facts(Tensor logits, Tensor controls, bool cuts) -> (Tensor, Tensor, Tensor, Tensor)",
+    "all_facts(Tensor logits, Tensor controls, bool cuts, Tensor? patches=None) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
     all_facts_torch,
     "processors.kernels.choice.facts_triton:all_facts_triton",
 )
-"""The facts [R, 4, B] of logits [R, V], and what `row_facts` tells from them."""
+"""Facts [R, 4, B] of logits [R, V] with their patches, levels [R, L], marks [R, M] and tokens [R].
 
-row_facts = operation(
-    "row_facts(Tensor logits, Tensor facts, Tensor controls, bool cuts) -> (Tensor, Tensor, Tensor)",
-    row_facts_torch,
-    "processors.kernels.choice.rows_triton:row_facts_triton",
-)
-"""Levels [R, L], marks [R, M] and tokens [R] of greedy and failed rows; with `cuts` for rows with a cut."""
+Tokens are those of greedy and failed rows, OPEN in the others. `cuts`: some row has a cut.
+"""

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from processors.kernels.choice.masses import MOST_BITS
 from processors.kernels.choice.parts import NUM_BINS, OPEN, Control, Fact, Level, Mark
-from processors.kernels.choice.parts_triton import _of_cooled, _of_key, _of_value
+from processors.kernels.choice.parts_triton import _of_cooled, _of_key, _of_logits, _of_value
 from processors.kernels.choice.rows import REACH, TAME, VAST
 from processors.sampler import BLOCK, EMPTY, NON_FINITE
 from processors.stages.tokens import LOWEST
 
-__all__ = ["OPTIONS", "row_facts_triton", "row_tables"]
+__all__ = ["OPTIONS", "row_tables"]
 
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
@@ -96,19 +96,21 @@ def _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, mine, levels, m
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _of_first(row, tops, block, width, peak, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _of_first(  # type: ignore[no-untyped-def]
+    row, patch, tops, block, width, peak, BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr
+):
     """The first of the largest logits of the row at `row`."""
     ids = tl.min(tl.where(tops == peak, block, BLOCKS), 0) * _BLOCK + tl.arange(0, _BLOCK)
-    x = tl.load(row + ids, mask=ids < width, other=-_INF).to(tl.float32)
+    x = _of_logits(row, patch, ids, ids < width, width, HAS_PATCH)
     return tl.min(tl.where(x == peak, ids, 0x7FFFFFFF), 0).to(tl.int64)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_row(  # type: ignore[no-untyped-def]
-    row, logits, facts, controls, levels, marks, tokens, width, stride, num_blocks,
-    BLOCKS: tl.constexpr, CUTS: tl.constexpr,
+    row, logits, patch, facts, controls, levels, marks, tokens, width, num_blocks,
+    BLOCKS: tl.constexpr, CUTS: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """Store levels, marks and the token of a row."""
+    """Store levels, marks and the token of a row, whose logits and patch begin at these pointers."""
     block = tl.arange(0, BLOCKS)
     is_inside = block < num_blocks
     mine = facts + row * 4 * num_blocks + block
@@ -127,7 +129,7 @@ def _of_row(  # type: ignore[no-untyped-def]
     tl.store(marks + _COUNT, count.to(tl.int64))
     token = tl.where(fault == 0, _OPEN, fault).to(tl.int64)
     if (fault == 0) & (tl.load(controls + _GREEDY) > 0):
-        token = _of_first(logits + row * stride, tops, block, width, peak, BLOCKS)
+        token = _of_first(logits, patch, tops, block, width, peak, BLOCKS, HAS_PATCH)
     tl.store(tokens + row, token)
     if CUTS:
         lows = tl.load(mine + _LOW * num_blocks, mask=is_inside, other=_INF)
@@ -137,32 +139,8 @@ def _of_row(  # type: ignore[no-untyped-def]
         tl.store(marks + _FROM, _INT_MIN)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _kernel(  # type: ignore[no-untyped-def]
-    logits, facts, controls, levels, marks, tokens, width, stride, num_blocks,
-    BLOCKS: tl.constexpr, CUTS: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
-    _of_row(
-        row, logits, facts, controls, levels, marks, tokens, width, stride, num_blocks, BLOCKS, CUTS
-    )  # fmt: skip
-
-
 def row_tables(rows: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return room for levels, marks and tokens."""
     levels = torch.empty((rows, len(Level)), dtype=torch.float64, device=device)
     marks = torch.empty((rows, len(Mark)), dtype=torch.int64, device=device)
     return levels, marks, torch.empty(rows, dtype=torch.int64, device=device)
-
-
-def row_facts_triton(
-    logits: Tensor, facts: Tensor, controls: Tensor, cuts: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As row_facts_torch."""
-    (rows, width), blocks = logits.shape, facts.shape[2]
-    levels, marks, tokens = row_tables(rows, logits.device)
-    sizes = {"BLOCKS": max(16, triton.next_power_of_2(blocks)), "CUTS": cuts}
-    _kernel[(rows,)](
-        logits, facts, controls, levels, marks, tokens, width, logits.stride(0), blocks, **sizes, **OPTIONS
-    )
-    return levels, marks, tokens

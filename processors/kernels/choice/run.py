@@ -9,12 +9,12 @@ from torch import Tensor
 
 from processors.kernels.choice.bins import find_window
 from processors.kernels.choice.draws import draw_listed
-from processors.kernels.choice.edits import edit_facts, edit_listed
 from processors.kernels.choice.inverse import block_weights, invert_ids
 from processors.kernels.choice.parts import CAPACITY
-from processors.kernels.choice.rows import all_facts, row_facts
+from processors.kernels.choice.patches import patch_logits
+from processors.kernels.choice.rows import all_facts
 
-__all__ = ["Edits", "Given", "Kind", "Marked", "choose", "edited", "mark"]
+__all__ = ["Edits", "Given", "Kind", "Marked", "choose", "mark"]
 
 # All rows are greedy; none is truncated; some are. With "-inverse" some rows draw by inverse CDF.
 Kind = Literal["greedy", "draw", "cut", "draw-inverse", "cut-inverse"]
@@ -48,45 +48,32 @@ class Given(NamedTuple):
     positions: Tensor
 
 
-def edited(logits: Tensor, controls: Tensor, edits: Edits) -> tuple[Tensor, Tensor]:
-    """Return the edited logits [R, V] float32 and their facts. The logits are not changed."""
-    new = torch.empty if edits.lists is None else torch.zeros
-    work = new(logits.shape, dtype=torch.float32, device=logits.device)
-    if edits.lists is not None:
-        named = edits[Edits._fields.index("lists") :]
-        edit_listed(logits, edits.edits, *named, work)
-    return work, edit_facts(logits, controls, edits.edits, edits.masks, work, edits.lists is not None)
-
-
 class Marked(NamedTuple):
-    """A choice: logits [R, V] with masks and penalties, levels and marks of parts.py, tokens [R] int64."""
+    """A choice: levels and marks of parts.py, tokens [R] int64, and the patches of the logits if any."""
 
-    logits: Tensor
     levels: Tensor
     marks: Tensor
     tokens: Tensor
+    patches: Tensor | None
 
 
 def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
-    """Edit the logits, mark what the stages keep of each row, and draw from it."""
+    """Mark what masks, biases, penalties and cuts leave of each row, and draw from it."""
     logits, controls, seeds, positions = given
     cuts = kind.startswith("cut")
-    if edits is None:
-        facts, levels, marks, tokens = all_facts(logits, controls, cuts)
-    else:
-        logits, facts = edited(logits, controls, edits)
-        levels, marks, tokens = row_facts(logits, facts, controls, cuts)
+    patches = None if edits is None else patch_logits(logits, *edits)
+    facts, levels, marks, tokens = all_facts(logits, controls, cuts, patches)
     if kind != "greedy":
         lists = torch.empty(len(logits), 2, CAPACITY, dtype=torch.int64, device=logits.device)
         tables = logits, controls, levels, facts, marks, lists
-        draw_listed(*tables, seeds, positions, tokens, False)
+        draw_listed(*tables, seeds, positions, tokens, False, patches)
         if cuts:  # rows whose candidates a list does not hold
-            find_window(*tables, tokens)
-            draw_listed(*tables, seeds, positions, tokens, True)
+            find_window(*tables, tokens, patches)
+            draw_listed(*tables, seeds, positions, tokens, True, patches)
     if kind.endswith("inverse"):
-        weights = block_weights(logits, controls, levels, marks)
-        invert_ids(logits, controls, levels, marks, weights, seeds, positions, tokens)
-    return Marked(logits, levels, marks, tokens)
+        weights = block_weights(logits, controls, levels, marks, patches)
+        invert_ids(logits, controls, levels, marks, weights, seeds, positions, tokens, patches)
+    return Marked(levels, marks, tokens, patches)
 
 
 def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:

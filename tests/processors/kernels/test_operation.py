@@ -5,11 +5,12 @@ import torch
 
 from processors.kernels.choice.bins import find_window_torch
 from processors.kernels.choice.draws import draw_listed_torch
-from processors.kernels.choice.edits import NUM_EDITS, Edit, edit_facts_torch, edit_listed_torch
+from processors.kernels.choice.edits import NUM_EDITS, Edit
 from processors.kernels.choice.inverse import block_weights_torch, invert_ids_torch
 from processors.kernels.choice.parts import CAPACITY, Control, without_stages
+from processors.kernels.choice.patches import patch_logits_torch
 from processors.kernels.choice.processed import processed_logits_torch
-from processors.kernels.choice.rows import all_facts_torch, row_facts_torch
+from processors.kernels.choice.rows import all_facts_torch
 from processors.kernels.operation import _on_cuda, why_no_kernels
 from processors.rejection import rejection_torch
 from tests.processors.kernels.test_rejection import MANY, case
@@ -31,22 +32,22 @@ def test_where_triton_does_not_start_a_warning_says_why_and_the_reference_comput
 def choice(logits, controls, ids):
     """The tokens of rows that are truncated, and their processed logits, by the references alone."""
     rows, width = logits.shape
-    work = torch.zeros_like(logits)
     edits = torch.zeros(rows, NUM_EDITS, dtype=torch.float64, device=logits.device)
     edits[:, Edit.SIZE] = width
-    lists, seen, drafts = ids[:, None], ids.repeat(rows, 2), ids[:, None][:, :0]
-    edit_listed_torch(logits, edits, lists, None, seen, ids + 1, ids, ids, drafts, ids * 0, work)
-    facts = edit_facts_torch(logits, controls, edits, None, work, True)
-    assert facts.shape == all_facts_torch(logits, controls, True)[0].shape
-    levels, marks, tokens = row_facts_torch(work, facts, controls, True)
+    masks = torch.full((rows, (width + 31) // 32), -1, dtype=torch.int32, device=logits.device)
+    listed, seen, drafts = ids[:, None], ids.repeat(rows, 2), ids[:, None][:, :0]
+    history = seen, ids + 1, ids, ids, drafts, ids * 0
+    patches = patch_logits_torch(logits, edits, masks, listed, None, *history)
+    facts, levels, marks, tokens = all_facts_torch(logits, controls, True, patches)
     lists = torch.empty(rows, 2, CAPACITY, dtype=torch.int64, device=logits.device)
-    tables = work, controls, levels, facts, marks, lists
-    draw_listed_torch(*tables, ids, ids, tokens, False)
-    find_window_torch(*tables, tokens)
-    draw_listed_torch(*tables, ids, ids, tokens, True)
-    weights = block_weights_torch(work, controls, levels, marks)
-    invert_ids_torch(work, controls, levels, marks, weights, ids, ids, tokens)
-    return torch.cat([tokens[:, None], processed_logits_torch(work, controls, levels, marks)], 1)
+    tables = logits, controls, levels, facts, marks, lists
+    draw_listed_torch(*tables, ids, ids, tokens, False, patches)
+    find_window_torch(*tables, tokens, patches)
+    draw_listed_torch(*tables, ids, ids, tokens, True, patches)
+    weights = block_weights_torch(logits, controls, levels, marks, patches)
+    invert_ids_torch(logits, controls, levels, marks, weights, ids, ids, tokens, patches)
+    processed = processed_logits_torch(logits, controls, levels, marks, patches)
+    return torch.cat([tokens[:, None], processed], 1)
 
 
 def test_the_references_compute_on_a_gpu_as_on_a_cpu():

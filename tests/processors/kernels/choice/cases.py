@@ -7,6 +7,7 @@ import torch
 from processors.kernels.choice.cuts import cut_torch
 from processors.kernels.choice.facts import block_facts_torch
 from processors.kernels.choice.parts import Control, Mark
+from processors.kernels.choice.patches import num_words
 from processors.kernels.choice.rows import row_facts_torch
 
 INF = math.inf
@@ -45,3 +46,19 @@ def marked(logits, controls):
     least, _ = cut_torch(logits, controls, levels, marks)
     marks[:, Mark.LEAST] = torch.where(marks[:, Mark.IS_CUT] > 0, least, marks[:, Mark.LEAST])
     return levels, marks
+
+
+def patches_of(logits, seed=0):
+    """Patches that mask a third of the ids, and give a tenth, but for the last row's, other logits."""
+    rows, width = logits.shape
+    generator = torch.Generator().manual_seed(seed)
+    flags = torch.rand(2, rows, 32 * num_words(width), generator=generator)
+    is_allowed, is_edited = flags[0] < 0.7, flags[1] < 0.1
+    is_edited[:, width:] = is_edited[-1] = False
+    bits = [
+        (one.view(rows, -1, 32).long() << torch.arange(32)).sum(2).int() for one in (is_allowed, is_edited)
+    ]
+    sums = is_edited.view(rows, -1, 32).sum(2).cumsum(1).int()
+    before = torch.nn.functional.pad(sums, (1, 0))[:, :-1]
+    values = (3 * torch.randn(rows, int(sums.max()), generator=generator)).view(torch.int32)
+    return torch.cat([*bits, before, sums[:, -1:], values], 1)

@@ -6,9 +6,10 @@ import torch
 from processors.kernels.choice.bins import find_window_torch
 from processors.kernels.choice.draws import draw_listed_torch, kept
 from processors.kernels.choice.parts import CAPACITY, OPEN, Mark
+from processors.kernels.choice.patches import patched
 from processors.kernels.choice.rows import all_facts_torch
 from tests.interpreted import interpreted
-from tests.processors.kernels.choice.cases import KINDS, SHAPES, controls_of, made
+from tests.processors.kernels.choice.cases import KINDS, SHAPES, controls_of, made, patches_of
 
 EXACT = [mark for mark in Mark if mark != Mark.LEAST]  # which may be any order between two logits
 HOME = "processors.kernels.choice"
@@ -30,28 +31,29 @@ CUTS = {
 }
 
 
-def chosen(logits, controls, *, kernels=False):
+def chosen(logits, controls, patches=None, *, kernels=False):
     """What each of the three steps leaves: marks, tokens, the orders that are listed, in order, and bins."""
     draw, find = draw_listed_torch, find_window_torch
     if kernels:
         draw = interpreted(f"{HOME}.listed_triton", "draw_listed_triton")
         find = interpreted(f"{HOME}.bins_triton", "find_window_triton")
-    facts, levels, marks, tokens = all_facts_torch(logits, controls, True)
+    facts, levels, marks, tokens = all_facts_torch(logits, controls, True, patches)
     lists = torch.zeros(len(logits), 2, CAPACITY, dtype=torch.int64)
     tables = logits, controls, levels, facts, marks, lists
     draws = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3, tokens
-    for step in (lambda: draw(*tables, *draws, False), lambda: find(*tables, tokens),
-                 lambda: draw(*tables, *draws, True)):  # fmt: skip
+    for step in (lambda: draw(*tables, *draws, False, patches), lambda: find(*tables, tokens, patches),
+                 lambda: draw(*tables, *draws, True, patches)):  # fmt: skip
         step()
         held = torch.where(torch.arange(CAPACITY) < marks[:, Mark.COLLECTED, None], lists[:, 0], 0)
         bins = lists[:, 1] * (tokens == OPEN)[:, None]
-        left = kept(logits, controls, levels, marks)
+        left = kept(patched(logits, patches), controls, levels, marks)
         yield marks.clone(), tokens.clone(), held.sort(1).values, bins, left
 
 
-def check(logits, controls):
+def check(logits, controls, patches=None):
     """Return the marks after each step, which both have."""
-    steps = zip(chosen(logits, controls), chosen(logits, controls, kernels=True), strict=True)
+    given = logits, controls, patches
+    steps = zip(chosen(*given), chosen(*given, kernels=True), strict=True)
     found = []
     for (marks, *others), (same_marks, *same_others) in steps:
         assert torch.equal(same_marks[:, EXACT], marks[:, EXACT])
@@ -64,6 +66,19 @@ def check(logits, controls):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernels_agree(cut, kind):
     check(made(kind, 2, 600), controls_of(2, **CUTS[cut]))
+
+
+@pytest.mark.parametrize("cut", ["k", "p", "all", "flat", "without a temperature"])
+@pytest.mark.parametrize("width", [600, 12_000])
+def test_the_kernels_agree_on_logits_with_patches(cut, width):
+    logits = made("normal", 2, width)
+    check(logits, controls_of(2, **CUTS[cut]), patches_of(logits))
+
+
+def test_a_bin_that_is_looked_at_in_the_row_has_its_patches():
+    logits = torch.zeros(2, 2 * CAPACITY)
+    marks = check(logits, controls_of(2, TOP_P=0.9, heat=1.0), patches_of(logits))[-1]
+    assert marks[1, Mark.IN_BINS] > CAPACITY
 
 
 @pytest.mark.parametrize("cut", ["all", "p first", "large k", "flat"])

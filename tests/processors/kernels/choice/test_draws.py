@@ -5,12 +5,13 @@ import torch
 
 from processors.kernels.choice.draws import draw_listed_torch
 from processors.kernels.choice.parts import CAPACITY, Control, Fact, Mark
+from processors.kernels.choice.patches import patched
 from processors.kernels.choice.rows import all_facts_torch, row_facts_torch
 from processors.sampler import EMPTY, NON_FINITE, gumbel_max
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
 from tests.interpreted import interpreted
-from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made
+from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, patches_of
 
 HOME = "processors.kernels.choice"
 FULL = (all_facts_torch, draw_listed_torch)
@@ -24,13 +25,13 @@ def kernels():
     )
 
 
-def drawn(logits, controls, functions=FULL):
+def drawn(logits, controls, functions=FULL, patches=None):
     """The tokens of a draw without truncation, and the facts and marks that led to them."""
     find_facts, draw = functions
     seeds, positions = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3
-    facts, levels, marks, tokens = find_facts(logits, controls, False)
+    facts, levels, marks, tokens = find_facts(logits, controls, False, patches)
     lists = torch.zeros(len(logits), 2, CAPACITY, dtype=torch.int64)
-    draw(logits, controls, levels, facts, marks, lists, seeds, positions, tokens, False)
+    draw(logits, controls, levels, facts, marks, lists, seeds, positions, tokens, False, patches)
     return tokens, facts, marks
 
 
@@ -75,6 +76,16 @@ def test_the_kernels_agree(kind, shape):
         assert torch.allclose(facts, same_facts, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(3, 31), (2, 700), (3, 5000)], ids=str)
+def test_a_draw_reads_logits_with_their_patches(shape):
+    logits = made("normal", *shape)
+    patches, greedy = patches_of(logits), torch.arange(len(logits)) == 1
+    for controls in (controls_of(len(logits)), controls_of(len(logits), heat=0, GREEDY=greedy)):
+        tokens = expected(patched(logits, patches), controls)
+        for functions in (FULL, kernels()):
+            assert torch.equal(drawn(logits, controls, functions, patches)[0], tokens)
+
+
 @pytest.mark.parametrize(
     "functions", [pytest.param(lambda: FULL, id="torch"), pytest.param(kernels, id="triton")]
 )
@@ -102,9 +113,7 @@ def test_where_a_cut_may_begin_follows_from_the_facts(kind):
     controls = controls_of(3, TOP_K=[4, 0, 0], TOP_P=[0.9, 0.8, 1], MIN_P=[0, 0, 0.1])
     facts, levels, marks, tokens = kernels()[0](logits, controls, True)
     same = row_facts_torch(logits, facts, controls, True)
-    given = interpreted(f"{HOME}.rows_triton", "row_facts_triton")(logits, facts, controls, True)
-    for mine, others in (((levels, marks, tokens), given), ((levels, marks, tokens), same)):
-        assert torch.allclose(mine[0], others[0], rtol=1e-6)
-        assert torch.equal(mine[1][:, MARKS], others[1][:, MARKS])
-        assert torch.allclose(mine[1].double(), others[1].double(), rtol=1e-6)
-        assert torch.equal(mine[2], others[2])
+    assert torch.allclose(levels, same[0], rtol=1e-6)
+    assert torch.equal(marks[:, MARKS], same[1][:, MARKS])
+    assert torch.allclose(marks.double(), same[1].double(), rtol=1e-6)
+    assert torch.equal(tokens, same[2])

@@ -6,25 +6,26 @@ import torch
 from processors.kernels.choice.draws import kept
 from processors.kernels.choice.inverse import block_weights_torch, invert_ids_torch
 from processors.kernels.choice.parts import Control
+from processors.kernels.choice.patches import patched
 from processors.sampler import inverse_cdf
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
 from tests.interpreted import interpreted
-from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked
+from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked, patches_of
 
 MODULE = "processors.kernels.choice.inverse_triton"
 CUTS = {"off": {}, "k": {"TOP_K": 7}, "p": {"TOP_P": 0.8}, "raw": {"heat": 0, "MIN_P": 0.01}}
 
 
-def tokens_of(logits, controls, functions):
+def tokens_of(logits, controls, functions, patches=None):
     """Tokens of the rows by inverse CDF, -7 in the others, and what is kept of the logits."""
     weigh, invert = functions
     seeds, positions = torch.arange(len(logits)) * 7919, torch.arange(len(logits)) + 3
-    levels, marks = marked(logits, controls)
+    levels, marks = marked(patched(logits, patches), controls)
     tokens = torch.full((len(logits),), -7)
-    weights = weigh(logits, controls, levels, marks)
-    invert(logits, controls, levels, marks, weights, seeds, positions, tokens)
-    return tokens, kept(logits, controls, levels, marks)
+    weights = weigh(logits, controls, levels, marks, patches)
+    invert(logits, controls, levels, marks, weights, seeds, positions, tokens, patches)
+    return tokens, kept(patched(logits, patches), controls, levels, marks)
 
 
 def expected(logits, controls, is_kept):
@@ -56,6 +57,16 @@ def test_the_kernels_agree(cut, kind):
         kernels = tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton"))
         found, _ = tokens_of(logits, controls, kernels)
         assert torch.equal(found, tokens_of(logits, controls, (block_weights_torch, invert_ids_torch))[0])
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_draw_reads_logits_with_their_patches(cut):
+    logits = made("normal", 3, 1300)
+    patches, controls = patches_of(logits), controls_of(3, INVERSE=1, **CUTS[cut])
+    kernels = tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton"))
+    for functions in ((block_weights_torch, invert_ids_torch), kernels):
+        found, is_kept = tokens_of(logits, controls, functions, patches)
+        assert torch.equal(found, expected(patched(logits, patches), controls, is_kept))
 
 
 def test_failed_rows_keep_their_tokens():

@@ -1,14 +1,15 @@
-"""The kernels edit logits as PyTorch does, bit for bit."""
+"""Patches give the logits behind masks, biases and penalties; kernels and PyTorch agree bit for bit."""
 
 import pytest
 import torch
 
-from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, Turn, edit_facts_torch, edit_listed_torch
-from processors.kernels.choice.parts import Fact
+from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, Turn
+from processors.kernels.choice.patches import num_words, patch_logits_torch, patched
+from processors.kernels.choice.processed import processed_logits_torch
 from tests.interpreted import interpreted
-from tests.processors.kernels.choice.cases import INF, controls_of, made
+from tests.processors.kernels.choice.cases import INF, controls_of, made, marked
 
-MODULE = "processors.kernels.choice.edits_triton"
+MODULE = "processors.kernels.choice.patches_triton"
 PROMPT, OUTPUT, BOTH, ALL = 0, 1, 2, 2.0**62
 
 
@@ -64,16 +65,33 @@ def inputs(width, is_biased):
 @pytest.mark.parametrize("width", [31, 700])
 def test_the_kernels_agree(edits, kind, width):
     is_biased = bool((edits[:, Edit.TURNS :] == Turn.BIAS).any())
-    logits, controls, given = made(kind, 3, width), controls_of(3), inputs(width, is_biased)
+    logits, given = made(kind, 3, width), inputs(width, is_biased)
     logits[0, 5], logits[1, 6], logits[2, 1] = torch.nan, INF, INF
-    masks = torch.randint(-(2**31), 2**31 - 1, (3, (width + 31) // 32), dtype=torch.int32)
-    work, same = torch.zeros(3, width), torch.zeros(3, width)
-    edit_listed_torch(logits, edits, *given, same)
-    interpreted(MODULE, "edit_listed_triton")(logits, edits, *given, work)
-    assert torch.equal(work.nan_to_num(7), same.nan_to_num(7))
-    for bits, is_listed in ((masks, True), (None, True), (masks, False), (None, False)):
-        mine, theirs = work.clone(), work.clone()
-        facts = interpreted(MODULE, "edit_facts_triton")(logits, controls, edits, bits, mine, is_listed)
-        others = edit_facts_torch(logits, controls, edits, bits, theirs, is_listed)
-        assert torch.equal(mine.nan_to_num(7), theirs.nan_to_num(7))
-        assert torch.equal(facts[:, Fact.TOP].nan_to_num(7), others[:, Fact.TOP].nan_to_num(7))
+    masks = torch.randint(-(2**31), 2**31 - 1, (3, num_words(width)), dtype=torch.int32)
+    for bits, named in ((masks, given), (None, given), (masks, ()), (None, ())):
+        patches = interpreted(MODULE, "patch_logits_triton")(logits, edits, bits, *named)
+        same = patch_logits_torch(logits, edits, bits, *named)
+        assert patches.shape == same.shape
+        assert torch.equal(patched(logits, patches).nan_to_num(7), patched(logits, same).nan_to_num(7))
+
+
+@pytest.mark.parametrize("width", [31, 700, 4097])
+def test_a_kernel_reads_logits_with_their_patches(width):
+    logits, edits = made("normal", 3, width), CASES["bias between penalties"]
+    logits[0, 5] = torch.nan
+    masks = torch.randint(-(2**31), 2**31 - 1, (3, num_words(width)), dtype=torch.int32)
+    patches = patch_logits_torch(logits, edits, masks, *inputs(width, True))
+    controls = controls_of(3, TOP_K=9)
+    tables = controls, *marked(patched(logits, patches), controls), patches
+    found = interpreted("processors.kernels.choice.processed_triton", "processed_logits_triton")(
+        logits, *tables
+    )
+    assert torch.equal(found.nan_to_num(7), processed_logits_torch(logits, *tables).nan_to_num(7))
+
+
+def test_a_value_takes_its_id_and_no_more():
+    patches = patch_logits_torch(torch.zeros(3, 700), CASES["bias"], None, *inputs(700, True))
+    new = patched(torch.zeros(3, 700), patches)
+    assert new[0, [1, 2, 5, 6, 9]].ne(0).all()
+    assert new[0, [0, 3, 4, 11, 699]].eq(0).all()
+    assert new[1].eq(0).all()
