@@ -1,4 +1,4 @@
-"""Continuations of the beams of a search, the most likely first."""
+"""Continuations of the beams of a search, most likely first."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """The best continuations of several searches, on the device. `packed` [N] float64 is for the host."""
+    """The best continuations of several searches, on the device; `packed` [N] float64 goes to the host."""
 
     totals: tuple[Tensor, ...]  # of each search: log-probabilities of the whole text [B * V]
     sizes: tuple[int, ...]  # number of beams of each search
