@@ -15,11 +15,7 @@ __all__ = ["load_amateurs"]
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:
-    """Return the amateur's runner by its name; {} for NO_AMATEUR.
-
-    The amateur is loaded like the expert, as `choice` says. Raises ModelError for a model that cannot be
-    contrasted with it.
-    """
+    """Return {name: runner} of the amateur; {} for NO_AMATEUR."""
     if name == NO_AMATEUR:
         return {}
     amateur = load(replace(choice, name=name, spread=ONE_DEVICE))
