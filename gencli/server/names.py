@@ -1,4 +1,4 @@
-"""The names of the served models: those that clients write, without a folder of this machine."""
+"""The public names of served models, without folders of this machine."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ def public_name(model: str) -> str:
 
 
 def served_names(models: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return the name of each model: that of `given` at its place, else its public one.
-
-    Raises UsageError for more names than models, and for two models of one name.
-    """
+    """Return the name of each model: the one in `given` at its index, else its public name."""
     if len(given) > len(models):
         raise UsageError(
             f"`served_name` is given {len(given)} times, but `model` only {len(models)} times.",
