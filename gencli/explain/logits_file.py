@@ -1,4 +1,4 @@
-"""Logits of any origin: rows of a .npy or .safetensors file."""
+"""Logits from a .npy or .safetensors file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from gencli.errors import UsageError
 
 __all__ = ["read_logits"]
 
-_MOST = 1 << 31  # bytes of all rows
+_MOST = 1 << 31  # limit of bytes of all rows
 
 
 def read_logits(name: str, tensor: str | None = None) -> Tensor:
-    """Return logits [T, V] float32 of a file with numbers of [V] or [T, V]. Raises UsageError for another.
-
-    `tensor` chooses one of a .safetensors file that has several. No pickled objects are read.
-    """
+    """Return logits [T, V] float32 from a file with a tensor [V] or [T, V]. Raises UsageError otherwise."""
     path = Path(name)
     try:
         found = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
