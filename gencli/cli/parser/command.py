@@ -1,4 +1,4 @@
-"""Build typer commands whose parameters come from the option tables."""
+"""Builds typer commands whose parameters come from the option tables."""
 
 from __future__ import annotations
 
@@ -37,10 +37,7 @@ Plugins = Annotated[
 
 
 def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
-    """Return a function for typer that calls `run` with the arguments and the options that were given.
-
-    Its attribute `page` is the page.
-    """
+    """Return a function for typer that calls `run` with the arguments and the given options."""
 
     def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value != []}
@@ -66,7 +63,7 @@ def _arguments(page: Page) -> inspect.Parameter:
 
 
 def _parameter(entry: Option) -> inspect.Parameter:
-    # Every default is None, "not given", because the layers of settings decide and know each origin. Values
+    # Every default is None, "not given", because the layers of settings determine values and origins. Values
     # stay text, because Option.value converts and checks them.
     info = typer.Option(
         None,
