@@ -42,7 +42,7 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     messages: dict[tuple[str, str], ErrorCount] = field(default_factory=dict)
-    drafts: Counter[str] = field(default_factory=Counter)  # forwards, proposed, accepted; their tokens
+    drafts: Counter[str] = field(default_factory=Counter)  # forward passes, proposed, accepted; their tokens
 
     def add(self, outcome: Outcome) -> None:
         """Count a row."""

@@ -59,8 +59,8 @@ class Connections:
         self._most, self._head_seconds, self._close_seconds = most, head_seconds, close_seconds
         self._clock = clock
         self._open: dict[Connection, None] = {}
-        self._closing: dict[Connection, tuple[int, float]] = {}  # bytes to send, and since when so many
-        self._waiting: dict[Connection, float | None] = {}  # for the client; when a head has begun to come
+        self._closing: dict[Connection, tuple[int, float]] = {}  # bytes left to send, since when unchanged
+        self._waiting: dict[Connection, float | None] = {}  # waiting for the client; when a head began
 
     def __len__(self) -> int:
         return len(self._open)

@@ -58,7 +58,7 @@ def _loaded(settings: Settings, reporter: Reporter) -> Loaded:
 def planned_batch(settings: Sequence[Settings]) -> int:
     """Return how many texts of full context length each model can run at once, all models in use.
 
-    Raises UsageError if the models leave no memory, or for a model that is not on this machine.
+    Raises UsageError for options with further models or devices, or a model that is not on this machine.
     """
     first = settings[0]
     for key in ("draft", "contrast", "device_map"):

@@ -188,7 +188,7 @@ class _Reader(Taking):
         return tuple(names)
 
     def _beams(self) -> None:
-        """Remove a `best_of` that is not larger than `n`, and translate other names of beams."""
+        """Translate `use_beam_search`; drop fields of best-of and beam search whose values have no effect."""
         rest = self.rest
         if rest.get("use_beam_search") is True:
             del rest["use_beam_search"]
