@@ -1,6 +1,6 @@
-"""Work of the kernels that choose tokens: bytes, and instructions as they are counted in their SASS.
+"""Work of the kernels that choose tokens: bytes, and instructions counted in their SASS.
 
-The counts are those of compute capability 9.0; tests/compiled/test_sass.py counts anew. Imports no torch.
+The counts are for compute capability 9.0; tests/compiled/test_sass.py counts again. Imports no torch.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from gencli.models.cards import Work
 
 __all__ = ["FACTS", "LIST", "LOGSUMEXP", "MASS", "ChoiceKind", "choice_work", "logsumexp_work", "together"]
 
-ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of all logits
+ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of the mass of all logits
 
-# Instructions of a thread for each logit.
+# Instructions per thread for each logit.
 LOGSUMEXP = 15
-FACTS = 43  # facts of blocks
-LIST = 70  # comparison with the candidates' bound; in parts without a candidate none
-MASS = 43  # masses of all logits, beside that
-_LISTING = 12  # 44 for a warp that lists one of 1,000 candidates a row, else a few
-# Instructions of a warp where a program ends a row alone.
+FACTS = 43  # results for blocks of logits
+LIST = 70  # comparison with the candidates' bound; none in parts without a candidate
+MASS = 43  # in addition, masses of all logits
+_LISTING = 12  # 44 for a warp that lists one of 1,000 candidates of a row, else a few
+# Instructions of a warp in a program that finishes a row alone.
 _ROW = 1400
-_CUT = {"cut": 5000, "mass": 6500}  # searches of 8 turns each for k and p, of 12 for p among 1,000
+_CUT = {"cut": 5000, "mass": 6500}  # searches of 8 iterations each for k and p, of 12 for p among 1,000
 _FEW = 700  # noise for 256 ids
-_MANY = 1700  # in two levels
+_MANY = 1700  # noise in two levels
 _JOIN = 100
-_READ_WITH_K = 0.55  # share of the logits in parts of 2,048 with one of the 50 largest blocks' logits
-_LOGIT = 4  # bytes
+_READ_WITH_K = 0.55  # fraction of the logits in parts of 2,048 with one of the 50 largest blocks' logits
+_LOGIT = 4  # bytes of a logit
 
 
 def choice_work(kind: ChoiceKind, rows: int, width: int, *, is_flat: bool = False) -> tuple[Work, ...]:
-    """Return what each kernel of a choice does for logits [R, V] float32.
+    """Return the work of each kernel of a choice for logits [R, V] float32.
 
-    `is_flat`: the candidates of the rows are more than a list holds, so all kernels read all logits.
+    `is_flat`: the rows have more candidates than a list holds, so all kernels read all logits.
     """
     return tuple(_kernels(kind, rows, width, is_flat))
 
@@ -49,7 +49,7 @@ def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool) -> Iterator
         yield _work(logits * share, each, 0 if is_flat else _CUT[kind] + _FEW)
         if is_flat:
             yield _work(logits, LIST + MASS, _ROW)
-            # The program that ends a row sums up its blocks anew.
+            # The program that finishes a row sums its blocks again.
             yield _work(logits, LIST, _CUT[kind] + _MANY + width / 256 * 70)
         else:
             yield Work(0, own=1)
@@ -57,7 +57,7 @@ def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool) -> Iterator
 
 
 def together(*works: Work) -> Work:
-    """Return what kernels do together."""
+    """Return the sum of the work of several kernels."""
     return Work(
         sum(one.bytes for one in works),
         kernels=sum(one.kernels for one in works),
@@ -68,7 +68,7 @@ def together(*works: Work) -> Work:
 
 
 def logsumexp_work(rows: int, width: int) -> tuple[Work, ...]:
-    """Return what a log-sum-exp of rows in two kernels does."""
+    """Return the work of a log-sum-exp of rows in two kernels."""
     return _work(rows * width, LOGSUMEXP, 0), Work(0, own=1, alone=_JOIN)
 
 
