@@ -92,8 +92,8 @@ class Chooser:
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return the processed logits [R, V] and the tokens [R], for steps that may need both.
 
-        On CUDA the logits are None unless `reads` says that the caller needs them. On a CPU the tokens are
-        None: the caller samples from the logits. `seen(stage, logits)` is called after each stage.
+        On CUDA, unless traced, the logits are None if the caller does not need them (`reads`). Otherwise the
+        tokens are None: the caller samples from the logits. `seen(stage, logits)` is called after each stage.
         """
         if not logits.is_cuda or self._pipeline.is_traced:
             return self._pipeline(logits, rows, seen), None

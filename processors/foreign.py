@@ -51,7 +51,10 @@ def _ends_step(error: BaseException) -> bool:
 
 
 def checked_logits(out: object, logits: Tensor, *, is_strict: bool = False) -> Tensor:
-    """Return the result of `apply` as logits [A, V] float32; WrongResult if it cannot be converted."""
+    """Return the result of `apply` as logits [A, V] float32; WrongResult if it cannot be converted.
+
+    Other floating-point types are cast, unless `is_strict`. The returned tensor is contiguous.
+    """
 
     def refused(seen: object, expected: object) -> WrongResult:
         return WrongResult(f"apply returned {seen}, {expected} expected")

@@ -93,6 +93,9 @@ def check_together(chain: Chain, registry: Registry | None = None) -> None:
     """Raise ChainError for stages that exclude each other, Contradiction if keeping one of them solves it.
 
     `chain` is resolved.
+
+    Mirostat allows no other truncation. Mirostat and adaptive_p use the probability of the drawn token, so no
+    later stage may scale or truncate. A chain has at most one stage that sets the temperature.
     """
     phase = (registry or builtin_registry()).phase
     active = chain.active()

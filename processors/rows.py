@@ -152,7 +152,10 @@ class Rows:
         return Visible(ids, column < lengths + self.offsets[:, None])
 
     def scoped(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> Visible:
-        """Return `visible` with only the last `window` tokens of the scope valid, forced tokens excluded."""
+        """Return `visible` with only the last `window` tokens of the scope valid, forced tokens excluded.
+
+        from_prompt, from_output [R] bool select the scope; window [R] int64 is in tokens.
+        """
         seen = self.visible()
         start, end = self.bounds(from_prompt, from_output, window)
         column = torch.arange(seen.ids.shape[1], device=seen.ids.device)

@@ -203,7 +203,11 @@ def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
 
 
 def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the index [R, 1] at which the cumulative weights [R, N] exceed u times their sum."""
+    """Return the index [R, 1] at which the cumulative weights [R, N] exceed u times their sum.
+
+    The second result [R, 1] is the position of u within that index's weight, 0 to 1. An index of weight 0 is
+    never returned, whatever the rounding.
+    """
     sums = row_cumsums(weights)
     target = u * sums[:, -1:]
     place = torch.arange(weights.shape[1], device=weights.device)

@@ -54,7 +54,8 @@ def fingerprint(
 ) -> dict[str, Any]:
     """Return by name the values that must be equal in all parts of a resumed run.
 
-    `on_bytes` is called with the number of hashed bytes of weights, and with their total.
+    `columns`: options that control how records become rows. `on_bytes` is called with the number of hashed
+    bytes of weights, and with their total.
     """
     options = {
         f"`{entry.key}`": settings[entry.key]

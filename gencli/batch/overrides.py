@@ -91,7 +91,10 @@ def _named_key(value: Any, keys: Mapping[str, NamedKey]) -> NamedKey:
 def row_layer(
     options: Mapping[str, Any], registry: Registry, keys: Mapping[str, NamedKey] = _NO_KEYS
 ) -> Layer:
-    """Return the options of a row as a layer of settings. Raises UsageError for the first invalid one."""
+    """Return the options of a row as a layer of settings. Raises UsageError for the first invalid one.
+
+    `keys`: watermark keys that a row may select by name.
+    """
     for key in options:
         if key not in REQUEST_KEYS:
             raise refuse_key(key)

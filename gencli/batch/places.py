@@ -57,6 +57,9 @@ class Places:
         """Return the existing journal or a new one.
 
         Raises UsageError that lists the values changed since it began.
+
+        `company`: names of values that determine which texts share a forward pass; they may change if
+        `is_free`.
         """
         header = read_header(self.journal)
         changed = differences(header["fingerprint"], fingerprint) if header else {}

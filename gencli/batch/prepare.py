@@ -40,7 +40,10 @@ __all__ = ["Batch", "prepare"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Everything known before the rows are read. `places` is None if results go to a stream."""
+    """Everything known before the rows are read. `places` is None if results go to a stream.
+
+    `keys`: watermark keys that rows may select by name.
+    """
 
     plan: Plan
     settings: Settings

@@ -78,7 +78,10 @@ class Tally:
 
 
 class Progress:
-    """Counts the work of this process from `start` on. Times are seconds of a monotonic clock."""
+    """Counts the work of this process from `start` on. Times are seconds of a monotonic clock.
+
+    `before`: rows finished by earlier runs; `failed_before`: how many of them failed.
+    """
 
     def __init__(self, total: int, *, before: int = 0, failed_before: int = 0) -> None:
         self.tally = Tally()

@@ -55,7 +55,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The request of a record: id, prompt or messages, and the options that it sets."""
+    """The request of a record: id, prompt or messages, and the options that it sets.
+
+    `scored`: columns to score instead of a prompt (see gencli.scoring.items).
+    """
 
     record: Record
     id: str
@@ -68,7 +71,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished row; `result` is a record in the form of `gencli run` with `format` = json."""
+    """A finished row; `result` is a record in the form of `gencli run` with `format` = json.
+
+    A failed row has an `error`, and other fields if known. `read`: prompt tokens fed to the model. `copied`:
+    prompt tokens from the prefix cache. The output omits both, because they depend on the other rows.
+    `trace`: lines of the row's trace.
+    """
 
     index: int
     id: str

@@ -49,7 +49,10 @@ _OF_CONVERSATION = ("seed", "system")
 
 @dataclass(frozen=True)  # no slots: cached properties
 class Chat:
-    """A conversation, and layers of typed values: of a loaded transcript, of flags, and of /set."""
+    """A conversation, and layers of typed values: of a loaded transcript, of flags, and of /set.
+
+    `own`: "seed" or "system" if the user set it in the chat; presets then do not change it.
+    """
 
     conversation: Conversation
     layers: tuple[_Typed, ...]

@@ -50,7 +50,12 @@ class Side:
 def gather_side(
     text: str, given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
 ) -> Side:
-    """Return the side of a text; `given`: command-line options for both sides."""
+    """Return the side of a text; `given`: command-line options for both sides.
+
+    `compat:NAME` is a profile; `preset:NAME`, a bare name or a file is a preset. All their values apply, as
+    in a run. Any other text is the whole chain, without stages of other layers. Raises UsageError for options
+    that cannot be compared, and the errors of `gather` and `make_job`.
+    """
     settings, notices = _gathered(text.strip(), given, environ, registry)
     idle = [settings.name(key) for key in settings if key not in _USED and _is_set(settings, key)]
     if idle:

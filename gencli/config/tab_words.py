@@ -35,7 +35,10 @@ _MAX_ENTRIES = 1000  # limit of entries of a folder
 
 
 def paths(beginning: str, *, suffixes: Collection[str] | None = None) -> list[str]:
-    """Return the folders, and the files with one of the suffixes (None: any), that complete a path."""
+    """Return the folders, and the files with one of the suffixes (None: any), that complete a path.
+
+    A folder ends with a slash. Hidden entries are offered after a typed dot.
+    """
     head, _, tail = beginning.rpartition("/")
     typed = beginning.removesuffix(tail)
     folder = Path(head or ("/" if beginning.startswith("/") else ".")).expanduser()

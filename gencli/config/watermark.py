@@ -63,7 +63,10 @@ def wanted_mark(settings: Settings) -> Mark | None:
 
 
 def refuse_watermark(settings: Settings, mark: Mark | None, *, greedy: str) -> None:
-    """Raise UsageError for options under which the watermark has no random draw to act on."""
+    """Raise UsageError for options under which the watermark has no random draw to act on.
+
+    `greedy`: the option or stage that makes the draw greedy, as messages name it; "" if tokens are drawn.
+    """
     if mark is None or mark.stage == "kgw":
         return
     said = settings.with_value("watermark")

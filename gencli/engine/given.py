@@ -88,7 +88,11 @@ def prefix_error(sequence: Sequence, error: Exception | None) -> GenerationError
 def given_drafts(
     sequences: Items[Sequence], pipeline: Pipeline, spec: ModelSpec, rows: int
 ) -> dict[int, tuple[int, ...]]:
-    """Return the known ids to feed as drafts, by slot; the sequences share `rows` logit rows."""
+    """Return the known ids to feed as drafts, by slot; the sequences share `rows` logit rows.
+
+    The known id after the drafts is the token that the step chooses. A chain with a sequential stage gets no
+    drafts: one id a step.
+    """
     found = dict[int, tuple[int, ...]]()
     share = rows // max(1, len(sequences))
     for sequence in sequences:

@@ -111,7 +111,10 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Log-probabilities of N tokens on the device, `packed` [N, C] float64, with the data to decode them."""
+    """Log-probabilities of N tokens on the device, `packed` [N, C] float64, with the data to decode them.
+
+    `counts`: number of alternatives of each token. `names`: causes that mask ids.
+    """
 
     packed: Tensor
     counts: list[int]

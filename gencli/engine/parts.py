@@ -54,7 +54,10 @@ def make_parts(
     amateurs: Mapping[str, ModelRunner] | None,
     clock: Clock | None,
 ) -> EngineParts:
-    """Return the parts of an engine on `runner`, which is `ahead` if it runs ahead; the rest as in Engine."""
+    """Return the parts of an engine on `runner`, which is `ahead` if it runs ahead; the rest as in Engine.
+
+    Companions use the lanes after the slots of the scheduler.
+    """
     spec, num_slots, room = runner.spec, scheduler.limit, Room()
     graphs = spec.graphs.like() if spec.graphs else None  # separate memory, because both run in a step
     state = ProcessorState(env, registry, num_slots=num_slots, graphs=graphs)

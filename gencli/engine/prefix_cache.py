@@ -57,7 +57,10 @@ class PrefixCache:
         self._prompts.remove(sequence.slot)
 
     def best(self, prompt: Tokens, most: int | None = None, *, salt: str = "") -> Match:
-        """Return the lane, begun or warm, with the longest shared prefix, if the prefix is worth a copy."""
+        """Return the lane, begun or warm, with the longest shared prefix, if the prefix is worth a copy.
+
+        `most`: number of tokens that may be copied; by default all but the last. `salt`: salt of the request.
+        """
         if not self._is_on:
             return Match()
         beginning = prompt[: -1 if most is None else most]

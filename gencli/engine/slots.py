@@ -56,7 +56,10 @@ class Slots:
         return len(self._age) + len(self._parked)
 
     def take(self, sequence: Sequence, *, rope: int, at_least: int) -> tuple[int, int]:
-        """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`."""
+        """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`.
+
+        A warm lane with fewer than `at_least` cached tokens is not preferred. Only `reusable` tokens count.
+        """
         beginning, kind = sequence.reusable, (rope, sequence.request.salt)
         parked = self._parked.pop(sequence.request.session, None)
         if parked is not None:

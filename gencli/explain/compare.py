@@ -29,7 +29,11 @@ Unmeasured = Literal["kept", "empty", "grammar"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One token of A's text, at output position `pos`, and B's choice there."""
+    """One token of A's text, at output position `pos`, and B's choice there.
+
+    `a`: the text's id. `b`: B's id, None without measures. `decided_a`, `decided_b`: stages without which the
+    same draw of the chain gives another token; `decided_b` is computed only where B chooses another token.
+    """
 
     pos: int
     a: int
@@ -60,7 +64,12 @@ class SideBySide:
         *,
         other: KeptLogits | None = None,
     ) -> Place:
-        """Return the next position's Place, where A's text has `token`."""
+        """Return the next position's Place, where A's text has `token`.
+
+        `decided_by`: the stages that decided the token; computed if None. `other`: B's logits, if they come
+        from another model. The distribution of a greedy draw is its token alone. A position has measures only
+        if A chooses the text's token; otherwise the logits or the chain do not belong to the text.
+        """
         if decided_by is None:
             decided_by = self._a.explain(kept, token).decided_by
         place = Place(self._pos, token, None, tuple(decided_by))
@@ -119,7 +128,10 @@ class Comparison:
 
     @property
     def parted_at(self) -> int | None:
-        """The first position at which the two texts have different tokens, or only one has a token."""
+        """The first position at which the two texts have different tokens, or only one has a token.
+
+        Without B's own text: the first position at which B chooses another token. None if there is none.
+        """
         if self.b is None:
             return next((place.pos for place in self.places if place.is_parted), None)
         a, b = self.a.tokens, self.b.tokens

@@ -22,8 +22,8 @@ _CHUNK = 1 << 16  # bytes
 def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
     """Yield the complete lines of a trace, existing and future ones; never ends by itself.
 
-    Raises UsageError for a file that cannot be read, GenerationError if it is replaced or truncated, or for
-    an endless line.
+    A pipe ends with its writer. Keeps one line in memory. Raises UsageError for a file that cannot be read,
+    GenerationError if it is replaced or truncated, or for an endless line.
     """
     with opened_trace(name) as file:
         yield from _lines(Path(name), file, pause)

@@ -130,7 +130,10 @@ class Forks:
 def pieces(
     prompt: tuple[int, ...], ids: tuple[int, ...], tokenizer: Tokenizer, *, is_whole: bool = True
 ) -> list[str]:
-    """Return the text that each token adds after a prompt; with `is_whole` the last has the held rest."""
+    """Return the text that each token adds after a prompt; with `is_whole` the last has the held rest.
+
+    A character belongs to the token that completes it.
+    """
     stream = tokenizer.stream(prompt)
     found = [stream.push(token) for token in ids]
     if found and is_whole:

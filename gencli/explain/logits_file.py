@@ -17,7 +17,10 @@ _MOST = 1 << 31  # limit of bytes of all rows
 
 
 def read_logits(name: str, tensor: str | None = None) -> Tensor:
-    """Return logits [T, V] float32 from a file with a tensor [V] or [T, V]. Raises UsageError otherwise."""
+    """Return logits [T, V] float32 from a file with a tensor [V] or [T, V]. Raises UsageError otherwise.
+
+    `tensor`: name of the tensor in a .safetensors file with several. Pickled objects are not read.
+    """
     path = Path(name)
     try:
         found = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)

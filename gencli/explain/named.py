@@ -21,7 +21,14 @@ __all__ = ["Seeker", "Sight", "find_token", "why_record"]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A named token at one position of a text, whose token there is `chosen`."""
+    """A named token at one position of a text, whose token there is `chosen`.
+
+    `view` explains the named token. `winner`: the token that the chain draws here, equal to `chosen` for the
+    text's own chain. `removed_by`: the stage that masked the named token, "" if none did. `wins_without`:
+    stages without each of which the same draw gives the named token. `bound`: smallest kept logit, an upper
+    bound of the named token's logit if that was not kept; its probability is then unknown. `kept`: number of
+    kept logits.
+    """
 
     view: RowView
     chosen: int
@@ -99,7 +106,8 @@ def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], positio
 def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:
     """Return the id of the token for this text, and a notice if the token's text differs.
 
-    Raises UsageError if there is none.
+    "#12" means the token with id 12. Otherwise: the token with the same bytes, with a space before them, or
+    the first token of the text. Raises UsageError if there is none.
     """
     known = tokenizer.token_bytes
     for wanted in (text, f" {text}"):

@@ -148,7 +148,10 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
-    """Yield the checked lines of a trace one by one, each with its request and sample."""
+    """Yield the checked lines of a trace one by one, each with its request and sample.
+
+    Raises GenerationError at the first invalid line.
+    """
     begun = set[tuple[str, int]]()
     for number, line in objects(lines):
         sample = line.get("sample")

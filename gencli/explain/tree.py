@@ -15,8 +15,10 @@ ROOT = 0  # id of the text with which the tree began
 class Node:
     """A text that equals its parent's up to output position `at`, and differs from there on.
 
-    `given`: the first token was chosen by the user, not drawn. `reason`: why the text ended. `seed`: of the
-    request that drew it.
+    `ids`: the node's own tokens. `text`: their text, which follows the first `kept` characters of the
+    parent's text. `token`: text of the first own token. `p`: that token's probability under the model,
+    without guidance and stages. `given`: the first token was chosen by the user, not drawn. `reason`: why the
+    text ended. `seed`: of the request that drew it.
     """
 
     id: int

@@ -83,7 +83,10 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
 
 
 def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the run's data from a trace's line of kind `text`, or from a tree's first line."""
+    """Return the run's data from a trace's line of kind `text`, or from a tree's first line.
+
+    Raises GenerationError for a missing field, or one of another type.
+    """
     try:
         types: dict[str, Any] = dict.fromkeys(("run", "model", "prompt", "draw", "preset"), str)
         typed(line, **types, sample=int, seed=int, chain=list, code=dict, files=dict)

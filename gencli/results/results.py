@@ -26,7 +26,11 @@ class Failure:
 
 @dataclass(slots=True)
 class Row:
-    """A prompt with the text so far and the outcome of each sample."""
+    """A prompt with the text so far and the outcome of each sample.
+
+    `is_partial`: whether invalid texts are shown. `running`: samples with text but no outcome yet.
+    `num_open`: number of samples without an outcome.
+    """
 
     id: str
     prompt: str

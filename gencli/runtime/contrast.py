@@ -15,7 +15,11 @@ __all__ = ["load_amateurs"]
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:
-    """Return {name: runner} of the amateur; {} for NO_AMATEUR."""
+    """Return {name: runner} of the amateur; {} for NO_AMATEUR.
+
+    The amateur is loaded with the load options of the expert, `choice`. Raises ModelError for a model that
+    cannot be contrasted with the expert.
+    """
     if name == NO_AMATEUR:
         return {}
     amateur = load(replace(choice, name=name, spread=ONE_DEVICE))

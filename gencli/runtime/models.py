@@ -134,7 +134,7 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
 def check_memory(choices: Iterable[ModelChoice], *, free: int | None = None) -> None:
     """Raise ModelError for the first model that does not fit into memory together with the models before it.
 
-    `free` (bytes) replaces the free memory.
+    Only file headers are read. `free` (bytes) replaces the free memory.
     """
     before: list[tuple[str, int]] = []
     for choice in choices:

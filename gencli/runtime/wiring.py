@@ -99,7 +99,11 @@ def make_engine(
     amateurs: Mapping[str, ModelRunner] | None = None,
     window: int = WINDOW,
 ) -> Engine:
-    """Return an engine on the model; `max_batch` overrides the settings. `window`: as in Engine."""
+    """Return an engine on the model; `max_batch` overrides the settings. `window`: as in Engine.
+
+    Drafter and contrast models are loaded from the settings unless given. Raises ModelError for a model that
+    cannot draft for the loaded one, or be contrasted with it.
+    """
     choice = model_choice(settings)
     if drafter is None:
         drafter = make_drafter(settings["draft"], loaded, choice, registry=registry)

@@ -33,7 +33,10 @@ _AHEAD = 4  # windows in the engine, as a multiple of those that run at once
 def make_convention(
     name: CONVENTIONS, spec: ModelSpec, tokenizer: Tokenizer, *, window: int | None, stride: int | None
 ) -> Convention:
-    """Return the convention for a model. Raises UsageError for an invalid window or stride."""
+    """Return the convention for a model. Raises UsageError for an invalid window or stride.
+
+    `window`: by default the model's context, for llama 512. `stride`: by default half of the window.
+    """
     if stride is not None and name != "strided":
         raise UsageError(f"`stride` is for the convention strided, but it is {name}.")
     size = min(spec.context, _LLAMA_WINDOW) if window is None and name == "llama" else window or spec.context

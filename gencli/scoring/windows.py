@@ -88,7 +88,12 @@ def encoded(text: str, tokenizer: Tokenizer, prefix: int | None) -> list[int]:
 def pair_window(
     context: str, continuation: str, tokenizer: Tokenizer, prefix: int | None, window: int
 ) -> Window:
-    """Return the window of a continuation after a context."""
+    """Return the window of a continuation after a context.
+
+    Spaces at the end of the context are moved to the continuation. Both are encoded together, and split at
+    the length of the encoded context. An empty context becomes the prefix token. The context is truncated at
+    its beginning so that the model reads at most `window` tokens.
+    """
     if context:
         count = len(context) - len(context.rstrip())
         before = context[: len(context) - count]

@@ -34,7 +34,10 @@ _COUNTS = (
 
 
 class Scoring:
-    """Work whose rows are texts, pairs, choices and chats, and whose results are scores."""
+    """Work whose rows are texts, pairs, choices and chats, and whose results are scores.
+
+    `seed`: seed of the bootstrap.
+    """
 
     decides = DECIDING
 

@@ -131,7 +131,11 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
 
 
 def check_traced(orders: Sequence[Order], limits: CallLimits, context: int) -> None:
-    """Raise ApiError for a call whose trace would take too long to compute, or be too large."""
+    """Raise ApiError for a call whose trace would take too long to compute, or be too large.
+
+    The size is estimated for texts of full length: `trace` ids for the model, for the draw and for each
+    stage.
+    """
     count = 0
     for request, structure in ((order.request, order.structure) for order in orders):
         if request.trace is None:

@@ -52,7 +52,10 @@ class Mailbox:
 
 
 def merge(events: Iterable[Event]) -> list[Event]:
-    """Return the events with the tokens of each sample merged, and only the last Reading of each prompt."""
+    """Return the events with the tokens of each sample merged, and only the last Reading of each prompt.
+
+    Events of one sample keep their order.
+    """
     tokens: dict[tuple[str, int], list[Token]] = {}
     readings: dict[str, Reading] = {}
     merged: list[Event | tuple[str, int]] = []

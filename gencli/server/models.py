@@ -26,7 +26,11 @@ _THREADS = 2  # threads that parse bodies; each keeps some of the memory of the 
 
 
 class Models:
-    """The models by name; the first one serves requests without a model name. For the event loop."""
+    """The models by name; the first one serves requests without a model name. For the event loop.
+
+    Each model has its own engine, threads, admission and metrics; `conditions` are shared. A call is counted
+    twice: here while its body is read, because its model is not known yet, and then by its model.
+    """
 
     def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
         self._servings, self.conditions = dict(servings), conditions
@@ -101,7 +105,11 @@ class Models:
 
     @asynccontextmanager
     async def body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
-        """Read the body of a call, and count the call until its end."""
+        """Read the body of a call, and count the call until its end.
+
+        Raises ApiError. A full server refuses a call before reading it. A call whose body is being read does
+        not count as work; otherwise clients that never finish their bodies could fill the server.
+        """
         with self.enter():
             pass
         with self._bodies.room() as hold:

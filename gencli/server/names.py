@@ -17,7 +17,10 @@ def public_name(model: str) -> str:
 
 
 def served_names(models: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return the name of each model: the one in `given` at its index, else its public name."""
+    """Return the name of each model: the one in `given` at its index, else its public name.
+
+    Raises UsageError for more names than models, and for two models with one name.
+    """
     if len(given) > len(models):
         raise UsageError(
             f"`served_name` is given {len(given)} times, but `model` only {len(models)} times.",

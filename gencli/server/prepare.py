@@ -245,7 +245,7 @@ class Preparer:
 
 
 def _is_idle_window(call: Call, base: Job) -> bool:
-    """Whether a window field of other servers meets no active penalty; user interfaces always send it."""
+    """Whether a penalty window has no effect, because no penalty is on: interfaces always send it."""
     if call.options.fields.get("penalty_window", "penalty_window") == "penalty_window":
         return False
     own = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}

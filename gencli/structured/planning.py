@@ -25,7 +25,13 @@ _MAX_BYTES = 4 << 20  # bytes of a file
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The options of a plan, besides the structure itself."""
+    """The options of a plan, besides the structure itself.
+
+    `extra`: objects may have properties that the schema does not name. `any_order`: properties may come in
+    any order. `whitespace`: limit of consecutive white-space characters. `model`: the model whose format of
+    tool calls is used. `tool_choice`: auto, required or a tool's name. `has_formats`: the final check
+    includes formats. `pipes`: a file may be a pipe, because a user named it. Planning ends by `deadline`.
+    """
 
     backend: str = "auto"
     whitespace: int = 8

@@ -75,7 +75,8 @@ class NeedsTransformers(Exception):
 def class_of(model_type: str | None, declared: str) -> str:
     """Return the class that AutoTokenizer selects: AS_IS or a key of DEFAULTS.
 
-    Raises NeedsTransformers for other classes and unknown model types.
+    `model_type`: from config.json, None without this file. `declared`: `tokenizer_class`. Raises
+    NeedsTransformers for other classes and unknown model types.
     """
     if model_type is not None and model_type not in REGISTERED:
         raise NeedsTransformers(f"the tokenizers of the model type {model_type[:60]!r} are not known here")

@@ -36,7 +36,7 @@ class _Container(NamedTuple):
 class JsonState(NamedTuple):
     """State of the scanner: mode, innermost container, and how much of each path is matched.
 
-    `key`: the bytes of a key so far.
+    `hits`: for each path the number of matched segments, or _FAILED. `key`: the bytes of a key so far.
     """
 
     mode: _Mode

@@ -188,7 +188,10 @@ class Banned:
 
 
 def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -> list[list[_Span]]:
-    """Return for each state the spans of tokens that start with the rest of a text in progress."""
+    """Return for each state the spans of tokens that start with the rest of a text in progress.
+
+    The texts in progress in a state include those in progress in its fallback.
+    """
     own: dict[int, set[_Span]] = {}
     for text, path in zip(texts, automaton.paths, strict=True):
         for size in range(max(1, len(text) - spelling.longest), len(text)):

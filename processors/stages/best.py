@@ -29,9 +29,9 @@ def enough_best(logits: Tensor) -> Tensor:
 
 
 def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns: Tensor) -> Tensor:
-    """Return `sums(logits, *columns [A, 1])` [A, N], computed from `ranked` for rows whose values it all has.
+    """Return `sums(logits, *columns [A, 1])` [A, N]; from `ranked` alone if it has all values of each row.
 
-    A GPU always uses all logits, because finding these rows would synchronise.
+    A GPU always uses all logits, because checking that would synchronise.
     """
     if logits.device.type != "cpu":
         return sums(logits, *columns)

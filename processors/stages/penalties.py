@@ -104,7 +104,7 @@ def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
-    """Return the ids in scope [A, W], and how often each entry's id occurs in scope [A, W], by sorting."""
+    """Return the ids of `_found` [A, W], and how often each entry's id occurs in scope [A, W], by sorting."""
     ids = torch.where(seen.valid, seen.ids, width)
     ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
     counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)

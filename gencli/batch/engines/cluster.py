@@ -91,7 +91,10 @@ def _same_handlers() -> Iterator[None]:
 def fair_share(
     there: Mapping[str, float], workers: int, cpus: float | None, gpus: float | None, *, is_cpu: bool
 ) -> Share:
-    """Return the share of each worker: as requested, otherwise an equal part of `there`, at most one."""
+    """Return the share of each worker: as requested, otherwise an equal part of `there`, at most one.
+
+    Raises UsageError if the nodes have too few CPUs or GPUs.
+    """
     has_cpus, has_gpus = there.get("CPU", 0.0), 0.0 if is_cpu else there.get("GPU", 0.0)
     share = Share(
         _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus

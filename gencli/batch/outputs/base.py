@@ -49,7 +49,12 @@ OpenFolder = Callable[[Path], AbstractContextManager[RowWriter]]
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """An output format, and the file suffixes that select it."""
+    """An output format, and the file suffixes that select it.
+
+    One of three functions opens its writer. `lines` writes text, also to stdout and compressed files; `file`
+    writes bytes to a file; `folder` writes files into a folder. `lines` and `file` take the columns of a
+    table.
+    """
 
     name: str
     suffixes: tuple[str, ...] = ()

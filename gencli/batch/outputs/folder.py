@@ -28,7 +28,11 @@ _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names reser
 
 
 def safe_name(name: str) -> str:
-    """Return an id as a file name: letters, digits and ._- are kept, other characters become %XX."""
+    """Return an id as a file name: letters, digits and ._- are kept, other characters become %XX.
+
+    The name has no folder, is not hidden and has limited length. Different ids have different names, which on
+    some file systems may differ in case only.
+    """
     made = quote(name, safe="").replace("~", "%7E")
     if made.startswith(".") or _DEVICES.match(made):
         made = f"%{ord(made[0]):02X}{made[1:]}"

@@ -31,7 +31,8 @@ class Output:
     def open(self, table: Table | None = None, *, stdout: TextTarget | None = None) -> Iterator[RowWriter]:
         """Open a writer. The output is renamed to its path after the block, or deleted after an exception.
 
-        Raises GenerationError if writing fails.
+        `table`: the columns of tables; by default those of generated texts. Raises GenerationError if writing
+        fails.
         """
         try:
             with self._open(table or generated(), stdout) as writer:

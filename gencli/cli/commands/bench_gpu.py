@@ -56,7 +56,10 @@ def gpu(
     markdown: _Markdown = None,
     form: Form = "text",
 ) -> int:
-    """Print predictions with measurements, or alone. Return the exit code."""
+    """Print predictions with measurements, or alone. Return the exit code.
+
+    Raises UsageError for an unknown card or shape, ModelError without a GPU to measure on.
+    """
     from gencli.bench.gpu_parts import predict_parts
     from gencli.bench.predictions import SHAPES, predict_steps
     from gencli.models.cards import gpu_named

@@ -57,7 +57,11 @@ def write_report(
     summary: Mapping[str, Any] | None = None,
     lines: Sequence[str] = (),
 ) -> None:
-    """Write records of one dataclass to stdout: as a table with `lines` below it, or as a report."""
+    """Write records of one dataclass to stdout: as a table with `lines` below it, or as a report.
+
+    A report is {"conditions": ..., "records": [...], "summary": ...}. `summary`: results computed from
+    several records; `lines`: the same in words. With a table the conditions go to stderr.
+    """
     if form != "text":
         rows = [asdict(record) for record in records]
         report = {"conditions": dict(conditions), "records": rows, "summary": dict(summary or {})}

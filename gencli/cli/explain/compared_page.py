@@ -13,7 +13,11 @@ __all__ = ["compared_page"]
 
 
 def compared_page(one: Comparison, head: Mapping[str, Any], text_of: TextOf) -> str:
-    """Return the page of a comparison; `head` has the chains of both sides."""
+    """Return the page of a comparison; `head` has the chains of both sides.
+
+    Only measured positions are included. `kl` is KL(A || B). Without B's own text, the second text consists
+    of B's choice at each position of A's text.
+    """
     along = [place.a if place.b is None else place.b for place in one.places]
     other = one.b.tokens if one.b else along
     sides = [

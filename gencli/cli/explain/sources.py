@@ -102,7 +102,11 @@ def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> See
 def of_trace(
     texts: Sequence[TracedText], given: Mapping[str, Any], why: str | None, *, is_replay: bool
 ) -> Found:
-    """Look for a token in the texts of a trace, by its kept logits."""
+    """Look for a token in the texts of a trace, by its kept logits.
+
+    With `is_replay` the chain of the given options replaces the texts' own chain: the records describe its
+    choice at each position.
+    """
     if len({text.head["model"] for text in texts}) > 1:
         raise UsageError("The texts of the trace are of several models.", hint="Choose one with --run.")
     model = str(texts[0].head["model"])

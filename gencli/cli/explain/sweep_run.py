@@ -46,7 +46,11 @@ def run_cells(
     first: bool,
     on_engine: Callable[[Engine], None],
 ) -> Iterator[CellResult]:
-    """Yield the cells in order; `made`: the job of each. A prompt has the same seed in all cells."""
+    """Yield the cells in order; `made`: the job of each. A prompt has the same seed in all cells.
+
+    With `first` the model reads each prompt once, and every cell's chain draws the first token from the same
+    logits. `on_engine` is called with the engine.
+    """
     loaded, _ = load_model(
         settings, voice, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
     )

@@ -33,7 +33,10 @@ def check_terminal() -> None:
 
 
 def walk_through(walk: Walk, source: Input | None = None, target: Output | None = None) -> Walk:
-    """Navigate until a key quits; return the last position. The terminal is restored, even after an error."""
+    """Navigate until a key quits; return the last position. The terminal is restored, even after an error.
+
+    `source`, `target`: input and output instead of the terminal.
+    """
     now = walk
 
     def screen() -> StyleAndTextTuples:

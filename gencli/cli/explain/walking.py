@@ -31,7 +31,11 @@ _Draw = Callable[[Loom], None]
 
 
 def walk(path: Path, values: Mapping[str, Any]) -> int:
-    """Navigate the tree of a file until a key quits, and return the exit code."""
+    """Navigate the tree of a file until a key quits, and return the exit code.
+
+    The page is drawn on stderr; an exported text goes to `output`, or at the end to stdout. Raises UsageError
+    without a terminal.
+    """
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError("fork walk needs a terminal.", hint="gencli fork show draws the tree anywhere.")
     voice = Stderr(is_quiet=True)  # its lines would disturb the page

@@ -37,7 +37,10 @@ Plugins = Annotated[
 
 
 def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
-    """Return a function for typer that calls `run` with the arguments and the given options."""
+    """Return a function for typer that calls `run` with the arguments and the given options.
+
+    Its attribute `page` is `page`.
+    """
 
     def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
         given = {key: value for key, value in values.items() if value is not None and value != []}

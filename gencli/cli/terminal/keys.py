@@ -24,7 +24,11 @@ _Read = Callable[[float | None], bytes]  # returns the next byte; b"" after this
 
 
 def read_keys() -> Generator[str, None, None]:
-    """Return the keys pressed from now on, until the input ends: names of keys, or characters."""
+    """Return the keys pressed from now on, until the input ends: names of keys, or characters.
+
+    Names are up, down, left, right, home, end, enter and escape. Closing the generator restores the terminal.
+    Raises UsageError if stdin is not a terminal.
+    """
     if not is_terminal(sys.stdin) or find_spec("termios") is None:
         raise UsageError("Keys are read from a terminal, and stdin is none.")
     keys = _keys(sys.stdin.fileno())

@@ -20,7 +20,11 @@ __all__ = ["LiveWriter"]
 
 
 class LiveWriter:
-    """Writes finished texts as blocks in order, and draws the newest words of every text not written yet."""
+    """Writes finished texts as blocks in order, and draws the newest words of every text not written yet.
+
+    A text that finishes out of order keeps its line until it can be written. A last line counts the texts
+    without a line, for lack of space or because they have not begun. A meter adds a line with the rate.
+    """
 
     def __init__(
         self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None, pen: Pen | None = None

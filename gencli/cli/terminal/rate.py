@@ -12,7 +12,10 @@ __all__ = ["Meter", "ProgressRate"]
 
 @dataclass(frozen=True, slots=True)
 class ProgressRate:
-    """Samples done and in total, tokens per second, and seconds left; None if not known yet."""
+    """Samples done and in total, tokens per second, and seconds left; None if not known yet.
+
+    `reading`: text about the progress of prompts in prefill, "" without any.
+    """
 
     done: int
     total: int

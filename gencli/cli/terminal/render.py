@@ -233,7 +233,10 @@ class Sink:
 
     @property
     def codes_of(self) -> Callable[[str], tuple[str, str]]:
-        """A function from a style of rich to the control codes before and after a text in this style."""
+        """A function from a style of rich to the control codes before and after a text in this style.
+
+        The codes are empty on a terminal without styles; with NO_COLOR they have no colours.
+        """
         return codes_of(self._stream)
 
     @property

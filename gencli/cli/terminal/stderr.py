@@ -41,7 +41,10 @@ class Stderr:
 
     @contextmanager
     def loading(self, name: str, verb: str = "Loading") -> Iterator[Callable[[int, int], None]]:
-        """Show how much of a model is loaded or hashed: a bar on a terminal, else a line for large models."""
+        """Show how much of a model is loaded or hashed: a bar on a terminal, else a line for large models.
+
+        Yields a function to call with the bytes done and the total.
+        """
         if self.has_drawing:
             from gencli.cli.terminal.drawing import Drawing  # imports rich
             from gencli.cli.terminal.progress import LoadBar

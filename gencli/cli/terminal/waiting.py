@@ -18,7 +18,10 @@ _CLEAR = "\r\x1b[2K"
 
 
 class Waiting:
-    """A line such as "Starting ...", drawn by a thread after half a second, until it is closed."""
+    """A line such as "Starting ...", drawn by a thread after half a second, until it is closed.
+
+    Nothing else may be written to the terminal in the meantime.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._text, self._start = stream, "", 0.0

@@ -24,7 +24,11 @@ _IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # written with each activ
 
 
 def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> str:
-    """Return the settings as a preset; `is_complete` adds defaults, and origins as comments."""
+    """Return the settings as a preset; `is_complete` adds defaults, and origins as comments.
+
+    If not complete, the description and `extends` of the named presets are kept, and values of extended
+    presets are omitted.
+    """
     inherited = set() if is_complete else _inherited(settings)
     head = () if is_complete else _head(settings)  # `extends` may itself contain the sentences of needs()
     lines = list(dict.fromkeys([*head, *(f"# {text}" for text in needs(settings, job))]))

@@ -88,9 +88,9 @@ class Ranking:
 def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> Ranking:
     """Rank the continuations of several searches.
 
-    `logprobs` [B, V] float64 are those of the next token, for the beams of all searches in order. `sums` are
-    the log-probabilities of each search's beams so far. `num_top` is the number of continuations of each
-    search to bring to the host.
+    `logprobs` [B, V] float64: log-probabilities of the next token, for the beams of all searches in order.
+    `sums`: log-probabilities of each search's beams so far. `num_top`: number of continuations of each search
+    that are copied to the host.
     """
     _, vocab_size = logprobs.shape
     sizes = tuple(len(beams) for beams in sums)

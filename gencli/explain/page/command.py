@@ -16,7 +16,12 @@ _SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # stages 
 
 
 def command(text: TracedText, texts: Sequence[TracedText]) -> str:
-    """Return a command line with the text's model, prompts, chain, draw and seed; "" if some are unknown."""
+    """Return a command line with the text's model, prompts, chain, draw and seed; "" if some are unknown.
+
+    A row's noise depends on the index of its prompt, so the command contains all prompts before it. A trace
+    does not record guidance, template, grammar or stops; to reproduce such a run, these options have to be
+    added.
+    """
     head, prompts = text.head, _prompts(text, texts)
     try:
         chain = Chain.from_list(head["chain"])

@@ -35,7 +35,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class CompareRow:
-    """A position of the first text, from 0, and the choices of both chains there."""
+    """A position of the first text, `pos` from 0, and the choices of both chains there.
+
+    `tv`: total variation, 0 to 1. `kl`: KL divergence in bits, infinite if one chain masks an id that the
+    other can draw. `a`, `b`: ids that the same draw gives. `decided`: the stages that cause a difference.
+    """
 
     pos: int
     tv: float

@@ -36,7 +36,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Increment of a sample's answer from one event. `reason` is set at its end, in OpenAI's terms."""
+    """Increment of a sample's answer from one event. `reason` is set at its end, in OpenAI's terms.
+
+    `views`: explanations of the tokens. `matched`: the stop string or id that ended the text. `faults`:
+    faults of a text with a required structure; None if nothing was checked.
+    """
 
     content: str = ""
     reasoning: str = ""

@@ -24,7 +24,16 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A parsed request. `logprobs`: number of alternatives, None without log-probabilities."""
+    """A parsed request. `logprobs`: number of alternatives, None without log-probabilities.
+
+    Either `prompts` or `messages` is given. `suffix`: the text after the middle that is filled in.
+    `has_special`: special tokens are added to a text prompt. `is_continued`: the answer continues the last
+    message. `variables`: of the chat template. `salt`, `priority`: as in Request. `has_usage`: a stream ends
+    with the usage. `echo`: texts begin with their prompts. `is_processed`: log-probabilities are taken after
+    all stages. `has_bans`: they include the cause that masks a token. `prompt_logprobs`: number of
+    alternatives for each prompt token, in a separate field. `ids_as_text`: tokens are written as
+    "token_id:5". `has_one_call`: only the first tool call counts. `is_score_only`: nothing is generated.
+    """
 
     route: Route
     options: Options = field(default_factory=Options)

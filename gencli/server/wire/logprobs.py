@@ -103,7 +103,11 @@ def completion_logprobs(
     *,
     offset: int = 0,
 ) -> dict[str, Any]:
-    """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown."""
+    """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
+
+    The token itself is always among its alternatives, with the same number. `offset`: characters before the
+    first token. `banned_by` lists the masked alternatives.
+    """
     texts = [style.names.text(token_id) for token_id in ids]
     offsets = []
     for text in texts:

@@ -35,7 +35,11 @@ def is_comment(keyword: str) -> bool:
 
 
 def misspelled(word: str, value: Any, draft: Draft) -> str | None:
-    """Return the keyword that an unknown word probably means, if it would change which values are valid."""
+    """Return the keyword that an unknown word probably means, if it would change which values are valid.
+
+    The word has edit distance 1 from the keyword. The draft's meta-schema allows its value for the keyword,
+    and with it the keyword rejects some value.
+    """
     found = (
         keyword
         for keyword in likely_keywords(word)

@@ -57,7 +57,10 @@ def mark_any_order(flat: Flat, scope: Scope) -> Flat:
 
 
 def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) -> list[Flat]:
-    """Return the object once for each order of its properties, for xgrammar, if the orders are few."""
+    """Return the object once for each order of its properties, for xgrammar, if the orders are few.
+
+    `shared` returns a named reference to a schema that several branches use. Additional properties stay last.
+    """
     properties = flat.get("properties", {})
     if not scope.any_order or scope.backend != "xgrammar" or _has_one_order(flat):
         return [flat]

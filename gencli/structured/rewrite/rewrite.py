@@ -43,7 +43,10 @@ _ALL = ["null", "boolean", "number", "string", "array", "object"]
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A schema with origins, notes on rewritten keywords, and keywords left to the final check."""
+    """A schema with origins, notes on rewritten keywords, and keywords left to the final check.
+
+    The fields are those of Scope, by JSON pointer in the given schema.
+    """
 
     schema: Schema
     notes: dict[str, str]

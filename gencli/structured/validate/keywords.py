@@ -1,7 +1,7 @@
 """Keywords that jsonschema checks differently from the drafts, or not in bounded time.
 
-Numbers are decimals, so that 0.3 is a multiple of 0.1. Values of enum and unique items are looked up in sets.
-Every keyword checks the time limit first.
+Patterns follow ECMA-262 and can be interrupted. Numbers are decimals, so that 0.3 is a multiple of 0.1.
+Values of enum and unique items are looked up in sets. Every keyword checks the time limit first.
 """
 
 from __future__ import annotations

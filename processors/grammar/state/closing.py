@@ -148,7 +148,10 @@ class Closer:
         return self._byte_ids.get(_QUOTE) if spot.in_string else None
 
     def _order(self, spot: Spot) -> list[int]:
-        """Return the ids of single bytes in search order."""
+        """Return the ids of single bytes in search order.
+
+        Inside a string the rarest bytes come first: some patterns never end while one character repeats.
+        """
         if is_within_character(spot.text):
             return self._inner
         if not spot.in_string:
