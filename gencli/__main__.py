@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main() -> int:
     """Run the command line and return its exit code.
 
-    Later, Ctrl-C is ignored: it must not change the code.
+    Afterwards Ctrl-C is ignored, so that it cannot change the exit code.
     """
     code = app.main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)

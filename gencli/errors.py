@@ -43,19 +43,19 @@ class GencliError(Exception):
 
 
 class UsageError(GencliError):
-    """An option, argument or request is wrong."""
+    """An option, argument or request is invalid."""
 
     exit_code = 2
 
 
 class ConfigError(GencliError):
-    """A preset or schema is wrong."""
+    """A preset or schema is invalid."""
 
     exit_code = 3
 
 
 class PluginError(GencliError):
-    """A plugin cannot be loaded, or its class is not valid."""
+    """A plugin cannot be loaded, or its class is invalid."""
 
     exit_code = 4
 
@@ -77,7 +77,7 @@ class DeviceError(GenerationError):
 
     @classmethod
     def of(cls, error: BaseException) -> DeviceError | None:
-        """Return an exception of PyTorch or of a kernel as this error; None if it tells of no such fault."""
+        """Return an exception of PyTorch or of a kernel as DeviceError; None if the GPU has not failed."""
         if not (fault := device_fault(error)):
             return None
         for part, message, hint in _DEVICE_FAULTS:
@@ -88,7 +88,7 @@ class DeviceError(GenerationError):
 
 @contextmanager
 def device_faults() -> Iterator[None]:
-    """Raise a fault of the GPU within as DeviceError."""
+    """Raise a fault of the GPU in the block as DeviceError."""
     try:
         yield
     except Exception as error:
@@ -109,7 +109,7 @@ _RESTART = (
 _RESET = f"nvidia-smi and the system's log tell more. The card may need a reset; {_CPU}"
 _BUILD = f"https://pytorch.org/get-started has builds for other GPUs; {_CPU}"
 _DRIVER = f"Update the driver, or install a build of PyTorch for an older one; {_CPU}"
-_DEVICE_FAULTS = (  # part of what the GPU or its driver said, message, hint
+_DEVICE_FAULTS = (  # substring of the GPU's or driver's message, message, hint
     ("no kernel image", "This build of PyTorch has no code for this GPU", _BUILD),
     ("invalid device function", "This build of PyTorch has no code for this GPU", _BUILD),
     ("driver version is insufficient", "The driver of the GPU is too old for this PyTorch", _DRIVER),

@@ -33,7 +33,7 @@ _KINDS = (
 )
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a writer does not block
 _BINARY = getattr(os, "O_BINARY", 0)
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # flag of os.open: refuse a link
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # flag of os.open: fail for a link
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK | _BINARY
 
 
@@ -53,7 +53,7 @@ def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
 def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:
     """Return the content of a file of at most `limit` bytes. Raises OSError with a reason.
 
-    `pipes` allows a pipe such as a shell's <(...): for paths that the user names, not for paths in files.
+    `pipes`: allow a pipe such as a shell's <(...), for paths given by the user, not for paths in files.
     """
     with open_regular(path, pipes=pipes) as file:
         return read_stream(file, limit)
@@ -75,7 +75,7 @@ def new_file(path: Path, mode: int = 0o666) -> int:
 
 
 def beside(path: Path) -> Path:
-    """Return the temporary path of a file until it is complete."""
+    """Return the temporary path of a file, used until the file is complete."""
     return path.with_name(f".{path.name}.part")
 
 

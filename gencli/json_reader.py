@@ -24,7 +24,7 @@ _SOUND = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+')
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _WORD = re.compile(r"[-+.\w]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SURROGATES = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # as escapes too, also in pairs
+_SURROGATES = re.compile("\\\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # also as escapes and in pairs
 _CONSTANTS = {"true": True, "false": False, "null": None}
 _OPENED = object()
 
@@ -47,7 +47,7 @@ DOCUMENT = JsonLimits()
 
 
 class DocumentError(GenerationError):
-    """A text that is no JSON document within the limits; `line` and `column` count from 1."""
+    """A text that is not a JSON document within the limits; `line` and `column` count from 1."""
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")
@@ -68,7 +68,7 @@ def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:
             if text.count("[") + text.count("{") <= limits.max_depth or not _is_deep(value, limits.max_depth):
                 return value
         except (ValueError, RecursionError):
-            pass  # the reader below reports the place
+            pass  # the reader below reports the position
     return _Reader(text, limits).read()
 
 
@@ -85,7 +85,7 @@ def _decoder(limits: JsonLimits, has_long: bool) -> json.JSONDecoder:
 
 
 def _is_deep(value: Any, most: int) -> bool:
-    """Whether more than `most` lists and objects are around a value."""
+    """Whether the nesting of lists and objects exceeds `most`."""
     level = [value]
     for _ in range(most):
         level = [item for each in level for item in _items(each)]
@@ -131,7 +131,7 @@ class _Open:
 
 
 class _Reader:
-    """Reads the text without recursion; reports the place of a fault."""
+    """Reads the text without recursion; reports the position of a fault."""
 
     def __init__(self, text: str, limits: JsonLimits) -> None:
         self._text = text
@@ -186,7 +186,7 @@ class _Reader:
         return _OPENED
 
     def _is_last(self, value: Any) -> bool:
-        """Add a value to the innermost list or object; return whether that ends behind it."""
+        """Add a value to the innermost list or object; return whether that one ends after the value."""
         here = self._open[-1]
         if is_object := isinstance(here.value, dict):
             here.value[here.key] = value

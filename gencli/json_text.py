@@ -21,6 +21,6 @@ def _without_inf(value: Any) -> Any:
         return {key: _without_inf(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_inf(item) for item in value]
-    if isinstance(value, Decimal):  # a number that no float represents: the nearest float
+    if isinstance(value, Decimal):  # a number that no float represents becomes the nearest float
         return float(value) if math.isfinite(float(value)) else str(value)
     return "-inf" if isinstance(value, float) and value == -math.inf else value

@@ -30,17 +30,17 @@ except ImportError as error:
 
 __all__ = ["GencliLM"]
 
-# Names of generation arguments in tasks that gencli calls otherwise.
+# Names of generation arguments in tasks, and their names in gencli.
 _RENAMED = {"until": "stop", "max_gen_toks": "max_tokens", "max_new_tokens": "max_tokens"}
 
 
 class GencliLM(TemplateLM):  # type: ignore[misc]
     """A model of gencli for lm-evaluation-harness.
 
-    `pretrained` is the model as `gencli run` names it. `max_length`: tokens that are read at once, by default
-    the model's context. Other `options` are those of LLM (dtype, device, max_batch, ...) and of
-    SamplingParams; the latter hold for generation, so that a whole chain can be evaluated. Options of a task
-    take precedence. Raises UsageError for an unknown option.
+    `pretrained`: the model, named as for `gencli run`. `max_length`: tokens read at once, by default the
+    model's context. `options`: options of LLM (dtype, device, max_batch, ...) and of SamplingParams; the
+    latter apply to generation, so that a whole chain can be evaluated. Options of a task take precedence.
+    Raises UsageError for an unknown option.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> GencliLM:
-        """Return the model of the harness's arguments; those of the model take precedence.
+        """Return the model for the harness's arguments; arguments of the model take precedence.
 
-        Its command line says the device cuda:0 if none is given. Where PyTorch sees no GPU, that is left out,
-        as the harness's own backend does.
+        The harness's command line passes the device cuda:0 if none is given. If PyTorch sees no GPU, this
+        value is dropped, as in the harness's own backend.
         """
         given = {**(additional_config or {}), **arg_dict}
         if "device" not in arg_dict and given.get("device") == "cuda:0" and not torch.cuda.is_available():
@@ -78,7 +78,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def max_length(self) -> int:
-        """Tokens that are read at once."""
+        """Number of tokens read at once."""
         return self._convention.window
 
     @property
@@ -105,7 +105,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
     def apply_chat_template(
         self, chat_history: Sequence[Mapping[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """Return the conversation in the model's template; else the last message is to be continued."""
+        """Return the conversation in the model's template; otherwise the last message is to be continued."""
         if add_generation_prompt:
             return render_conversation(self.llm.tokenizer, list(map(dict, chat_history)))
         *before, last = map(dict, chat_history)
@@ -132,7 +132,10 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         return [math.fsum(one.chosen.logprob for _ in part for one in next(found)) for part in parts]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return the generated texts. The beginning of a prompt is cut that leaves no room for the output."""
+        """Return the generated texts.
+
+        A prompt that leaves no room for the output is truncated at its beginning.
+        """
         texts, each, ids = list[str](), list[SamplingParams](), list[tuple[int, ...]]()
         for request in requests:
             text, wanted = request.args
@@ -149,7 +152,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
 
 
 def _shared(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options without those of the harness that are not set. `batch_size` is `max_batch`."""
+    """Return the options that the harness has set, with `batch_size` as `max_batch`."""
     given = {key: value for key, value in options.items() if value is not None}
     size = given.pop("batch_size", None)
     given.pop("max_batch_size", None)

@@ -1,4 +1,4 @@
-"""A lock file beside an output. The system releases the lock when its process ends."""
+"""A lock file next to an output. The system releases the lock when its process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gencli.files import NO_LINK
 __all__ = ["lock_path", "locked"]
 
 _BINARY = getattr(os, "O_BINARY", 0)
-_LOCKED_BYTE = 4096  # offset that Windows locks, beyond the owner's name, as locked bytes are unreadable
+_LOCKED_BYTE = 4096  # offset that Windows locks, after the owner's name, because locked bytes are unreadable
 
 
 def lock_path(output: Path) -> Path:
@@ -27,8 +27,8 @@ def lock_path(output: Path) -> Path:
 def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended.") -> Iterator[None]:
     """Hold the output's lock inside the block. Raises UsageError with the process that holds it.
 
-    `what` describes that process's work, `hint` the way out, for the message. The lock belongs to the open
-    file, so a killed process releases it; its file stays, and contains the owner's name.
+    `what`: that process's work, `hint`: the way out, for the message. The lock belongs to the open file, so a
+    killed process releases it; its lock file remains, and contains the owner's name.
     """
     path = lock_path(output)
     handle = _open_locked(path, what or f"{output.name} is being written", hint)

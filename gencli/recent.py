@@ -15,12 +15,10 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Keeps the `size` values that were used last, of keys of at most `most` together as `weigh` weighs them.
+    """Keeps the `size` most recently used values whose keys weigh at most `most` in total, by `weigh`.
 
-    Several threads may use it.
-
-    A value is made without the lock, as that may take long. Two threads may then make one value; the first
-    is kept and both get it.
+    Thread-safe. A value is made outside of the lock, because making it may take long. If two threads make a
+    value for one key, the first value is kept and both threads get it.
     """
 
     def __init__(
@@ -30,7 +28,7 @@ class Recent(Generic[K, V]):
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of the key, made by `make` if it is not kept. Raises what `make` raises."""
+        """Return the value of the key, made by `make` if it is not cached. Raises the errors of `make`."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

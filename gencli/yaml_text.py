@@ -13,7 +13,7 @@ from gencli.json_text import to_json
 
 __all__ = ["to_yaml"]
 
-# A number or a date in one version of YAML, and a text in the other.
+# A number or a date in one version of YAML, and text in the other.
 _AMBIGUOUS = re.compile(r"[-+]?[0-9.][0-9a-fA-FxXob_.eE+:-]*")
 _BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")  # readers may turn them into newlines, or drop them
 

@@ -21,7 +21,7 @@ class Bounds:
 
     kind: str
     max_bytes: int
-    max_nodes: int  # aliases expanded: a few lines could otherwise make millions of values
+    max_nodes: int  # with aliases expanded: otherwise a few lines could make millions of values
     max_depth: int
 
 
@@ -59,9 +59,9 @@ class Node:
         return self.value
 
     def at(self, path: Sequence[int]) -> Node:
-        """Return the item at these indexes, or the deepest node on the way.
+        """Return the item at these indices, or the deepest node on the path.
 
-        A mapping is a list of pairs.
+        A mapping counts as a list of pairs.
         """
         node = self
         parts: Sequence[Any] = self._parts()
@@ -179,7 +179,7 @@ def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
     try:
         match kind:
             case "str":
-                return text.encode().decode()  # raises for a surrogate half
+                return text.encode().decode()  # raises for a lone surrogate
             case "null":
                 return None
             case "bool":

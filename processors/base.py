@@ -40,12 +40,12 @@ __all__ = [
 P = TypeVar("P", bound=Params)
 
 Document = Literal["free", "open", "complete", "over", "broken"]
-# noise(position, ids): the Gumbel noise that a draw adds to the logits of `ids` at an output position.
+# noise(position, ids): Gumbel noise that the draw adds to the logits of `ids` at an output position.
 Noise = Callable[[int, Sequence[int]], Sequence[float]]
 
 
 class Compiler(Protocol):
-    """Compiles constraints to grammars within limits of time and memory, and caches them."""
+    """Compiles constraints to grammars under limits of time and memory, and caches the results."""
 
     def backend(self, name: str) -> Any:
         """Return the only instance of a back end for this vocabulary."""
@@ -116,9 +116,10 @@ class Admission:
 
 
 class Settled(NamedTuple):
-    """Of the tokens chosen behind a slot's output: how many are certain, and how many behind them stay.
+    """Decision of `Processor.settle` about tokens chosen after the slot's output.
 
-    Those that stay are given to the next step as drafts. `is_whole`: none of the tokens was taken back.
+    The first `certain` tokens are committed. The next `held` tokens become drafts of the next step.
+    `is_whole`: no token was taken back.
     """
 
     certain: int
@@ -141,10 +142,10 @@ class GrammarStatus:
 class Processor(ABC, Generic[P]):
     """A logits processor shared by all requests; the state of a request is indexed by its slot.
 
-    `apply` is pure: state changes only in admit, settle, commit, release and fork. A `sequential` stage
-    needs the chosen token of the position before, so its requests run without draft tokens. A stage that
-    `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs. A commit
-    of a stage that `remembers` refers to what its last `apply` saw.
+    `apply` is pure: state changes only in admit, settle, commit, release and fork. A `sequential` stage needs
+    the chosen token of the position before, so its requests run without draft tokens. A stage that
+    `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs. A stage
+    that `remembers` uses in `commit` values that its last `apply` computed.
     """
 
     name: ClassVar[str]
@@ -173,15 +174,16 @@ class Processor(ABC, Generic[P]):
         self.columns.write(slot, params)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by tokens that are now part of the output."""
+        """Advance the slot by tokens that were appended to the output."""
 
     def release(self, slot: int) -> None:
         """Drop the state of the slot; its request has ended."""
 
     def prepare(self, rows: Rows) -> Tensor | None:
-        """Do the work of this step that needs no logits, before the model runs. Committed state is unchanged.
+        """Do the work of this step that needs no logits, before the forward pass.
 
-        Return which draft tokens of the rows are forced [R, K] bool; None if the stage does not know.
+        Committed state stays as is. Return which draft tokens of the rows are forced [R, K] bool; None if the
+        stage does not know.
         """
         return None
 
@@ -190,10 +192,10 @@ class Processor(ABC, Generic[P]):
         return ()
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """Return pairs (token, probability) predicted to come next without looking at logits; () if none.
+        """Return pairs (token, probability) predicted for the next positions without logits; () if none.
 
-        The probability is that of the token and all before it; 1 for forced tokens. `noise` is the Gumbel
-        noise of the slot's draw; None where drafts must not depend on it.
+        A pair's probability is that of its token and all tokens before it; 1 for forced tokens. `noise` is
+        the Gumbel noise of the slot's draw; None if drafts must not depend on the noise.
         """
         return ()
 
@@ -202,9 +204,9 @@ class Processor(ABC, Generic[P]):
         return False
 
     def settle(self, slot: int, tokens: Sequence[int], *, is_final: bool) -> Settled:
-        """Decide about tokens chosen behind the slot's output, those held back included.
+        """Decide which tokens chosen after the slot's output are certain; `tokens` include those held back.
 
-        `is_final`: the text ends with them unless they are taken back. The certain ones are committed next.
+        `is_final`: the text ends with `tokens` unless some are taken back. Certain tokens are committed next.
         """
         return Settled(len(tokens))
 
@@ -217,19 +219,19 @@ class Processor(ABC, Generic[P]):
         return ()
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
-        """Return the limit that leaves no token after these drafts; "" if the request itself is the cause."""
+        """Return which limit of a grammar back end leaves no token after these drafts; "" if none does."""
         return ""
 
     def notes(self, rows: Rows, tokens: Sequence[int]) -> Sequence[str]:
-        """Return what an explanation says of the stage in each row, beside its logits; () for nothing.
+        """Return one note a row for explanations, beside the change of the logits; () for none.
 
-        `tokens` are those whose logits the stage has changed most, or the likeliest that it has masked; -1
-        for none. It is asked after `apply` with these rows.
+        `tokens` [R] has for each row the token whose logit the stage changed most, or the likeliest token
+        that it masked; -1 for none. Called after `apply` with the same rows.
         """
         return ()
 
     def idle(self, rows: Rows) -> Sequence[str]:
-        """Return why the stage changes no logit of each row, in a few words; () if it cannot say."""
+        """Return for each row why the stage changes no logit, in a few words; () if the stage cannot tell."""
         return ()
 
     def fork(self, source: int, target: int) -> None:

@@ -1,4 +1,4 @@
-"""The capture of a CUDA graph that leaves nothing behind where it fails."""
+"""Capture of a CUDA graph that restores stream and allocator if the capture fails."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _CAPTURING = Lock()  # PyTorch allows one capture at a time in a process
 
 @contextmanager
 def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
-    """Capture into `graph` what this thread launches within, on `stream` and with memory of `pool`.
+    """Capture what this thread launches in the block into `graph`, on `stream`, with memory of `pool`.
 
-    torch.cuda.graph is not used. If the capture cannot end, because something in it is not allowed, it leaves
-    its stream the current one, and the allocator in the belief that a capture goes on: from then on that
-    would give back no memory and would not use blocks of several streams again. It also waits for the device
-    and frees the memory that the allocator has in reserve.
+    Replaces torch.cuda.graph, which after a failed capture leaves its stream the current one and the
+    allocator in capture mode: cached memory is then never freed, and blocks used on several streams are never
+    reused. torch.cuda.graph also synchronises with the device and empties the allocator's cache.
     """
     with _CAPTURING, torch.cuda.stream(stream):
         # Other threads may use the device meanwhile, so only calls of this one are checked.
@@ -29,7 +28,7 @@ def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -
         try:
             yield
         except BaseException:
-            with suppress(Exception):  # the first error says why
+            with suppress(Exception):  # the first error has the cause
                 _end(graph, stream, pool)
             raise
         _end(graph, stream, pool)
@@ -39,7 +38,7 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> N
     try:
         graph.capture_end()
     except BaseException:
-        with suppress(RuntimeError):  # the allocator knows that it is over
+        with suppress(RuntimeError):  # tells the allocator that the capture is over
             torch._C._cuda_endAllocateToPool(stream.device.index, pool)
             torch._C._cuda_releasePool(stream.device.index, pool)
         raise

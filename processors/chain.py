@@ -27,8 +27,8 @@ Stage = tuple[str, Params]
 class Chain:
     """Stages with their parameters, in the order in which they run.
 
-    A stage may stand several times, each with another condition (`when`), and once without one: where several
-    hold, the last acts; where none holds, the one without a condition.
+    A stage may have several entries, each with another condition (`when`), and one without. Of the entries
+    whose condition holds, the last acts; if none holds, the entry without a condition acts.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -43,7 +43,7 @@ class Chain:
     def ordered(cls, stages: Iterable[Stage], registry: Registry | None = None) -> Chain:
         """Build from stages in any order, put into default order.
 
-        Of the entries of one stage that without a condition comes first; the others keep their order.
+        Among the entries of one stage the one without a condition comes first; the others keep their order.
         """
         names = (registry or builtin_registry()).names()
         return cls(tuple(sorted(stages, key=lambda one: (names.index(one[0]), one[1].when is not None))))
@@ -88,10 +88,10 @@ class Chain:
         return next((p for stage, p in self.stages if stage == name and p.when is None), None)
 
     def active(self) -> Chain:
-        """Return the chain without stages that are off, but where they switch another entry off.
+        """Return the chain without entries that are off, unless one switches another entry of its stage off.
 
-        A temperature beside a stage that varies the temperature becomes a value of that stage, whose bounds
-        lie around it.
+        A temperature beside a stage that varies the temperature (VaryingParams) is merged into that stage:
+        its relative values become absolute ones around the temperature.
         """
         names = {name for name, params in self.stages if not params.is_off()}
         on = tuple((n, p) for n, p in self.stages if not p.is_off() or (p.when and n in names))

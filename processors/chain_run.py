@@ -40,9 +40,9 @@ class Chosen:
 class ChainRun:
     """R texts with the same prompt and chain; text r draws with seeds[r].
 
-    Rows are those of the texts' next tokens. `request` has the prompt, stop ids and the limit that the
-    stages are told. A chain with temperature 0 is greedy; ids that the vocabulary does not know are masked.
-    A ban with rewind masks instead. Raises ChainError, ParamError or UnknownStage for a wrong chain.
+    Row r is the next token of text r. `request` has the prompt, the stop ids and `max_tokens` for the stages.
+    A chain with temperature 0 is greedy. Ids beyond the tokenizer's vocabulary are masked. A ban with
+    `rewind` masks instead of going back. Raises ChainError, ParamError or UnknownStage for a wrong chain.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ChainRun:
         return Chosen(self.sampler(processed, rows), processed)
 
     def explain(self, logits: Tensor, tokens: Tensor, *, count: int = 5) -> list[RowView]:
-        """Explain these tokens [R] at the place of the next ones, whatever the chain would choose."""
+        """Explain the tokens [R] as choices of the next position, whatever the chain would choose."""
         draws = [self.draw] * len(self._slots)
         return explain_rows(self.pipeline, self.sampler, logits, self.rows(), tokens, draws, count=count)
 

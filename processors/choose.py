@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["FUSED", "Chooser"]
 
-FUSED = ("temperature", "min_p", "top_k", "top_p")  # the stages that may be fused, in default order
+FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
 _Program = tuple[StageCall, ...]
 _MOST_PLANS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Rows whose chains end with the same fused stages; places None: all rows of the step.
+    """Rows of a step whose chains end with the same fused stages; `places` None: all rows.
 
-    Without a tail the stages run one after the other, as where a condition gives a temperature of 0.
+    `tail`: values of the fused stages. None: `stages` run one after the other, for example at a temperature
+    of 0.
     """
 
     places: tuple[int, ...] | None
@@ -43,9 +44,9 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """How the rows of these slots are run: the calls before the fused stages, and groups of rows.
+    """Plan for the rows of these slots: the calls before the fused stages (`head`), and groups of rows.
 
-    Without groups nothing is fused.
+    No groups: nothing is fused.
     """
 
     slots: tuple[int, ...]
@@ -55,21 +56,21 @@ class _Plan:
 
 
 class Chooser:
-    """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses.
+    """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` would choose.
 
-    The end of a chain is fused with the draw (see processors.fused) if these stages are built in, in default
-    order and last, no stage is traced, every row draws by Gumbel-max, the logits are on a CPU, and NumPy is
-    installed. On CUDA see DeviceChoice.
+    On a CPU the last stages of a chain are fused with the draw (see processors.fused) if they are built-in
+    stages in default order, no stage is traced, every row draws by Gumbel-max, and NumPy is installed. On
+    CUDA DeviceChoice chooses.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._graphs = graphs
         self._plan = _Plan((), None, (), ())
-        self._plans: dict[int, _Plan] = {}  # by the id of their program, for conditions that come and go
+        self._plans: dict[int, _Plan] = {}  # by id(program); conditions alternate between a few programs
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
+        """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
         if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
@@ -89,10 +90,10 @@ class Chooser:
     def process(
         self, logits: Tensor, rows: Rows, seen: Seen | None = None, *, reads: bool = True
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Return the processed logits [R, V], and the tokens [R] as `__call__`, for steps that need both.
+        """Return the processed logits [R, V] and the tokens [R], for steps that may need both.
 
-        On CUDA the logits are None unless someone `reads` them. Elsewhere the tokens are None: they are to
-        be sampled from the logits. `seen(stage, logits)` is called after each stage.
+        On CUDA, unless traced, the logits are None if the caller does not need them (`reads`). Otherwise the
+        tokens are None: the caller samples from the logits. `seen(stage, logits)` is called after each stage.
         """
         if not logits.is_cuda or self._pipeline.is_traced:
             return self._pipeline(logits, rows, seen), None
@@ -117,13 +118,13 @@ class Chooser:
         return tokens
 
     def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
-        """As `_chosen`, stage after stage, which may change the logits."""
+        """Return the tokens [A] by the group's stages, one by one, and the sampler. May edit the logits."""
         for key in group.stages:
             logits = self._pipeline.stage(*key).apply(logits, rows)
         return self._sampler(logits, rows)
 
     def _planned(self, rows: Rows) -> _Plan:
-        """Return the plan of the rows' slots, made anew if one has changed."""
+        """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
         program = self._pipeline.program(rows)
         if program is not self._plan.program or rows.host_slots != self._plan.slots:
             known = self._plans.get(id(program))
@@ -136,7 +137,7 @@ class Chooser:
         return self._plan
 
     def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
-        """Split a program before its fused stages."""
+        """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
         from processors.tail import Tail
 
         pipeline, first = self._pipeline, len(program)

@@ -20,9 +20,10 @@ __all__ = ["DeviceChoice"]
 class DeviceChoice:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` chooses, on CUDA.
 
-    The stages at the end of each row's chain are fused with its draw as far as the kernels know them; what
-    comes before runs stage after stage. So how a row is computed does not depend on the others. With `graphs`
-    the kernels of logits that come to the same place again are recorded, and replayed as one launch.
+    For each row the last stages of the chain that the kernels support are fused with the draw; the stages
+    before them run one by one. The split is made row by row, so a row's result does not depend on other rows.
+    With `graphs` the kernels are captured as a CUDA graph for each address and shape of the logits, and
+    replayed as one launch.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
@@ -31,7 +32,7 @@ class DeviceChoice:
         self._graphs, self._static = graphs, StaticInputs()
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return tokens [R] int64 for the model's logits [R, V], negative ones as those of Sampler."""
+        """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
         plan = self._plans.of(rows)
         head, edits = plan.head, plan.edits
         if edits and not edits.apply_to(rows):
@@ -40,13 +41,13 @@ class DeviceChoice:
         given = Given(work, plan.controls, rows.seeds, rows.positions)
         known = edits.given(rows) if edits else None
         if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
-            return choose(given, plan.kind, known)  # drafts come in too many shapes to be recorded
+            return choose(given, plan.kind, known)  # drafts give too many shapes to capture
         return self._replayed(self._graphs, given, plan.kind, known)
 
     def process(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> tuple[Tensor, Tensor]:
-        """Return the processed logits [R, V] float32, and the tokens [R] as `__call__`.
+        """Return the processed logits [R, V] float32, and the tokens [R] of `__call__`.
 
-        `seen(stage, logits)` is called after each stage, with logits that have -inf where it masks.
+        `seen(stage, logits)` is called after each stage, with the logits after it, -inf for masked ids.
         """
         plan = self._plans.of(rows, "effects" if seen else "logits")
         head, edits = plan.head, plan.edits
@@ -69,17 +70,17 @@ class DeviceChoice:
         return found, tokens
 
     def _replayed(self, graphs: Graphs, given: Given, kind: Kind, edits: Edits | None) -> Tensor:
-        """Return the tokens, by a graph if there is one for these shapes and addresses."""
+        """Return the tokens, replayed from a graph captured for these shapes and addresses."""
         given, edits = self._held(given, edits)
         tensors = [one for one in (*given, *(edits or ())) if one is not None]
         places = tuple((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in tensors)
         has = tuple(one is not None for one in edits or ())
         found = graphs.run((kind, has, places), lambda: choose(given, kind, edits))
         assert isinstance(found, Tensor)
-        return found.clone()  # the next replay overwrites it
+        return found.clone()  # the next replay overwrites the graph's output
 
     def _held(self, given: Given, edits: Edits | None) -> tuple[Given, Edits | None]:
-        """Return what is given, but for logits and history in tensors that stay where they are."""
+        """Return the inputs copied to fixed addresses; logits and history already have fixed addresses."""
         new = {name: one for name, one in given._asdict().items() if name != "logits"}
         for name, one in edits._asdict().items() if edits else ():
             if one is not None and name not in ("tokens", "prompts"):

@@ -25,7 +25,7 @@ class Columns:
     def __init__(self, params: type[Params], device: torch.device) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._gathered: dict[str, tuple[tuple[int, ...], Tensor, Tensor]] = {}  # slots, as stored, as float32
-        self.is_kept = True  # off for stages of others, which may change a gathered tensor in place
+        self.is_kept = True  # off for plug-in stages, which may change a gathered tensor in place
         self._choices: dict[str, tuple[Any, ...]] = {}
         self._params: dict[int, Params] = {}
         self._known: dict[str, tuple[tuple[int, ...], frozenset[Any]]] = {}  # slots, and their values
@@ -73,7 +73,7 @@ class Columns:
         return self._tensors[name][slots]
 
     def _of(self, name: str, rows: Rows) -> tuple[tuple[int, ...], Tensor, Tensor]:
-        """Return the entry of the rows' slots, gathered when they were not those of the last call."""
+        """Return the entry of the rows' slots; gathered only if the slots differ from the last call's."""
         found = self._gathered.get(name)
         if found is None or found[0] != rows.host_slots or not self.is_kept:
             values = self._tensors[name][rows.slots]

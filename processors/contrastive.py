@@ -1,7 +1,7 @@
 """The formula of contrastive search (Su et al. 2022, A Contrastive Framework for Neural Text Generation).
 
 score(v) = (1 - alpha) p(v) - alpha max_j cos(h_v, h_j), for the K most likely tokens v. p is the distribution
-after the stages, h_v the last hidden state of the model behind v, and h_j are those of all tokens before it,
+after the stages, h_v the model's last hidden state after feeding v, and h_j those of all tokens before v,
 prompt and output.
 """
 

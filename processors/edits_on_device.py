@@ -28,7 +28,7 @@ _TURNS = {
     "presence": Turn.PRESENCE,
 }
 _PENALTIES = {"repetition": Edit.REPETITION, "frequency": Edit.FREQUENCY, "presence": Edit.PRESENCE}
-# The stages with a list of ids, and what it means for each.
+# Stages with a list of ids, and the flag of each in the kernels.
 _LISTS = {
     "suppress": Listed.MASKED,
     "ignore_eos": Listed.MASKED,
@@ -40,14 +40,14 @@ _LISTS = {
 }
 EDITING = ("tail", "allowed", "grammar", "bias", *_LISTS)
 _SCOPES = ("prompt", "output", "both")
-_ALL = 2.0**62  # more than any id, and any number of tokens
-_MOST_LISTED = 256  # ids of a list; more become a bit mask
+_ALL = 2.0**62  # above any id and any number of tokens
+_MOST_LISTED = 256  # ids of a list; a longer list becomes a bit mask
 
 
 def edit_line(stages: Sequence[tuple[str, Any]]) -> list[float] | None:
-    """Return the edits of a row with these stages, in order; None if there are none that mean the same.
+    """Return the parameters [E] of a row's edits for these stages, in order; None if no edits are equivalent.
 
-    Masks may stand anywhere, as a masked token stays masked.
+    Masks may be anywhere in the order, because a masked token stays masked.
     """
     params = dict(stages)
     if (own := params.get("repetition")) and (own.slope, own.sustain) != (1.0, None):
@@ -65,10 +65,10 @@ def edit_line(stages: Sequence[tuple[str, Any]]) -> list[float] | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceEdits:
-    """The edits [R, E] float64 of the rows of a step, and the lists [R, N] int64 of ids that they name.
+    """Inputs of the edit kernels: `edits` [R, E] float64, parameters by row, and `lists` [R, N] int64 of ids.
 
-    `values` [R, N] float64 are those of biases. `masks` [R, W] int32 on the host allow ids. `grammars`: the
-    stages whose masks change from step to step.
+    `values` [R, N] float64: biases of the ids in `lists`. `masks` [R, W] int32, on the host: bit masks of
+    allowed ids; `fixed_masks`, their copy on the device. `grammars`: stages whose masks change each step.
     """
 
     edits: Tensor
@@ -82,7 +82,7 @@ class DeviceEdits:
     def of(
         cls, calls: tuple[StageCall, ...], lines: Sequence[Sequence[float]], pipeline: Pipeline, rows: Rows
     ) -> DeviceEdits:
-        """Build from the calls that do the same, and the lines of the rows, see `edit_line`."""
+        """Build from the calls that the edits replace, and the parameters of each row (see `edit_line`)."""
         device, named = rows.slots.device, _Named(rows, pipeline.env.vocab_size)
         stages = [(call, pipeline.stage(*call.key)) for call in calls]
         for call, stage in stages:
@@ -100,11 +100,11 @@ class DeviceEdits:
 
     @staticmethod
     def apply_to(rows: Rows) -> bool:
-        """Whether the kernels know these rows: they see no forced tokens."""
+        """Whether the kernels support these rows: none with forced tokens."""
         return not rows.has_forced
 
     def given(self, rows: Rows) -> Edits:
-        """Return what the kernels read in this step."""
+        """Return the inputs of the kernels for this step."""
         masks, history = self._masks(rows), rows.history
         if self.lists is None:
             return Edits(self.edits, masks)
@@ -113,7 +113,7 @@ class DeviceEdits:
         return Edits(self.edits, masks, self.lists, self.values, *seen, *own)
 
     def _masks(self, rows: Rows) -> Tensor | None:
-        """Return the bit masks of this step; None where all tokens are allowed."""
+        """Return the bit masks [R, W] of this step; None if all tokens are allowed."""
         found: Tensor | None = None
         for call, stage in self.grammars:
             places = range(len(rows)) if call.places is None else call.places
@@ -127,7 +127,7 @@ class DeviceEdits:
 
 
 class _Named:
-    """The ids that the stages of each row name, on the host."""
+    """Collects, on the host, the ids that the stages of each row list."""
 
     def __init__(self, rows: Rows, width: int) -> None:
         self._slots, self._width = rows.host_slots, width
@@ -136,7 +136,7 @@ class _Named:
         self.masks: Tensor | None = None  # [R, W]
 
     def add(self, place: int, name: str, stage: Any) -> None:
-        """Add what a stage names in a row."""
+        """Add the ids that a stage lists for the row `place`."""
         slot = self._slots[place]
         if name == "allowed":
             self._mask(place).bitwise_and_(pack(stage.ids.numbers(slot), words(self._width)))
@@ -167,7 +167,7 @@ class _Named:
 
 
 def _padded(runs: Sequence[Sequence[Tensor]], dtype: torch.dtype, fill: float) -> Tensor:
-    """Return the runs of each row behind each other [R, N]."""
+    """Return the concatenated runs of each row, padded to [R, N]."""
     longest = max(sum(map(len, own)) for own in runs)
     found = torch.full((len(runs), longest), fill, dtype=dtype)
     for row, own in zip(found, runs, strict=True):

@@ -121,7 +121,7 @@ class RowError(ProcessorsError):
 
 
 class EmptySupport(RowError):
-    """This stage masked the last token of the row."""
+    """A stage masked the last token of the row that was not masked."""
 
 
 class NonFiniteLogits(RowError):

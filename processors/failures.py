@@ -1,4 +1,4 @@
-"""Why no token can be chosen for a row: run it again alone and look at the logits after each stage."""
+"""Reasons why no token can be chosen for a row: rerun the row alone and check the logits after each stage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Stage = Callable[[str, int], Processor[Any]]
 def explain_failure(
     stage_of: _Stage, calls: Iterable[StageCall], keys: Iterable[Key], logits: Tensor, row: Rows
 ) -> RowError:
-    """Return why a row failed: run `calls` on its logits [1, V], then ask its stages for their faults."""
+    """Return why a row failed: run `calls` on its logits [1, V], then ask the stages for recorded faults."""
     where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
     work = logits.to(torch.float32, copy=True)
     error = _fault(work, stage="model", **where)

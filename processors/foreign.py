@@ -51,7 +51,7 @@ def _ends_step(error: BaseException) -> bool:
 
 
 def checked_logits(out: object, logits: Tensor, *, is_strict: bool = False) -> Tensor:
-    """Return the result of `apply` as logits [A, V] float32; WrongResult if it cannot be that.
+    """Return the result of `apply` as logits [A, V] float32; WrongResult if it cannot be converted.
 
     Other floating-point types are cast, unless `is_strict`. The returned tensor is contiguous.
     """
@@ -82,8 +82,8 @@ class ForeignStage(Processor[Any]):
 
     A failure in `apply` turns the failing rows into NaN. A failure in a hook is kept as the slot's fault, and
     `apply` returns NaN for the slot from then on; `fault` returns the reason. Only `admit` raises:
-    StageFailure, or the ProcessorsError of a stage that refuses its parameters. `notices` receives, once
-    each, the problems that fail no row.
+    StageFailure, or the ProcessorsError of a stage that refuses its parameters. `notices` receives problems
+    that fail no row, each once.
     """
 
     remembers = True
@@ -95,8 +95,8 @@ class ForeignStage(Processor[Any]):
         self.sequential = self._guarded("sequential", 0, lambda: bool(self._inner.sequential))  # type: ignore[misc]
         self._notices = notices
         self._noticed: set[str] = set()
-        self._faults: dict[int, StageFault] = {}  # of hooks, by slot
-        self._last: dict[int, StageFault] = {}  # of apply, by slot
+        self._faults: dict[int, StageFault] = {}  # failures of hooks, by slot
+        self._last: dict[int, StageFault] = {}  # failures of the last apply, by slot
 
     @property
     def prepares(self) -> bool:
@@ -199,7 +199,7 @@ class ForeignStage(Processor[Any]):
         return edited.masked_fill(logits == -torch.inf, -torch.inf)
 
     def _apply_alone(self, logits: Tensor, rows: Rows) -> tuple[Tensor, int]:
-        """Apply the stage row by row. Return logits with NaN in failed rows, and the number of those."""
+        """Apply the stage row by row. Return logits with NaN in failed rows, and the number of these rows."""
         out, num_failed = torch.full_like(logits, torch.nan), 0
         for index, slot in enumerate(rows.host_slots):
             if slot in self._faults:
@@ -250,14 +250,14 @@ class ForeignStage(Processor[Any]):
 
 def _built(stage: type[Processor[Any]], env: Env) -> Processor[Any]:
     built = stage(env)
-    columns = getattr(built, "columns", None)  # absent if its __init__ does not call that of Processor
+    columns = getattr(built, "columns", None)  # missing without a call of Processor.__init__
     if isinstance(columns, Columns):
         columns.is_kept = False
     return built
 
 
 def fault_text(hook: str, error: BaseException) -> str:
-    """Return the failure of a call as the end of a sentence."""
+    """Return the failure of a call as a clause, for the end of a message."""
     if isinstance(error, WrongResult):
         return str(error)
     text = f"{type(error).__name__}({str(error)!r})" if str(error) else type(error).__name__

@@ -1,13 +1,14 @@
-"""Scale, truncate and draw in one: a token for each row, without a pass over its logits a stage.
+"""Temperature, truncation and Gumbel-max draw of each row in one pass, on a CPU.
 
-Temperature, min-p, top-k and top-p keep the order of the logits, so what they leave is the beginning of the
-row sorted by logit, and of equal ones by id. Its length is found among the few largest logits, and the draw
-is between these. Without truncation the draw is the two-level one. Where these are too few, and where logits
-are so few that a call costs more than what it computes, all logits of a row are looked at in the same way.
+Temperature, min-p, top-k and top-p keep the order of the logits, so the tokens that they keep are a prefix of
+the row sorted by logit (ties by id). The length of the prefix is determined from the largest logits (`_FEW`,
+then `_MORE`), and only the prefix draws noise. Without truncation the draw is the two-level one of
+`gumbel_max`. All logits of a row are used if the largest ones do not suffice, and for small inputs, where the
+overhead of a call exceeds the computation.
 
-A token counts as certain only if neither rounding nor logits that were not looked at can change it; the
-stages run for the other rows. Lists of a few logits are handled in NumPy, whose calls take a quarter of the
-time of PyTorch's.
+A token is certain if neither rounding nor logits outside the largest ones can change it. The caller reruns
+uncertain rows through the stages. Short lists are handled in NumPy, whose calls take a quarter of the time of
+PyTorch's.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from processors.tail import Tail
 
 __all__ = ["Choice", "choose_fused"]
 
-_FEW, _MORE = 64, 512  # largest logits of a row that are looked at; more if they are too few
-_NARROW = 2048  # width of rows up to which all their logits are looked at, unless many have to be sorted
-_SMALL = 2 * PLAIN_LIMIT  # logits of a step up to which this is so of rows up to PLAIN_LIMIT
-_TOGETHER = 1 << 15  # logits of the rows that are looked at together; results of more leave the caches
-_LEAD, _BLOCK_LEAD = 1e-9, 1e-4  # of the best score over the second; less may be rounding
+_FEW, _MORE = 64, 512  # number of largest logits that are searched first, and if these do not suffice
+_NARROW = 2048  # V up to which all logits of a row are used, unless many have to be sorted
+_SMALL = 2 * PLAIN_LIMIT  # logits of a step up to which all logits of rows with V <= PLAIN_LIMIT are used
+_TOGETHER = 1 << 15  # logits processed together; larger intermediate results leave the CPU caches
+_LEAD, _BLOCK_LEAD = 1e-9, 1e-4  # margins of the best score over the second; a smaller lead may be rounding
 
-_SPARSE = 4  # noise is drawn for the kept logits alone if they are fewer than one in 4
+_SPARSE = 4  # noise is drawn for the kept logits alone if fewer than one in 4 is kept
 
 _Array = NDArray[Any]
 _CERTAIN = np.ones((1, 1), dtype=bool)
@@ -46,7 +47,7 @@ _LEAST = np.float32(-math.inf)
 
 
 class Choice(NamedTuple):
-    """Tokens [A] int64, negative ones as those of Sampler, and the rows whose token is uncertain [N]."""
+    """Tokens [A] int64, negative for a failed row as in Sampler, and the indices [N] of uncertain rows."""
 
     tokens: _Array
     uncertain: _Array
@@ -64,9 +65,9 @@ class _Rows(NamedTuple):
         return _Rows(self.logits[index], self.seeds[index], self.positions[index])
 
 
-@np.errstate(all="ignore")  # faulty rows are found at the end
+@np.errstate(all="ignore")  # faulty rows are marked at the end
 def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> Choice:
-    """Return a token for each row of logits [A, V] float32, contiguous, which are not changed."""
+    """Return a token for each row of logits [A, V] float32, contiguous. The logits are not changed."""
     these, width = _Rows(logits, rows.seeds.numpy(), rows.positions.numpy()), logits.shape[1]
     if not tail.truncates and width > PLAIN_LIMIT:
         return _choose_in_blocks(these, tail)
@@ -81,11 +82,11 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> Choice:
 
 
 def _are_few(logits: Tensor, tail: Tail) -> bool:
-    """Whether to look at all logits [A, V] at once, as that takes less time than to search the largest."""
+    """Whether using all logits [A, V] takes less time than searching the largest ones."""
     width = logits.shape[1]
     if width > _NARROW:
         return width <= PLAIN_LIMIT and logits.numel() <= _SMALL
-    is_sorted = tail.top_p is not None and tail.top_k is None  # each row as a whole
+    is_sorted = tail.top_p is not None and tail.top_k is None  # sorts whole rows
     return not is_sorted or logits.numel() <= _TOGETHER
 
 
@@ -94,7 +95,7 @@ def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
 
 
 def _again(choice: Choice, other: Choice) -> Choice:
-    """Return a choice whose uncertain rows were chosen again."""
+    """Return `choice` with its uncertain rows replaced by `other`, a choice for just these rows."""
     at = choice.uncertain
     choice.tokens[at] = other.tokens
     return Choice(choice.tokens, at[other.uncertain])
@@ -111,8 +112,8 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> Choice:
     length, is_certain = tail.length(values, least, lambda: total_mass(rows.logits, top, tail.scale).numpy())
     row = np.arange(len(values))[:, None]
     at_least = (values >= values[row, length - 1]).sum(1, keepdims=True)
-    is_certain = is_certain & ((at_least < size) | (least == -math.inf))  # others are below the last kept
-    if (at_least != length).any():  # of equal logits at the end the lowest ids stay
+    is_certain = is_certain & ((at_least < size) | (least == -math.inf))  # the others are below the last kept
+    if (at_least != length).any():  # among equal logits at the cut the lowest ids stay
         order = np.lexsort((ids, -values))
         values, ids = values[row, order], ids[row, order]
     longest = length.max()
@@ -126,7 +127,7 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> Choice:
 
 
 def _choose_in_parts(rows: _Rows, tail: Tail) -> Choice:
-    """As `_choose_among_all`, with results that fit the cache."""
+    """As `_choose_among_all`, in groups of rows whose intermediate results fit the cache."""
     count, width = rows.logits.shape
     together = max(1, _TOGETHER // width)
     choose = _choose_among_all if width <= PLAIN_LIMIT else _choose_among_many
@@ -140,7 +141,7 @@ def _choose_in_parts(rows: _Rows, tail: Tail) -> Choice:
 
 
 def _choose_among_all(rows: _Rows, tail: Tail) -> Choice:
-    """Choose among all logits of rows so narrow that each id draws its own noise."""
+    """Choose among all logits of rows with few ids, each of which draws its own noise."""
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
     values = tail.cooled(logits, peak)
@@ -156,8 +157,8 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> Choice:
 
 
 def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
-    """Return the noisy values [A, V] of the few that are kept; -inf for all others."""
-    at = is_kept.reshape(-1).nonzero()[0]  # of one dimension, in a fifth of the time of two
+    """Return the values plus noise [A, V] of the few kept ids; -inf for all others."""
+    at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
     row, ids = np.divmod(at, values.shape[1])
     keys = row_key_array(rows.seeds, rows.positions, Stream.TOKEN)
     scores = np.full(values.size, -math.inf)
@@ -181,7 +182,7 @@ def _choose_among_many(rows: _Rows, tail: Tail) -> Choice:
 
 
 def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
-    """Return which of the values [A, V] are kept, all of them finite, and whether that is certain [A, 1]."""
+    """Return which of the values [A, V] are kept, all of them finite, and if the cut is certain [A, 1]."""
     if tail.top_k is None and tail.top_p is None:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
         return values >= least, np.ones_like(least, dtype=bool)
@@ -193,7 +194,7 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
     last = np.maximum(ranked[np.arange(len(ranked))[:, None], length - 1], LOWEST)
     is_kept = values >= last
     surplus = is_kept.sum(1, keepdims=True) - length
-    if (surplus > 0).any():  # of equal logits at the end the lowest ids stay
+    if (surplus > 0).any():  # among equal logits at the cut the lowest ids stay
         is_tied = values == last
         is_kept &= ~(is_tied & (is_tied[:, ::-1].cumsum(1)[:, ::-1] <= surplus))
     return is_kept, is_certain
@@ -225,7 +226,7 @@ def _choose_in_blocks(rows: _Rows, tail: Tail) -> Choice:
 
 
 def _has_many(logits: Tensor) -> _Array:
-    """Return which rows of logits [A, V] are known to have more than PLAIN_LIMIT finite ones [A, 1]."""
+    """Return for each row of logits [A, V] whether it surely has more than PLAIN_LIMIT finite ones [A, 1]."""
     if np.count_nonzero(logits.numpy()[:, : 2 * PLAIN_LIMIT].min(1) > -math.inf) == len(logits):
         return _CERTAIN
     return has_more_finite(logits, PLAIN_LIMIT).numpy()[:, None]
@@ -236,9 +237,9 @@ def _noise(rows: _Rows, stream: Stream, ids: _Array) -> _Array:
 
 
 def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
-    """Return the place of the best of the scores [A, N], [A], and whether it leads by `lead` [A, 1].
+    """Return the column [A] of the best of the scores [A, N], and whether its lead exceeds `lead` [A, 1].
 
-    The best scores become -inf.
+    The best scores are overwritten with -inf.
     """
     place, row = scores.argmax(1), _ids(len(scores))[0]
     best = scores[row, place]
@@ -247,7 +248,7 @@ def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
 
 
 def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> Choice:
-    """Return the choice of these tokens [A], with the faults of rows whose largest logit [A, 1] shows one."""
+    """Return the choice of these tokens [A]; rows whose peak [A, 1] is not finite get a negative token."""
     is_sound = np.isfinite(peak)
     if np.count_nonzero(is_sound) < len(peak):
         faults = np.where(peak == -math.inf, EMPTY, NON_FINITE)
@@ -258,7 +259,7 @@ def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> Choice:
 
 @lru_cache(64)
 def _ids(count: int) -> _Array:
-    """Return the first ids [1, count]; shared, so not to be changed."""
+    """Return the ids 0 to count - 1 [1, count]; cached, so read-only."""
     ids = np.arange(count)[None]
     ids.flags.writeable = False
     return ids

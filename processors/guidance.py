@@ -17,7 +17,7 @@ from processors.kernels.sums import row_sums
 
 __all__ = ["contrast_layers", "fold"]
 
-_LEAST = -1e30  # log-probability of an id that an early layer masks
+_LEAST = -1e30  # log-probability of an id masked by an early layer
 
 
 def fold(logits: Tensor, companion: Tensor, scale: Tensor, cutoff: Tensor) -> Tensor:
@@ -37,10 +37,10 @@ def fold(logits: Tensor, companion: Tensor, scale: Tensor, cutoff: Tensor) -> Te
 def contrast_layers(logits: Tensor, early: Iterable[tuple[Tensor, Tensor]], cutoff: Tensor) -> Tensor:
     """Return c - u [D, V] float32: log-probabilities of the last layer minus those of an early one (DoLa).
 
-    `early` yields the logits [D, V] of an early layer, and the rows [D] bool that may take it. Each row takes
-    the layer whose distribution is farthest from c by Jensen-Shannon divergence; a row without any is c
-    itself. Ids below cutoff [D] times the largest probability are masked, as in `fold`. An id masked
-    in logits is masked in the result; one that only the early layer masks counts as impossible there.
+    `early` yields for each early layer its logits [D, V], and the rows [D] bool for which it is a candidate.
+    u of a row is the candidate layer farthest from c by Jensen-Shannon divergence; a row without candidates
+    is c itself. Ids below cutoff [D] times the largest probability are masked, as in `fold`. An id masked in
+    logits is masked in the result; an id masked only in the early layer has log-probability -1e30 there.
     """
     c = logits.log_softmax(dim=-1, dtype=torch.float32)
     u, farthest = torch.zeros_like(c), c.new_full((len(c), 1), -torch.inf)

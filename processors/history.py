@@ -12,13 +12,13 @@ from processors.upload import upload, upload_ints
 
 __all__ = ["History", "SlotFacts"]
 
-_MOST_LATE = 4096  # tokens that wait on the host to be written to the device
-_MOST_FACTS = 16  # sets of slots whose facts are kept
+_MOST_LATE = 4096  # tokens buffered on the host before they are written to the device
+_MOST_FACTS = 16  # sets of slots whose SlotFacts are cached
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotFacts:
-    """Constants of some slots while their requests run: slots, offsets (0) and seeds [R] int64.
+    """Values of some slots that stay constant while their requests run: slots, offsets (0), seeds [R] int64.
 
     `drafts` [R, 0] is empty. The tensors are shared by steps and must not be changed in place.
     """
@@ -35,8 +35,8 @@ class History:
 
     tokens [S, L], lengths [S], prompt_lengths [S] and seeds [S] are int64 on `device`. Lengths and seeds are
     mirrored on the host, so that reading them needs no device synchronisation. `forced` [S, L] bool marks
-    forced tokens; None as long as there are none. `tokens` and `lengths` are brought up to date when they are
-    read, as many chains read neither.
+    forced tokens; None as long as there are none. `tokens` and `lengths` are written to the device when they
+    are read, because many chains read neither.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, slots: int = 8, length: int = 256) -> None:
@@ -86,7 +86,7 @@ class History:
         return len({lengths[slot] for slot in slots}) == 1
 
     def positions(self, slots: Iterable[int]) -> list[int]:
-        """Return the number of committed tokens of each slot behind its prompt."""
+        """Return the number of output tokens of each slot: committed tokens after the prompt."""
         lengths, prompts = self._host_lengths, self._host_prompts
         return [lengths[slot] - prompts[slot] for slot in slots]
 
@@ -95,7 +95,7 @@ class History:
         return self._host_seeds[slot]
 
     def facts(self, slots: tuple[int, ...]) -> SlotFacts:
-        """Return what does not change while the requests of these slots run; kept until one changes."""
+        """Return the SlotFacts of these slots; cached until a request of theirs changes."""
         found = self._facts.get(slots)
         if found is None:
             if len(self._facts) >= _MOST_FACTS:
@@ -129,7 +129,7 @@ class History:
         """
         lengths, late = self._host_lengths, self._late
         first = len(late)
-        # First, as it may run out of memory: then nothing has changed.
+        # First, because it may run out of memory; then nothing has changed.
         self._reserve(
             0, max([lengths[slot] + len(run) for slot, run in zip(slots, tokens, strict=True)], default=0)
         )
@@ -144,7 +144,7 @@ class History:
             self._write()
 
     def _write(self) -> None:
-        """Write the tokens that wait on the host."""
+        """Write the tokens buffered on the host to the device."""
         if not self._late:
             return
         self._largest = max(self._largest, *[max(run, default=-1) for _, _, run in self._late])
@@ -191,7 +191,7 @@ class History:
         self._are_lengths_late = True
 
     def _set_prompt(self, slot: int, length: int) -> None:
-        self.prompt_lengths[slot].fill_(length)  # setting an item would wait for a GPU
+        self.prompt_lengths[slot].fill_(length)  # assigning to an item would synchronise with a GPU
         self._host_prompts[slot] = length
 
     def _set_seed(self, slot: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use."""
+"""Lazy import of the names that a package exports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["exports"]
 
 
 def exports(package: str, home: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package; `home` has the names that each of its modules exports."""
+    """Return the `__getattr__` of a package; `home` maps each of its modules to the names that it exports."""
     module_of = {name: module for module, names in home.items() for name in names}
 
     def get(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Errors of the machine, not of the code that was called: its memory is full, or its GPU has failed."""
+"""Errors of the machine rather than of the called code: memory is full, or the GPU has failed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FULL = re.compile(
     "out of memory|can't allocate memory|not enough memory|CU(BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
-# PyTorch, its libraries and Triton begin their errors of a GPU so.
+# Prefixes of GPU errors of PyTorch, its libraries and Triton.
 _DEVICE = re.compile(r"(CUDA|HIP|cuDNN|NCCL)( \w+)? error|Triton Error \[\w+\]|NVIDIA driver", re.IGNORECASE)
 
 
@@ -21,9 +21,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_fault(error: BaseException) -> str:
-    """Return what a GPU or its driver said when it failed, in one line; "" for any other error.
+    """Return the message of a failed GPU or its driver, in one line; "" for any other error.
 
-    After most of these faults no call works on the GPU until the process ends.
+    After most of these faults every call on the GPU fails until the process ends.
     """
     if not isinstance(error, RuntimeError) or is_out_of_memory(error) or not _DEVICE.search(str(error)):
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 __all__ = ["close_names", "did_you_mean"]
 
-_MAX_LENGTH = 64  # characters; longer words get no suggestion, as a key from a file may be of any length
+_MAX_LENGTH = 64  # characters; longer words get no suggestion, because a key from a file may have any length
 _MAX_NAMES = 5  # with more candidates there is no suggestion
 
 

@@ -1,4 +1,4 @@
-"""The numbers of processors.rng as NumPy arrays: a call for few takes a quarter of PyTorch's time."""
+"""Gumbel noise of processors.rng in NumPy: for few numbers a call takes a quarter of PyTorch's time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH = 2.0**-BITS
 
 
 def gumbel_array(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the noise of `gumbel`, float64, broadcast over (row key, id), but for the last bits."""
+    """Return the noise of `gumbel`, float64, broadcast over (row key, id); the last bits may differ."""
     hashes = wrapping_mix(keys + ids.view(np.uint64) * _GAMMA)
     hashes >>= np.uint64(64 - BITS)
     noise: NDArray[np.float64] = hashes + 0.5

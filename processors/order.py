@@ -1,4 +1,4 @@
-"""The order of a chain's stages: reorder it, refuse unsound orders, warn of doubtful ones."""
+"""The order of a chain's stages: reorder it, reject invalid orders, warn of unusual ones."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def reorder(
 ) -> Chain:
     """Return the chain in the order of `names`; names of stages that it lacks are ignored.
 
-    CONSTRAIN stages that are not named run first. Any other stage that is on and not named is a ChainError,
-    or with `is_open` runs as soon as all have run that come before it by default.
+    CONSTRAIN stages that are not named run first. Any other active stage that is not named is a ChainError;
+    with `is_open` it is inserted right after the stages that precede it in the default order.
     """
     registry = registry or builtin_registry()
     order = expand(names, registry)
@@ -63,7 +63,7 @@ def reorder(
 
 
 def _completed(order: Sequence[str], left_out: Sequence[str], registry: Registry) -> tuple[str, ...]:
-    """Return the order with the stages that it leaves out, each behind those before it by default."""
+    """Return `order` with the stages of `left_out` inserted, each after those that precede it by default."""
     default, found = registry.names(), list(order)
     for stage in sorted(left_out, key=default.index):
         found.insert(registry.place(found, stage), stage)
@@ -90,12 +90,12 @@ def check_order(chain: Chain, registry: Registry | None = None) -> None:
 
 
 def check_together(chain: Chain, registry: Registry | None = None) -> None:
-    """Raise ChainError for stages that do not fit each other, Contradiction where one of them may stay.
+    """Raise ChainError for stages that exclude each other, Contradiction if keeping one of them solves it.
 
-    `chain` is that of a run, resolved.
+    `chain` is resolved.
 
-    Mirostat truncates alone. It and adaptive_p look at the probability of the drawn token, which no stage
-    behind them may change by scaling or truncating. A row has one temperature.
+    Mirostat allows no other truncation. Mirostat and adaptive_p use the probability of the drawn token, so no
+    later stage may scale or truncate. A chain has at most one stage that sets the temperature.
     """
     phase = (registry or builtin_registry()).phase
     active = chain.active()
@@ -117,13 +117,13 @@ def check_together(chain: Chain, registry: Registry | None = None) -> None:
 
 
 def _check_temperatures(chain: Chain) -> None:
-    """Raise ChainError for a temperature that is given twice, or by half."""
+    """Raise ChainError for two stages that set the temperature, or one with only part of its bounds."""
     dynamic, edt = chain.get("dynamic_temperature"), chain.get("edt")
     if isinstance(dynamic, DynamicTemperatureParams):
         _check_bounds(dynamic)
     if dynamic is not None and edt is not None:
         raise Contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
-    if chain.get("temperature") is None:  # relative values have taken it in
+    if chain.get("temperature") is None:  # relative values were merged with the temperature already
         return
     if dynamic is not None:
         why = "min and max of dynamic_temperature are two more"
@@ -147,7 +147,7 @@ def _check_bounds(params: DynamicTemperatureParams) -> None:
 
 
 def doubts(chain: Chain, registry: Registry | None = None) -> Iterator[str]:
-    """Yield warnings of chains that are sound but unusual: ADJUST after TRUNCATE, adaptive_p alone."""
+    """Yield warnings of valid but unusual chains: ADJUST after TRUNCATE, adaptive_p alone."""
     phase = (registry or builtin_registry()).phase
     for before, after in _pairs(chain.active()):
         if phase(before) >= Phase.TRUNCATE and phase(after) == Phase.ADJUST:

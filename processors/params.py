@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 MOST = 2**31 - 1  # upper bound of ids, counts and lengths
-WHEN = "when"  # the field that every stage has beside its own
+WHEN = "when"  # the field that every stage has in addition to its own
 WHEN_DOC = "Where in the output the stage acts; null is everywhere."
 
 
@@ -53,7 +53,7 @@ def param(
 class Params:
     """Base class of stage parameters. The defaults mean "off"; the first field is the main parameter.
 
-    Every stage has the field `when` beside its own, which is none of `own_fields`.
+    Every stage has the field `when` (its condition) in addition to its `own_fields`.
     """
 
     when: When | None = dataclasses.field(
@@ -114,7 +114,7 @@ class Params:
     def to_mapping(self) -> dict[str, Any]:
         """Return the values that differ from the defaults, as plain lists, numbers and strings.
 
-        Beside a condition the main value is always there, as it may switch the stage off.
+        With a condition the main value is always included, because it may switch the stage off.
         """
         values = {field.name: getattr(self, field.name) for field in self.own_fields()}
         changed = {name: _plain(value) for name, value in values.items() if value != self.default(name)}

@@ -24,15 +24,15 @@ from processors.upload import upload
 __all__ = ["Pipeline", "Seen", "StageCall"]
 
 
-Seen = Callable[[str, Tensor], None]  # gets the name of a stage and the logits [R, V] after it
+Seen = Callable[[str, Tensor], None]  # called with the name of a stage and the logits [R, V] after it
 
 
 @dataclass(frozen=True, slots=True)
 class StageCall:
     """One stage and the indices of the rows where it is active; None means all rows.
 
-    `looks_first`: search the rows for NaN and +inf before the stage runs, because it might mask them.
-    `turn`: which instance of the stage; a chain that has a stage several times, with conditions, has several.
+    `looks_first`: search the rows for NaN and +inf before the stage runs, because it might mask them. `turn`:
+    number of the stage's instance; a chain with several entries of a stage has one instance for each.
     """
 
     stage: str
@@ -48,7 +48,7 @@ class StageCall:
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """The calls of a step, and those of them whose stage prepares."""
+    """The stage calls of a step, and the subset whose stages override `prepare`."""
 
     calls: tuple[StageCall, ...]
     preparing: tuple[StageCall, ...]
@@ -57,9 +57,10 @@ class _Program:
 class Pipeline:
     """The stages of all requests. Each stage is built once and runs only on the rows where it is on.
 
-    A stage that a chain has several times, with conditions, is built as often: one set of values in a slot
-    for each. Which of them act in a row is known on the host before the model runs. A plug-in stage runs
-    behind a guard (see processors.foreign). `notices` collects messages to users.
+    A stage with several entries in a chain, by conditions, is built once for each entry, so that each
+    instance has one set of values a slot. The entries that act in a row are known on the host before the
+    forward pass. A plug-in stage runs behind a guard (see processors.foreign). `notices` collects messages to
+    users.
     """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
@@ -126,7 +127,7 @@ class Pipeline:
         self._programs.clear()
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by tokens that are now part of the output."""
+        """Advance the slot by tokens that were appended to the output."""
         for stage in self._committing.get(slot, ()):
             stage.commit(slot, tokens)
         if slot in self._conditions.slots:
@@ -134,7 +135,7 @@ class Pipeline:
 
     @property
     def commits(self) -> bool:
-        """Whether any stage, or a condition of one, follows the tokens of its slots."""
+        """Whether any stage or condition has to be told the committed tokens."""
         return bool(self._committing) or bool(self._conditions.slots)
 
     @property
@@ -143,7 +144,7 @@ class Pipeline:
         return bool(self._previewing)
 
     def prepare(self, rows: Rows) -> Rows:
-        """Run `prepare` of the stages before the model runs. Return the rows, forced drafts marked."""
+        """Run `prepare` of the stages before the forward pass. Return the rows with forced drafts marked."""
         for call in self._planned(rows).preparing:
             active = rows if call.places is None else rows.select(call.places)
             forced = self.stage(*call.key).prepare(active)
@@ -181,11 +182,11 @@ class Pipeline:
         return (self.stage(*key) for key in self._picks[slot].keys)
 
     def values(self, slot: int, call: StageCall) -> Params:
-        """Return the values that a stage has in a slot where it is called."""
+        """Return the parameters of a stage call in a slot."""
         return self._picks[slot].stages[call.key][1]
 
     def left_out(self, slot: int, drafts: tuple[int, ...]) -> tuple[tuple[int, Stage, str], ...]:
-        """Return the stages of a slot that conditions leave out behind these drafts: see Picks.left_out."""
+        """Return the stages of a slot that conditions switch off after these drafts: see Picks.left_out."""
         if slot not in self._conditions.slots:
             return ()
         return self._picks[slot].left_out(self._conditions.hold(slot, drafts))
@@ -195,7 +196,7 @@ class Pipeline:
         self._forced_sequential.add(name)
 
     def stage(self, name: str, turn: int = 0) -> Processor[Any]:
-        """Return an instance of a stage, built on first use: one for each turn."""
+        """Return the instance of a stage with this turn, built on first use."""
         if (name, turn) not in self._stages:
             found = self.registry.load(name)
             is_ours = self.registry.is_builtin(name)
@@ -213,22 +214,22 @@ class Pipeline:
         return self.run(self.program(rows), logits, rows, seen)
 
     def run(self, calls: Sequence[StageCall], logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
-        """As `__call__`, but run only these calls of the rows' program."""
+        """Run only these calls of the rows' program; otherwise as `__call__`."""
         work, tops = logits.to(torch.float32, copy=bool(calls)), list[Tensor]()
         for call in calls:
             if call.looks_first:
                 tops.append(
                     work.amax(dim=-1).clamp_(min=0)
-                )  # amax propagates NaN; a fully masked row is no fault
+                )  # amax propagates NaN; a fully masked row is not a fault
             work = self._run(call, work, rows)
             if seen is not None:
                 seen(call.stage, work)
         for top in tops:
-            work[:, 0].sub_(top - top)  # subtracts 0, or NaN where the largest logit is not finite
+            work[:, 0].sub_(top - top)  # subtracts 0, or NaN if the largest logit is not finite
         return work
 
     def _run(self, call: StageCall, logits: Tensor, rows: Rows) -> Tensor:
-        """Select the active rows, apply the stage, write them back. Tracing replaces this method."""
+        """Apply the stage to its active rows and write them back. Tracing replaces this method."""
         if call.places is None:
             return self.stage(*call.key).apply(logits, rows)
         at = upload(call.places, logits.device)
@@ -237,11 +238,11 @@ class Pipeline:
 
     @property
     def is_traced(self) -> bool:
-        """Whether the effect of each stage is recorded, so that each has to run."""
+        """Whether the effect of each stage is recorded, which forbids fusing stages."""
         return "_run" in vars(self)
 
     def program(self, rows: Rows) -> tuple[StageCall, ...]:
-        """Return the calls of a step, cached: the same object until a slot, or what holds in one, changes."""
+        """Return the calls of a step. The object stays the same until a slot or a condition changes."""
         return self._planned(rows).calls
 
     def _planned(self, rows: Rows) -> _Program:
@@ -256,7 +257,7 @@ class Pipeline:
         return found
 
     def _state_of(self, rows: Rows) -> tuple[Any, ...]:
-        """Return the slots of the rows, and which conditions hold in each of those that have any."""
+        """Return the slots of the rows, and for each slot with conditions which of them hold."""
         return rows.host_slots, tuple(
             [
                 self._conditions.hold(slot, drafts) if slot in self._conditions.slots else ()
@@ -265,10 +266,10 @@ class Pipeline:
         )
 
     def _plan(self, rows: Rows) -> tuple[StageCall, ...]:
-        """Plan the calls: chains in default order share them, each other order has its own."""
+        """Plan the calls. Chains in default order share calls; each other order gets calls of its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
-        turns = list[dict[str, int]]()  # by row, of the stages that act there
+        turns = list[dict[str, int]]()  # by row: the turn of each stage that acts in the row
         for index, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
             picks = self._picks[slot]
             ranks = [default.index(name) for name in picks.order]

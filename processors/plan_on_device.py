@@ -1,4 +1,4 @@
-"""`Plans`: how the rows of a step are run on a GPU, each by its own chain and draw alone."""
+"""`Plans`: how the rows of a step run on a GPU. The plan of a row depends on its own chain and draw alone."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from processors.upload import upload
 __all__ = ["FUSED", "Keeps", "Plan", "Plans"]
 
 _Program = tuple[StageCall, ...]
-_Stages = Sequence[tuple[str, Any]]  # names and parameters, in order
+_Stages = Sequence[tuple[str, Any]]  # names and parameters of stages, in order
 _MOST_PLANS = 16
-# What a step keeps beside its tokens: nothing, the processed logits, or also what each stage masks.
+# What a step returns beside tokens: nothing, the processed logits, or also which ids each stage masks.
 Keeps = Literal["tokens", "logits", "effects"]
 FUSED = ("temperature", "min_p", "top_k", "top_p")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How the rows of these slots are run: as stages before the fused ones, then by the values of these.
+    """Plan for the rows of these slots: the stages of `head` run first, then the kernels with `controls`.
 
-    `edits`: the masks and penalties among the fused ones. `before`: the calls of `head` and those that do
-    what `edits` does. Where logits are kept, `greedy` [R] bool are the greedy rows, None without any, and
-    `effects` the names of the fused stages that mask, with the controls up to each.
+    `edits`: masks and penalties done in the kernels. `before`: the calls of `head` and the calls that `edits`
+    replaces. If logits are kept: `greedy` [R] bool, the greedy rows (None if there is none), and `effects`,
+    each fused stage that masks with the controls of the stages up to it.
     """
 
     slots: tuple[int, ...]
@@ -55,7 +55,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """The calls of a row by their number in the program: stages, then edits and cuts of the kernels."""
+    """Calls of a row, by index in the program: run as stages (head), as edits, and as cuts of the kernels."""
 
     head: tuple[int, ...]
     edits: tuple[int, ...]
@@ -65,14 +65,14 @@ class _Split:
 
 
 class Plans:
-    """The plans of the rows that were last seen."""
+    """Caches the plans of recent programs."""
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._plans: dict[tuple[int, Keeps], Plan] = {}  # by the id of their program
+        self._plans: dict[tuple[int, Keeps], Plan] = {}  # by id(program) and `Keeps`
 
     def of(self, rows: Rows, keeps: Keeps = "tokens") -> Plan:
-        """Return the plan of the rows' slots, made anew if one has changed."""
+        """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
         program = self._pipeline.program(rows)
         key = id(program), keeps
         known = self._plans.get(key)
@@ -110,7 +110,7 @@ class Plans:
     def _effects(
         self, program: _Program, splits: Sequence[_Split], rows: Rows
     ) -> tuple[tuple[str, Tensor], ...]:
-        """Return the controls up to each fused stage that masks, in the order of the program."""
+        """Return for each fused stage that masks the controls of all cuts up to it, in program order."""
         found = []
         for number in sorted({number for split in splits for number in split.cuts}):
             lines = []
@@ -126,7 +126,7 @@ class Plans:
         return tuple(found)
 
     def _splits(self, program: _Program, rows: Rows) -> list[_Split]:
-        """Split the calls of each row."""
+        """Split the calls of each row into head, edits and cuts."""
         calls: list[list[int]] = [[] for _ in rows.host_slots]
         for number, call in enumerate(program):
             for place in range(len(rows)) if call.places is None else call.places:
@@ -140,7 +140,7 @@ class Plans:
         return found
 
     def _split(self, program: _Program, slot: int, mine: tuple[int, ...]) -> _Split:
-        """Fuse as many of the last calls of a row as controls and edits can say."""
+        """Fuse the longest suffix of a row's calls that controls and edits can express."""
         stages = [(program[number].stage, self._pipeline.values(slot, program[number])) for number in mine]
         line, first_cut = without_stages(), len(stages)
         while first_cut and (found := self._known(FUSED, _cut_line, stages[first_cut - 1 :])):
@@ -151,7 +151,7 @@ class Plans:
         return _Split(mine[:first], mine[first:first_cut], mine[first_cut:], change, line)
 
     def _known(self, names: Sequence[str], line: Any, stages: _Stages) -> list[float] | None:
-        """Return the line of the stages; None if there is none that means the same."""
+        """Return the kernel parameters equivalent to these stages; None if there are none."""
         name = stages[0][0]
         is_known = name in names and self._pipeline.registry.is_builtin(name)
         found: list[float] | None = line(stages) if is_known else None
@@ -159,14 +159,14 @@ class Plans:
 
 
 def _calls(program: _Program, chosen: Sequence[Sequence[int]]) -> _Program:
-    """Return the calls of a program with those rows whose chosen numbers [R] name them."""
+    """Return the calls of a program, each restricted to the rows whose indices in `chosen` [R] include it."""
     places: list[list[int]] = [[] for _ in program]
     for place, numbers in enumerate(chosen):
         for number in numbers:
             places[number].append(place)
     found, looks = list[StageCall](), False
     for call, mine in zip(program, places, strict=True):
-        looks |= call.looks_first  # also for a call that is left out: the next one may mask faults
+        looks |= call.looks_first  # also for a dropped call: the next one may mask faults
         if mine:
             every = None if len(mine) == len(chosen) else tuple(mine)
             found.append(replace(call, places=every, looks_first=looks))
@@ -175,7 +175,7 @@ def _calls(program: _Program, chosen: Sequence[Sequence[int]]) -> _Program:
 
 
 def _cut_line(stages: _Stages) -> list[float] | None:
-    """Return the controls of a row with these stages, in order; None if there are none that mean the same."""
+    """Return the controls of a row equivalent to these stages, in order; None if there are none."""
     names, params = [name for name, _ in stages], dict(stages)
     is_known = len(params) == len(stages) and all(getattr(one, "keep", 1) == 1 for one in params.values())
     if not is_known or "temperature" in names[1:-1]:
@@ -198,7 +198,7 @@ def _cut_line(stages: _Stages) -> list[float] | None:
 
 
 def _keep_cuts(line: list[float]) -> None:
-    """Let a row keep its cuts, as its logits are wanted; at a temperature of 0 the first one."""
+    """Keep a row's cuts where its logits are kept; a temperature of 0 becomes top-k with k = 1."""
     if line[Control.GREEDY]:
         line[:] = without_stages()
         line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, torch.finfo(torch.float32).tiny

@@ -62,7 +62,7 @@ class Registry:
         return tuple(spec.name for spec in sorted(self._specs.values(), key=lambda spec: spec.phase))
 
     def place(self, names: Sequence[str], stage: str) -> int:
-        """Return where a stage is inserted among `names`: behind all that come before it by default."""
+        """Return the index in `names` where a stage is inserted: after all that come before it by default."""
         order = self.names()
         rank = order.index(stage)
         return max((at for at, name in enumerate(names, 1) if order.index(name) < rank), default=0)

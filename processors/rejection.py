@@ -24,7 +24,7 @@ from processors.verify import Spans
 
 __all__ = ["Proposal", "rejection", "rejection_torch"]
 
-_LARGE = 1 << 20  # logits, one row per request, from which a CPU saves time by verifying draft after draft
+_LARGE = 1 << 20  # logits of one row a request, from which a CPU saves time by verifying draft by draft
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +67,10 @@ def rejection(
 
 
 def _decided(logits: Tensor, rows: Rows, spans: Spans, proposal: Proposal | None) -> tuple[Tensor, Tensor]:
-    """As rejection_torch, for the rows of a step."""
+    """Return the result of rejection_torch for the rows of a step, by a kernel where one applies."""
     q_rows = _proposal_rows(rows, proposal)
     source = chances = None
-    if proposal is not None and len(proposal.logits):  # one without rows counts as none
+    if proposal is not None and len(proposal.logits):  # a proposal without rows counts as none
         source, chances = proposal.logits, proposal.probabilities
         if logits.is_cuda and chances is None:
             at = upload([row for row, q_row in enumerate(q_rows) if q_row >= 0], logits.device)
@@ -129,7 +129,7 @@ _on_gpu = operation(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Step:
-    """Inputs of verification by row [R]: the draft, the acceptance noise u, and others of rejection_torch."""
+    """Inputs of verification by row [R]: logits, draft, acceptance noise u; others as in rejection_torch."""
 
     logits: Tensor
     seeds: Tensor
@@ -151,7 +151,7 @@ class _Step:
         proposal: Tensor | None,
         chances: Tensor | None,
     ) -> _Step:
-        """Build from a step."""
+        """Build from the arguments of rejection_torch, drawing the acceptance noise."""
         column = torch.arange(spans.drafts.shape[1], device=logits.device)
         is_draft = column < spans.num_drafts[:, None]
         drafted = torch.zeros_like(seeds)
@@ -182,7 +182,7 @@ def _verify_together(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
 
 
 def _verify_in_turn(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
-    """As _verify_together, draft after draft; drafts after a rejected one are skipped."""
+    """As _verify_together, draft by draft; drafts after a rejected one are skipped."""
     accepted, is_replaced = torch.zeros_like(spans.starts), torch.zeros_like(spans.starts, dtype=torch.bool)
     for turn in range(spans.drafts.shape[1]):
         going = ((accepted == turn) & (spans.num_drafts > turn)).nonzero().squeeze(1)
@@ -208,7 +208,7 @@ def _proposal_rows(rows: Rows, proposal: Proposal | None) -> list[int]:
 def _last_token(logits: Tensor, rows: Rows, sampler: Sampler, at: Tensor, replacement: Tensor) -> Tensor:
     """Return the token [Q] after the accepted drafts: the replacement, or the sampler's at the rows `at`."""
     ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
-    if logits.is_cuda:  # of all rows, as choosing some would synchronise with the device
+    if logits.is_cuda:  # for all rows, because indexing by a mask would synchronise with the device
         return torch.where(replacement < 0, sampled(sampler, logits[at], ends), replacement)
     if (others := (replacement < 0).nonzero().squeeze(1)).numel():
         replacement[others] = sampler(logits[at[others]], ends.select(others.tolist()))
@@ -224,11 +224,11 @@ def _replacement(step: _Step, at: Tensor) -> Tensor:
 
 
 def _replaced(step: _Step, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
-    """As _replacement, given p at these rows as `rest`, which is overwritten, and q."""
+    """As _replacement, given p of these rows as `rest`, which is overwritten, and q."""
     draft, q_row = step.drafted[at, None], step.q_row[at, None]
     if q is not None:
         rest -= q.mul_(q_row >= 0)
-    # A certain draft has q(x) = 1, so nothing of p(x) is left.
+    # A certain draft has q(x) = 1 >= p(x), so max(0, p - q) is 0 at x.
     rest.scatter_(1, draft, torch.where(q_row >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
     is_empty = rest.amax(dim=-1, keepdim=True) <= 0
     if bool(is_empty.any()):

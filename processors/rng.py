@@ -67,7 +67,7 @@ def mix(value: int | Tensor) -> int | Tensor:
 
 
 def wrapping_mix(values: Any) -> Any:
-    """As `mix`, in place, of a NumPy array of unsigned 64-bit integers, which wrap by themselves."""
+    """Apply `mix` in place to a NumPy array of uint64, whose arithmetic wraps by itself."""
     values ^= values >> 30
     values *= _FIRST
     values ^= values >> 27
@@ -92,7 +92,7 @@ def stream_key(name: str) -> int:
 def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
     """Return a key per row [R] int64 from seeds [R], positions [R] and the stream.
 
-    On a CPU by NumPy, whose 25 operations on a few numbers take less than half the time of PyTorch's.
+    On a CPU computed by NumPy: its 25 operations on a few numbers take less than half the time of PyTorch's.
     """
     if positions.device.type == "cpu" and seeds.ndim == positions.ndim == 1:
         try:
@@ -107,7 +107,7 @@ def row_keys(seeds: Tensor, positions: Tensor, stream: int) -> Tensor:
 def row_key_array(seeds: Any, positions: Any, stream: int) -> Any:
     """Return the keys of `row_keys`, uint64, for NumPy arrays of seeds and positions [R] int64.
 
-    One key is computed in plain Python, in a sixth of the time.
+    A single key is computed in plain Python, in a sixth of NumPy's time.
     """
     if len(seeds) == 1:
         keys = seeds.view("uint64").copy()

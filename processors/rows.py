@@ -27,10 +27,10 @@ class Visible:
 class Rows:
     """R rows of a step. A request with K draft tokens has K + 1 rows; its row j sees the first j drafts.
 
-    slots, offsets (j), seeds and positions (number of tokens generated before this one) are [R] int64.
-    drafts [R, K] int64 holds the request's drafts, padded with -1; K = 0 without drafts. `host_slots` is
-    `slots` on the host, `host_drafts` the drafts that each row sees, `counts` the number of rows of each
-    request. `forced` [R, K] bool marks forced drafts; None if no stage marks any.
+    slots, offsets (j), seeds and positions (number of tokens generated before this one) are [R] int64. drafts
+    [R, K] int64 holds the request's drafts, padded with -1; K = 0 without drafts. `host_slots`: `slots` on
+    the host. `host_drafts`: the drafts that each row sees. `counts`: rows of each request. `forced` [R, K]
+    bool marks forced drafts; None if no stage marks any.
     """
 
     history: History
@@ -132,7 +132,7 @@ class Rows:
         return replace(self, forced=flags.index_copy(0, at, forced))
 
     def unpadded(self) -> Tensor | None:
-        """Return the ids of `visible` [R, W] if all of them are valid, as without drafts; else None."""
+        """Return the ids of `visible` [R, W] if no padding is needed, as without drafts; else None."""
         history = self.history
         if self.drafts.shape[1] or not history.are_even(self.host_slots):
             return None
@@ -152,7 +152,7 @@ class Rows:
         return Visible(ids, column < lengths + self.offsets[:, None])
 
     def scoped(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> Visible:
-        """As `visible`, but valid are only the last `window` tokens of the scope, without forced tokens.
+        """Return `visible` with only the last `window` tokens of the scope valid, forced tokens excluded.
 
         from_prompt, from_output [R] bool select the scope; window [R] int64 is in tokens.
         """
@@ -163,7 +163,7 @@ class Rows:
         return Visible(seen.ids, seen.valid & inside & self.unforced(seen.ids.shape[1]))
 
     def bounds(self, from_prompt: Tensor, from_output: Tensor, window: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the first column [R] of the last `window` tokens of the scope, and the one behind it [R]."""
+        """Return the columns of the last `window` tokens of the scope: start [R], and end [R], exclusive."""
         prompt = self.history.prompt_lengths[self.slots]
         total = self.history.lengths[self.slots] + self.offsets
         end = torch.where(from_output, total, prompt)

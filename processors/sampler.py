@@ -40,17 +40,18 @@ __all__ = [
     "invert",
 ]
 
-PLAIN_LIMIT = 4096  # finite logits up to which every id draws its own noise
+PLAIN_LIMIT = 4096  # finite logits up to which each id draws its own noise
 BLOCK = 512  # ids per block of the two-level draw
 
-EMPTY = -1  # in place of a token: all logits are masked
-NON_FINITE = -2  # in place of a token: NaN or +inf among the logits
+EMPTY = -1  # token of a row whose logits are all masked
+NON_FINITE = -2  # token of a row with NaN or +inf among the logits
 
 
 class Inverted(NamedTuple):
-    """Where a draw by inverse CDF ends: weights of the blocks [R, B], the block [R, 1], its ids [R, N].
+    """Result of the search by inverse CDF: block weights [R, B], the chosen block [R, 1], its ids [R, N].
 
-    `inside` [R, N] are the weights of these ids, `rest` [R, 1] the place in the block, from 0 to 1.
+    `inside` [R, N]: weights of these ids. `rest` [R, 1]: position of the uniform number within the block, 0
+    to 1.
     """
 
     blocks: Tensor
@@ -65,7 +66,7 @@ class Sampler:
 
     def __init__(self) -> None:
         self._draws: dict[int, Draw] = {}
-        self._last: tuple[tuple[int, ...], tuple[Draw, ...]] = ((), ())  # slots of a step, and their draws
+        self._last: tuple[tuple[int, ...], tuple[Draw, ...]] = ((), ())  # slots of the last step, their draws
 
     def admit(self, slot: int, draw: Draw) -> None:
         """Set the draw method of a slot."""
@@ -98,7 +99,7 @@ class Sampler:
         return set(self.draws(rows)) == {"gumbel"}
 
     def draws(self, rows: Rows) -> tuple[Draw, ...]:
-        """Return the draw method of each row, kept from step to step."""
+        """Return the draw method of each row; cached while the slots stay the same."""
         if self._last[0] != rows.host_slots:
             self._last = rows.host_slots, tuple(self._draws[slot] for slot in rows.host_slots)
         return self._last[1]
@@ -126,7 +127,7 @@ def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Draw from softmax(logits) for each row [R]: argmax(logits + Gumbel noise)."""
     if logits.shape[1] <= PLAIN_LIMIT:
         return _plain(logits, seeds, positions)
-    if logits.is_cuda:  # hashing every id is cheap there; selecting rows would synchronise
+    if logits.is_cuda:  # on a GPU hashing every id is cheap, and selecting rows would synchronise
         few = (logits > -torch.inf).sum(dim=-1) <= PLAIN_LIMIT
         both = (_plain(logits, seeds, positions), _two_level(logits, seeds, positions))
         return torch.where(few, *both)
@@ -191,7 +192,7 @@ def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
-    """Return the block of each row in which the draw by inverse CDF ends."""
+    """Return for each row the block that contains the draw by inverse CDF."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     sums = block_sums(logits)
     blocks = (sums - sums.amax(-1, keepdim=True)).exp()
@@ -202,9 +203,10 @@ def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
 
 
 def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the index [R, 1] where the cumulative weights [R, N] pass u times their sum, and u within it.
+    """Return the index [R, 1] at which the cumulative weights [R, N] exceed u times their sum.
 
-    An index of weight 0 is never returned, whatever the rounding.
+    The second result [R, 1] is the position of u within that index's weight, 0 to 1. An index of weight 0 is
+    never returned, whatever the rounding.
     """
     sums = row_cumsums(weights)
     target = u * sums[:, -1:]

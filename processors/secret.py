@@ -1,4 +1,4 @@
-"""`Secret`: numbers of a key that no text shows. It prints as a fingerprint, which tells two keys apart."""
+"""`Secret`: numbers of a key that are never shown. It prints as a fingerprint, which differs between keys."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["MOST_KEY", "Secret", "fingerprint_of"]
 
 MOST_KEY = 2**64 - 1
 _SALT = b"processors.secret"
-_COST = 2**14  # of scrypt: a fingerprint takes about 50 ms, so trying many small keys takes long
+_COST = 2**14  # cost of scrypt: a fingerprint takes about 50 ms, which makes a search through small keys slow
 
 
 class Secret:
     """One or several whole numbers from 0 to 2**64 - 1, equal and hashed by value.
 
-    `str`, `repr` and `format` give the fingerprint: 32 bits of a slow hash, as in "#3f9a1c22". Too few to
-    find the numbers from, enough to see that a run goes on with another key. Raises ParamError, without the
-    value, for anything else.
+    `str`, `repr` and `format` give the fingerprint: 32 bits of a slow hash, as in "#3f9a1c22". The numbers
+    cannot be recovered from 32 bits, but a changed key is noticed. Raises ParamError, without the value, for
+    other values.
     """
 
     __slots__ = ("_numbers",)

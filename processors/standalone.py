@@ -36,11 +36,11 @@ def sample(
 ) -> Tensor:
     """Return token ids [R] int64 for logits [R, V], or one id [] for logits [V]. The logits are not changed.
 
-    Row r draws like prompt r of a run with this seed: with derive(seed, r), at `position`, the number of
-    tokens generated before (by default the length of `output`). Stages see `prompt` and `output` in every
-    row, and conditions count `output`; mirostat and adaptive_p, which follow the probabilities of drawn
-    tokens, are at their start. A chain with temperature 0 is greedy. Raises ChainError, ParamError or
-    UnknownStage for a wrong chain, RowError for a row without a possible choice.
+    Row r draws as prompt r of a run with this seed: with the seed derive(seed, r), at `position` (number of
+    tokens generated before; by default the length of `output`). Stages see `prompt` and `output` in every
+    row, and conditions count `output`; mirostat and adaptive_p, whose state follows the probabilities of
+    drawn tokens, are in their initial state. A chain with temperature 0 is greedy. Raises ChainError,
+    ParamError or UnknownStage for a wrong chain, RowError for a row without an allowed token.
     """
     batch = logits if logits.dim() == 2 else logits[None]
     parsed = Chain.parse(chain, registry) if isinstance(chain, str) else chain
@@ -69,11 +69,10 @@ class LogitsProcessor:
         model.generate(**inputs, logits_processor=[LogitsProcessor("repetition=1.2 | min_p=0.05")])
 
     The ids of the first call are the prompts, without leading `pad_id`; ids with other prompts begin a new
-    generation. Rows may be reordered or cut back between calls; after a cut, mirostat and adaptive_p
-    are at their start. Stages that read text need `vocabulary`;
-    stages about the end of text need `eos_ids`. generate() itself draws: pass do_sample=True to
-    it, and leave out its temperature and top_p. Raises ChainError, ParamError or UnknownStage for a wrong
-    chain.
+    generation. Rows may be reordered or truncated between calls; truncation resets mirostat and adaptive_p.
+    Stages that read text need `vocabulary`; stages about the end of text need `eos_ids`. generate() itself
+    samples: pass do_sample=True, and leave its temperature and top_p unset. Raises ChainError, ParamError or
+    UnknownStage for a wrong chain.
     """
 
     def __init__(
@@ -89,8 +88,8 @@ class LogitsProcessor:
         check_together(self.chain, registry)
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
-        self._seen = torch.empty(0, 0, dtype=torch.int64)  # [B, L] of the call before
-        self._slots: list[int] = []  # of each row
+        self._seen = torch.empty(0, 0, dtype=torch.int64)  # ids [B, L] of the call before
+        self._slots: list[int] = []  # slot of each row
         self._num_prompt = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
@@ -108,13 +107,13 @@ class LogitsProcessor:
         return self._pipeline(scores, self._pipeline.prepare(Rows.build(self._history, self._slots)))
 
     def _parents(self, ids: Tensor, length: int) -> list[int] | None:
-        """Return for each row a row of the call before with the same first ids; None if a row has none."""
+        """Return for each row an index of a row of the call before with its prefix; None if one has none."""
         if ids.shape[1] < length or not len(self._seen):
             return None
         now, before = ids[:, :length], self._seen[:, :length]
         if torch.equal(now, before):
             return list(range(len(now)))
-        is_equal = (now[:, None] == before).all(dim=-1)  # [B, B of the call before]
+        is_equal = (now[:, None] == before).all(dim=-1)  # [B, B of the call before] bool
         return is_equal.int().argmax(dim=1).tolist() if bool(is_equal.any(dim=1).all()) else None
 
     def _fork(self, parents: list[int]) -> None:
@@ -130,7 +129,7 @@ class LogitsProcessor:
         self._slots = slots
 
     def _admit(self, ids: Tensor, scores: Tensor) -> None:
-        """Admit all rows anew, with the same prompts if the rows were only cut back or changed."""
+        """Admit all rows anew; the prompts stay if the rows were only truncated or changed after them."""
         is_known = ids.shape[1] > self._num_prompt and self._parents(ids, self._num_prompt) is not None
         self._num_prompt = self._num_prompt if is_known else ids.shape[1]
         self._seen, self._slots = ids[:, : self._num_prompt], list(range(len(ids)))

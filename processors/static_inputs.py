@@ -1,4 +1,4 @@
-"""`StaticInputs`: tensors of fixed addresses for what a recorded function reads."""
+"""`StaticInputs`: copies of inputs at fixed addresses, for a captured CUDA graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 64  # keys whose tensors are kept
 
 
 class StaticInputs:
-    """Copies of given tensors, by key, in memory that stays the same as long as the key is kept.
+    """Copies of given tensors, by key, at addresses that stay the same as long as the key is kept.
 
     A given tensor that is the same object as at the last call is not copied again, so it must not have been
     changed in place.
@@ -24,7 +24,7 @@ class StaticInputs:
         self._held: OrderedDict[Hashable, tuple[tuple[Tensor, ...], list[Tensor | None]]] = OrderedDict()
 
     def hold(self, key: Hashable, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the tensors of the key, with the values of those given. Equal keys have equal shapes."""
+        """Return the key's tensors, filled with the given values. Equal keys have equal shapes."""
         if key not in self._held:
             if len(self._held) >= _MOST:
                 self._held.popitem(last=False)

@@ -1,4 +1,4 @@
-"""`Tail`: the values of the fused stages in each row, and how many of a row's logits these stages keep."""
+"""`Tail`: the parameters of the fused stages by row, and how many of a row's logits these stages keep."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["LOG2_E", "Tail"]
 
 LOG2_E = math.log2(math.e)
 _MOST_K = 511  # largest k
-_COLDEST, _HOTTEST = 1e-3, 1e3  # temperatures at which float32 masses are as exact as _COARSE says
+_COLDEST, _HOTTEST = 1e-3, 1e3  # temperatures at which float32 masses have at most the relative error _COARSE
 _COARSE, _FINE = 2e-5, 1e-12  # bounds of the relative error of a total mass, in float32 and float64
-_ROUNDING = 2.0**-52  # and of a float64 sum for each of its terms
+_ROUNDING = 2.0**-52  # further relative error of a float64 sum, for each term
 
 _Array = NDArray[Any]
 
@@ -32,8 +32,8 @@ _Array = NDArray[Any]
 class Tail:
     """The values of the fused stages for each row, all [A, 1]; None for a stage that is off.
 
-    `scale` turns logits into powers of 2, a tensor. `least_kept`: what min-p keeps if the largest logit is 0.
-    `ties`, `boundary`: those of top-k and top-p, for all rows.
+    `scale`: log2(e) / temperature, so that a mass is 2^(scale logit). `least_kept`: smallest logit that min-p
+    keeps if the largest is 0. `ties` of top-k and `boundary` of top-p are equal in all rows.
     """
 
     scale: Tensor
@@ -48,7 +48,7 @@ class Tail:
 
     @classmethod
     def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
-        """Return the tail that these stages make on these rows; None for values left to the stages."""
+        """Return the tail of these stages on these rows; None if their values cannot be fused."""
         known = {
             f"{stage}.{field.name}": one.columns.known(field.name, rows)
             for stage, one in stages.items()
@@ -85,9 +85,9 @@ class Tail:
         return replace(self, **{name: one[index] for name, one in columns.items() if one is not None})
 
     def cooled(self, logits: _Array, peak: _Array) -> _Array:
-        """Return (logits - peak) / temperature for logits [A, N] and peaks [A, 1]; without one the logits.
+        """Return (logits - peak) / temperature for logits [A, N], peaks [A, 1]; logits without a temperature.
 
-        A finite logit may become -inf, which the stage avoids. It could not be drawn beside the peak.
+        A finite logit may become -inf, unlike in the stage; its probability beside the peak is 0 anyway.
         """
         if self.temperature is None:
             return logits
@@ -96,7 +96,7 @@ class Tail:
         return values
 
     def least(self, peak: _Array) -> _Array:
-        """Return the smallest value that min-p keeps [A, 1]; peak [A, 1] is 0 after a temperature."""
+        """Return the smallest logit that min-p keeps [A, 1]; peak [A, 1] is 0 after a temperature."""
         assert self.min_p is not None
         if self.temperature is not None and self.least_kept is not None:
             return self.least_kept
@@ -107,8 +107,8 @@ class Tail:
     ) -> tuple[_Array, _Array]:
         """Return how many of the sorted values [A, N] are kept, at least 1, and if that is certain; [A, 1].
 
-        It is so if no other logits are kept; these are at most `least` [A, 1]. `total` returns the mass of a
-        row, if values are left out that may be kept.
+        The count is certain if no logit outside `values` can be kept; such logits are at most `least` [A, 1].
+        `total` returns the mass of whole rows, for values that are only part of a row.
         """
         length = self._before_top_p(values)
         if self.top_p is None:
@@ -126,7 +126,7 @@ class Tail:
         if total is not None and not is_cut and not is_known.all():
             mass, error, is_known = total(), _COARSE, np.ones_like(is_known)
         bound, margin = mass * self.top_p, error * mass
-        # A sum within the margin of the bound may be on either side of it.
+        # A cumulative sum within the error margin of the bound may be on either side of it.
         low = (sums < bound - margin).sum(1, keepdims=True)
         is_certain = is_known & (low == (sums <= bound + margin).sum(1, keepdims=True))
         kept = low if self.boundary == "exclusive" else low + 1
@@ -152,7 +152,7 @@ def _is_one(values: frozenset[Any]) -> bool:
     return values == {1}
 
 
-# Which values of a field in the rows of a step may be fused; those of other fields have to be equal.
+# Values of a field that may be fused, over the rows of a step; a field not listed has to be equal in all.
 _LIMITS: dict[str, Callable[[frozenset[Any]], bool]] = {
     "temperature.temperature": lambda values: min(values) >= _COLDEST and max(values) <= _HOTTEST,
     "min_p.p": bool,

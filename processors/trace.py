@@ -1,4 +1,4 @@
-"""Record the effect of each stage in a step. Tracing replaces `Pipeline._run`; off, it costs nothing."""
+"""Records the effect of each stage in a step. Tracing replaces `Pipeline._run`; it costs nothing when off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class StageRecord:
     """Effect of one stage in one step, for the A rows where it was on.
 
     places: indices of these rows in the step. survivors_before/after [A]: number of unmasked ids.
-    top_before/after [A]: the most likely id. mass_kept [A]: probability before the stage of the ids it kept.
+    top_before/after [A]: the most likely id. mass_kept [A]: probability, before the stage, of the ids that
+    the stage kept.
     """
 
     stage: str

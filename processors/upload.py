@@ -11,19 +11,19 @@ from torch import Tensor
 
 __all__ = ["copy_to", "start_download", "upload", "upload_into", "upload_ints"]
 
-_MOST_STAGED = 2**16  # bytes that CUDA copies from pageable memory without waiting for queued work
+_MOST_STAGED = 2**16  # bytes that CUDA copies from pageable memory without synchronising
 
 
 def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
     """Return host values as a tensor on `device`, copied asynchronously.
 
-    torch.tensor(values, device=device) would wait for all queued work.
+    torch.tensor(values, device=device) would synchronise with the device.
     """
     return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
 
 
 def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
-    """Return integers [N] as int64 on `device`, copied asynchronously: `upload` in a third of the time."""
+    """Return integers [N] as int64 on `device`, copied asynchronously, in a third of the time of `upload`."""
     if not values:
         return torch.empty(0, dtype=torch.int64, device=device)
     found = torch.frombuffer(array("q", values), dtype=torch.int64)
@@ -36,17 +36,17 @@ def upload_into(values: Sequence[int], target: Tensor) -> None:
 
 
 def copy_to(device: torch.device, host: Tensor) -> Tensor:
-    """Return a tensor of the host on `device`, copied asynchronously whatever its size."""
+    """Return a copy of a host tensor on `device`, copied asynchronously whatever its size."""
     if device.type == "cuda" and host.nbytes > _MOST_STAGED:
         host = torch.empty_like(host, pin_memory=True).copy_(host)
     return host.to(device, non_blocking=True)
 
 
 def start_download(values: Tensor) -> Callable[[], list[Any]]:
-    """Start to copy a tensor to the host; return what waits for the copy and gives the values.
+    """Start to copy a tensor to the host. Return a function that waits for the copy and returns the values.
 
-    What is launched between the two is not waited for. Without a GPU the values are read when they are asked
-    for.
+    Work launched after the copy is not waited for. Without a GPU the values are read when the function is
+    called.
     """
     if not values.is_cuda:
         return values.tolist

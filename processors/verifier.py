@@ -34,7 +34,7 @@ class Verifier:
         self._policies[target] = self._policies[source]
 
     def reads(self, rows: Rows) -> bool:
-        """Whether the drafts of any request are verified by its logits, not by their tokens alone."""
+        """Whether the drafts of any request are verified by logits rather than by sampled tokens alone."""
         sizes = zip(rows.lasts, rows.counts, strict=True) if rows.drafts.shape[1] else ()
         return any(size > 1 and self._policy(rows, last).policy != "match" for last, size in sizes)
 
@@ -47,8 +47,8 @@ class Verifier:
     ) -> _Result:
         """Return tokens [Q, K + 1] and the number of valid ones [Q] for logits [R, V]; see `verify`.
 
-        `sampled_tokens` [R] are those of the rows, if already sampled; then rows that nothing `reads` need no
-        logits.
+        `sampled_tokens` [R]: tokens of the rows, if already sampled. With them logits are needed only if
+        `reads`.
         """
         if logits is None or not rows.drafts.shape[1]:
             return verify(self._tokens(logits, rows, sampled_tokens), rows)

@@ -59,8 +59,8 @@ def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[
 
     sampled [R] has one token per row, for Q requests with K_i + 1 rows each. Return tokens [Q, K + 1] and
     counts [Q]: the first counts[i] tokens of request i are its accepted drafts and the token sampled after
-    them. Without drafts (K = 0) that is the sampled token alone. `also` [R] bool accepts the drafts verified
-    by these rows regardless of the sampled token (a lossy policy).
+    them. Without drafts (K = 0) that is the sampled token alone. `also` [R] bool: rows whose draft is
+    accepted whatever token was sampled (a lossy policy).
     """
     if not rows.drafts.shape[1]:
         return sampled[:, None], torch.ones_like(sampled)

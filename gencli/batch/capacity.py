@@ -1,4 +1,4 @@
-"""The number of samples that run at once, planned from the first rows of a batch and the free memory."""
+"""Plans the number of samples that run at once, from the first rows of a batch and the free memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["count_tokens", "job_of", "plan_rows"]
 
-_SEEN = 256  # rows whose lengths are measured; if a later row is longer, `max_batch` is halved
+_SEEN = 256  # rows whose lengths are measured; if a later row is longer, out-of-memory halves `max_batch`
 _FAKE = 64  # samples of the fake model, which needs no memory
 
 
@@ -34,7 +34,7 @@ def count_tokens(row: Row, job: Job, tokenizer: Tokenizer) -> int:
 
 
 def plan_rows(batch: Batch) -> Capacity:
-    """Return the planned capacity. Raises UsageError if the model is not here or uses several devices."""
+    """Return the planned capacity. Raises UsageError if the model is missing or uses several devices."""
     settings, kv_memory = batch.settings, batch.plan["kv_memory"]
     for key in ("tp", "device_map"):
         if settings[key] is not None:

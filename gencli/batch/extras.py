@@ -1,4 +1,4 @@
-"""Optional packages of batches, and the error that says how to install a missing one."""
+"""Optional packages of batches, and the error with the command that installs a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of rows: the tokens of the prompt, and a seed derived from the id of the row."""
+"""Requests of rows: prompt tokens, and a seed derived from the row's id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DIGITS = 18  # numbers with at most 18 digits fit into 64 bits
 
 
 def row_key(name: str) -> int | str:
-    """Return the key of the row's seed: its id, as an int if it is written like an index."""
+    """Return the key of the row's seed: its id, as an int if it has the form of an index."""
     is_number = name.isascii() and name.isdecimal() and str(int(name[:_DIGITS])) == name
     return int(name) if is_number else name
 
@@ -25,13 +25,13 @@ def row_key(name: str) -> int | str:
 def row_seed(row: Row, job: Job) -> int:
     """Return the seed of the request.
 
-    A row with its own seed has the text of a run with this `seed` and only this prompt.
+    A row with its own seed gets the same text as a run with this `seed` and this prompt alone.
     """
     return derive(job.seed, 0 if "seed" in row.options else row_key(row.id))
 
 
 def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
-    """Return the text of the prompt after the chat template, before the tokenizer adds special tokens."""
+    """Return the prompt text after the chat template, before the tokenizer adds special tokens."""
     messages = conversation(row, job)
     if not messages:
         return row.prompt or ""

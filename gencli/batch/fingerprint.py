@@ -1,4 +1,4 @@
-"""The fingerprint of a batch: all values that decide its texts, compared when a run is resumed."""
+"""The fingerprint of a batch: all values that determine its texts, compared when a run is resumed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from processors.policy import MATCH
 
 __all__ = ["company", "differences", "fingerprint", "folder_digest"]
 
-# Number and length of the samples read from a weight file; two trainings of a model differ in all of them.
+# Number and size of the samples read from a weight file; two trainings of a model differ in all of them.
 _PLACES, _BYTES = 16, 65536
-_MOST_SAID = 300  # characters
-# Options that decide no text, or that the fingerprint records in another form.
+_MOST_SAID = 300  # characters of a value in a message
+# Options that do not change texts, or that the fingerprint records in another form.
 _BESIDE = {
     "seed",
     "file",
@@ -40,7 +40,7 @@ _BESIDE = {
     "cuda_graphs",
     "watermark_key",
 }
-# Options that decide which texts and drafts are computed in one forward.
+# Options that determine which texts and drafts share a forward pass.
 _COMPANY = {"max_batch", "async_steps", "draft", "draft_tokens", "draft_min_p"}
 
 
@@ -54,7 +54,7 @@ def fingerprint(
 ) -> dict[str, Any]:
     """Return by name the values that must be equal in all parts of a resumed run.
 
-    `columns` are the options that turn records into rows. `on_bytes` is called with the number of hashed
+    `columns`: options that control how records become rows. `on_bytes` is called with the number of hashed
     bytes of weights, and with their total.
     """
     options = {
@@ -78,11 +78,11 @@ def fingerprint(
         "number of rows": survey.num_rows,
         "input": survey.digest,
     }
-    return dict(json.loads(json.dumps(found)))  # with the types that a header in JSON has
+    return dict(json.loads(json.dumps(found)))  # with the types of a JSON header
 
 
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
-    """Return the names in a fingerprint that decide no text if the number format is batch-invariant."""
+    """Return the fingerprint names that change no text if the number format is batch-invariant."""
     keys = {"max_batch", "async_steps"} if _drafts_decide(settings, survey) else _COMPANY
     return frozenset(f"`{key}`" for key in keys)
 
@@ -90,7 +90,7 @@ def company(settings: Settings, survey: Survey) -> frozenset[str]:
 def _weights(
     settings: Settings, job: Job, on_bytes: OnBytes | None, *, is_drafted: bool
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield revision and hash of the weights of each model that decides the texts."""
+    """Yield revision and hash of the weights of each model that affects the texts."""
     for key, name in named_models(settings, job.registry).items():
         if key != "draft" or is_drafted:
             identity = identify_model(name, on_bytes)
@@ -100,7 +100,7 @@ def _weights(
 
 
 def _drafts_decide(settings: Settings, survey: Survey) -> bool:
-    """Return whether texts depend on drafts; with the policy `match` they do not."""
+    """Return whether texts depend on drafts; under the policy `match` they do not."""
     return settings["verify"] != MATCH.policy or "verify" in survey.options
 
 
@@ -120,9 +120,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a hash of a model's files: of weights only samples, of other files all bytes.
+    """Return a hash of a model's files: samples of weight files, all bytes of other files.
 
-    It does not depend on folder names or times, so a copy of a model has the same hash.
+    The hash does not depend on folder names or times, so a copy of a model has the same hash.
     """
     digest = blake2b(digest_size=16)
     kinds = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "*.safetensors")

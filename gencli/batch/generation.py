@@ -1,4 +1,4 @@
-"""Generating a text for each row: the work of `gencli batch`."""
+"""The work of `gencli batch`: generates a text for each row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Generation"]
 
 
 class Generation:
-    """Rows are prompts, results are texts."""
+    """Work whose rows are prompts and whose results are texts."""
 
     formats = OUTPUT_FORMATS
     decides = ()
@@ -34,7 +34,7 @@ class Generation:
     def open(
         self, batch: Batch, reporter: BatchReporter, *, is_chat: bool
     ) -> AbstractContextManager[RowEngine]:
-        """Return the engine of the rows: workers of Ray, or the model in this process."""
+        """Return the engine of the rows: Ray workers, or the model in this process."""
         if batch.plan["engine"] == "ray":
             from gencli.batch.engines.ray import open_pool
 
@@ -49,7 +49,7 @@ class Generation:
         )
 
     def table(self, batch: Batch, survey: Survey) -> Table:
-        """Return the columns of texts, those of the input, and log-probabilities if a row has them."""
+        """Return the columns of texts, of the input, and of log-probabilities if a row requests them."""
         columns = survey.columns if batch.plan["keep_input"] else {}
         asked = [key for key in SCORES if key in survey.options or batch.settings[key] is not None]
         return generated({**columns, **dict.fromkeys((of_result(key) for key in asked), "text")})

@@ -1,4 +1,4 @@
-"""Detection of duplicate ids in a batch with eight bytes of memory for each row."""
+"""Detection of duplicate ids in a batch, with eight bytes of memory per row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class IdCheck:
         self._hashes.append(id_hash(name))
 
     def suspects(self) -> frozenset[int]:
-        """Return the hashes that occur more than once: those of equal ids, rarely of different ones."""
+        """Return the hashes that occur more than once: of equal ids, and rarely of different ones."""
         if not self._hashes:
             return frozenset()
         found = np.frombuffer(self._hashes, dtype=np.uint64)
@@ -34,7 +34,7 @@ class IdCheck:
     def refuse_twice(self, again: Iterable[tuple[str, str]]) -> None:
         """Raise UsageError if an id was added twice.
 
-        `again` yields all ids with their places; it is read only if two hashes are equal.
+        `again` yields all ids with their positions; it is read only if two hashes are equal.
         """
         suspects = self.suspects()
         if not suspects:

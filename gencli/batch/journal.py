@@ -1,7 +1,7 @@
 """The journal of a batch: a header, then a line for each finished row.
 
 It survives the end of the process at any time: each line is appended with one write, so only the last line
-can be incomplete, and that line is dropped. Each line ends with a checksum. A row takes 17 bytes of memory.
+can be incomplete, and is then dropped. Each line ends with a checksum. A row takes 17 bytes of memory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gencli.files import NO_LINK, open_regular
 
 __all__ = ["VERSION", "Journal", "journal_path", "read_header"]
 
-VERSION = 2  # 1 had no checksums
+VERSION = 2  # version 1 had no checksums
 _KEY = "gencli_journal"
 _CHECK = b', "check": '
 _TRACED = "traced"
-_MAX_HEADER = 2**24  # bytes
+_MAX_HEADER = 2**24  # bytes of a header
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
@@ -38,7 +38,7 @@ def journal_path(output: Path) -> Path:
 
 
 def read_header(path: Path) -> dict[str, Any] | None:
-    """Return the header of a journal; None if it has none yet. Raises UsageError for another kind of file."""
+    """Return the header of a journal; None if it is empty. Raises UsageError for another kind of file."""
     try:
         with open_regular(path) as file:
             line = file.readline(_MAX_HEADER)
@@ -46,7 +46,7 @@ def read_header(path: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-    if not line.endswith(b"\n"):  # its writer was killed before the first row
+    if not line.endswith(b"\n"):  # the process was killed before the first row
         return None
     header = None
     with suppress(ValueError, RecursionError):
@@ -69,7 +69,7 @@ def _sealed(entry: Mapping[str, Any]) -> bytes:
 
 
 def _checked(line: bytes, fault: str) -> dict[str, Any]:
-    """Return the entry of a line. Raises UsageError that begins with `fault` if the checksum is wrong."""
+    """Return the entry of a line. Raises UsageError that begins with `fault` for a wrong checksum."""
     data, _, check = line.rpartition(_CHECK)
     if check != _checksum(data) + b"}\n":
         raise UsageError(f"{fault}: its checksum is wrong.", hint="`overwrite` starts a new run.")
@@ -84,7 +84,7 @@ def _checksum(data: bytes) -> bytes:
 class Journal:
     """Appends outcomes of rows and reads them back; the last outcome of a row is the valid one.
 
-    `traced`: bytes of the trace of the rows that it had when it was opened.
+    `traced`: number of bytes of the trace that belong to the rows present at opening.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
@@ -117,7 +117,7 @@ class Journal:
         self.path.unlink()
 
     def append(self, outcome: Outcome, *, traced: int | None = None) -> None:
-        """Append a row; `traced`: the bytes of the trace with its lines.
+        """Append a row; `traced`: size in bytes of the trace including the row's lines.
 
         Raises GenerationError if the write fails; earlier rows are safe.
         """
@@ -179,14 +179,14 @@ class Journal:
         return latest
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of finished rows, and of those that failed."""
+        """Return the number of finished rows, and how many of them failed."""
         latest = self._latest()
         return len(latest), int(np.frombuffer(self._failed, dtype=np.uint8)[latest].sum())
 
     def pending(self, rows: Iterable[Row], *, with_failed: bool = False) -> Iterator[Row]:
-        """Yield those of the ascending rows that are not finished; failed rows too if `with_failed`.
+        """Yield the rows that are not finished; with `with_failed` also failed ones. Rows have to ascend.
 
-        Rows that are appended during the iteration are not noticed.
+        Rows appended during the iteration are not noticed.
         """
         latest = self._latest()
         if with_failed:

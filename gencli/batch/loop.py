@@ -23,8 +23,8 @@ from gencli.text.tokenizer import Tokenizer
 __all__ = ["Ended", "Judge", "Loop"]
 
 Ended = Finish | Error
-# From the ends of a row's samples, with log-probabilities and explanations of their tokens, and the ids of
-# the prompt, to the row's outcome.
+# Makes a row's outcome from its finished samples, log-probabilities and explanations of their tokens, and
+# prompt ids.
 Judge = Callable[[Row, Job, Sequence[Ended], Scores, Views, tuple[int, ...]], Outcome]
 
 
@@ -70,7 +70,7 @@ class Loop(OwnEngine):
 
     @property
     def reading(self) -> str:
-        """The progress of long prompts that are being read, as text; "" if there are none."""
+        """Prefill progress of long prompts as text; "" if there are none."""
         return self._prompts.text
 
     @property
@@ -79,7 +79,7 @@ class Loop(OwnEngine):
         return self._deadline is not None
 
     def stop(self, drain: float = 0.0) -> None:
-        """Stop: running rows have `drain` more seconds, no others start. Safe in a signal handler."""
+        """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
         self._deadline = time.monotonic() + drain
         if drain <= 0:
             self._engine.interrupt()
@@ -97,7 +97,7 @@ class Loop(OwnEngine):
                 yield from self._feed(source)
 
     def _feed(self, source: Iterator[Row]) -> Iterator[Outcome]:
-        """Submit rows until `ahead` samples are in the engine; yield the outcomes of refused rows."""
+        """Submit rows until `ahead` samples are in the engine; yield the outcomes of rejected rows."""
         while self._num_samples < self._ahead and not self.is_stopped:
             row = next(source, None)
             if row is None:
@@ -113,7 +113,7 @@ class Loop(OwnEngine):
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             self._attempts.submit(request, job.structure)
-        except Exception as error:  # an error of any kind fails this row only
+        except Exception as error:  # an error of any kind fails only this row
             failure = Failure.of(error)
             yield self._refused(row, job, failure.type, failure.message)
         else:
@@ -142,7 +142,7 @@ class Loop(OwnEngine):
         del self._open[event.request]
         if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
             finishes = [end for end in ends if isinstance(end, Finish)]
-            # The prompt counts once for all samples: with the numbers of the sample that read most of it.
+            # The prompt counts once for all samples: with the counts of the sample that computed most of it.
             copied = min((end.cached_tokens for end in finishes), default=0)
             read = max((end.prompt_tokens for end in finishes), default=0) - copied
             known = entry.scores, entry.views, entry.prompt_ids
@@ -150,7 +150,7 @@ class Loop(OwnEngine):
             yield replace(outcome, read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
-        """After `stop`: end waiting samples, at the deadline also running ones; yield their outcomes."""
+        """After `stop`: end waiting samples, and at the deadline also running ones; yield their outcomes."""
         if self._deadline is None:
             return
         if not self._is_draining:

@@ -1,4 +1,4 @@
-"""The messages of a row: how they are read, and what the chat template renders."""
+"""The messages of a row: reading them, and the conversation passed to the chat template."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["conversation", "read_messages"]
 
 
 def conversation(row: Row, job: Job) -> tuple[Message, ...]:
-    """Return the messages that the chat template renders for a row; none if its prompt is raw.
+    """Return the messages that the chat template renders for a row; () for a raw prompt.
 
-    The system message of the job goes before messages that have none of their own.
+    The job's system message is prepended to messages without a system message.
     """
     if not job.is_chat:
         return ()
@@ -24,7 +24,7 @@ def conversation(row: Row, job: Job) -> tuple[Message, ...]:
 
 
 def read_messages(value: Any) -> tuple[Message, ...]:
-    """Return the messages of a row; none for None. A text is read as JSON. Raises UsageError."""
+    """Return the messages of a row; () for None. A text is read as JSON. Raises UsageError."""
     if value is None:
         return ()
     return check_messages(parse_json(value) if isinstance(value, str) else value)

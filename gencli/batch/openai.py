@@ -1,4 +1,4 @@
-"""The lines of OpenAI's batch files: request lines as rows, results as response lines.
+"""The lines of OpenAI's batch files: request lines are rows, results are response lines.
 
 Source: platform.openai.com/docs/guides/batch and the reference of chat completions.
 """
@@ -31,7 +31,7 @@ def is_request(columns: Mapping[str, Any]) -> bool:
 def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     """Return prompt, messages (one of them None) and options of a request line.
 
-    Raises UsageError for a field that is unknown or not supported.
+    Raises UsageError for an unknown or unsupported field.
     """
     for key in columns:
         if key not in _LINE:
@@ -80,7 +80,7 @@ def _not_supported(field: str) -> str:
 
 
 def response_line(name: str, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the response line of a row; `result` is a record as of `gencli run` with `format` = json.
+    """Return the response line of a row; `result`: a record in the form of `gencli run` with `format` = json.
 
     A row whose samples all failed has an error and no response. `created` is 0, so equal batches give equal
     files.

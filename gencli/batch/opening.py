@@ -1,4 +1,4 @@
-"""Byte streams of files, URLs and stdin: unpacked, and copied to a temporary file if needed."""
+"""Byte streams of files, URLs and stdin: decompressed, and copied to a temporary file if needed."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def open_url(url: str) -> BinaryIO:
         raise _no_driver(url, error) from error
     except URLError as error:
         raise UsageError(f"{url} cannot be read: {error.reason}.") from error
-    except Exception as error:  # each driver has errors of its own
+    except Exception as error:  # each driver has its own exceptions
         raise UsageError(f"{url} cannot be read: {error or type(error).__name__}.") from error
 
 
 def remote_files(url: str) -> list[str]:
-    """Return the sorted files of a URL that is a folder or a pattern; otherwise the URL itself."""
+    """Return the sorted files of a URL that is a folder or pattern; otherwise the URL itself."""
     if url.startswith(("http://", "https://")):
         return [url]
     try:
@@ -64,7 +64,7 @@ def remote_files(url: str) -> list[str]:
         return [system.unstrip_protocol(one) for one in sorted(found) if system.isfile(one)]
     except (ImportError, ValueError) as error:
         raise _no_driver(url, error) from error
-    except Exception as error:  # each driver has errors of its own
+    except Exception as error:  # each driver has its own exceptions
         raise UsageError(f"{url} cannot be listed: {error or type(error).__name__}.") from error
 
 
@@ -101,7 +101,7 @@ class _Download(io.RawIOBase):
 
 @contextmanager
 def unpacked(opened: Callable[[], BinaryIO], suffix: str, name: str, *, seekable: bool) -> Iterator[BinaryIO]:
-    """Open the stream, unpacked by its suffix; `seekable` copies it to a temporary file if needed."""
+    """Open the stream, decompressed by its suffix; `seekable`: copied to a temporary file if needed."""
     with ExitStack() as stack:
         stream = stack.enter_context(opened())
         if suffix == ".gz":

@@ -1,4 +1,4 @@
-"""The options of `gencli batch`: its own, and those that it shares with a run."""
+"""The options of `gencli batch`: its own, and those shared with a run."""
 
 from __future__ import annotations
 

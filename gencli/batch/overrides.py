@@ -1,4 +1,4 @@
-"""Options of single rows, read by the rules of presets."""
+"""Options set by single rows, read by the rules of presets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from processors.registry import Registry, builtin_registry
 
 __all__ = ["ROW", "refuse_key", "row_jobs", "row_layer", "typed"]
 
-ROW = "row"  # the origin of a row's values
+ROW = "row"  # origin of a row's values
 _NAMED = "watermark_key"  # the option whose value is the name of a key
 _NO_KEYS: Mapping[str, NamedKey] = MappingProxyType({})
 _PER_RUN = {
@@ -36,7 +36,7 @@ _OF_PROMPTS = dict.fromkeys(("template", "vars"), "one template makes the prompt
 
 
 def refuse_key(key: str, *more: str) -> ColumnError:
-    """Return the error for a key that a row cannot have; `more` are further names to suggest."""
+    """Return the error for a key that a row cannot set; `more`: further names to suggest."""
     entry = next((entry for entry in OPTIONS if entry.key == key), None)
     if entry:
         reason = _OF_PROMPTS.get(key) or _PER_RUN.get(entry.section) or entry.flag_only
@@ -51,7 +51,7 @@ def refuse_key(key: str, *more: str) -> ColumnError:
 
 
 def typed(key: str, value: Any) -> Any:
-    """Return the value of an option; a table's cell is read as JSON unless the option takes a text."""
+    """Return the value of an option; a table's cell is read as JSON unless the option takes text."""
     if not isinstance(value, Cell):
         return value
     hint = hint_of(KEYS[key]) if key in KEYS else None
@@ -77,7 +77,7 @@ def _inline(key: str, value: Any) -> Any:
 
 
 def _named_key(value: Any, keys: Mapping[str, NamedKey]) -> NamedKey:
-    """Return the key of this name. Raises UsageError without the value, which may be a key by mistake."""
+    """Return the key of this name. Raises UsageError, without the value, which might be a secret key."""
     if isinstance(value, str) and value in keys:
         return keys[value]
     if keys:
@@ -91,9 +91,9 @@ def _named_key(value: Any, keys: Mapping[str, NamedKey]) -> NamedKey:
 def row_layer(
     options: Mapping[str, Any], registry: Registry, keys: Mapping[str, NamedKey] = _NO_KEYS
 ) -> Layer:
-    """Return the options of a row as a layer of settings. Raises UsageError for the first wrong one.
+    """Return the options of a row as a layer of settings. Raises UsageError for the first invalid one.
 
-    `keys` are those of watermarks that a row may choose by name.
+    `keys`: watermark keys that a row may select by name.
     """
     for key in options:
         if key not in REQUEST_KEYS:
@@ -107,5 +107,5 @@ def row_layer(
 
 
 def row_jobs(settings: Settings, keys: Mapping[str, NamedKey] = _NO_KEYS) -> Jobs:
-    """Return the jobs of a batch's rows, which may choose among these keys of watermarks."""
+    """Return the jobs of a batch's rows; `keys`: watermark keys that rows may select by name."""
     return Jobs(settings, partial(row_layer, keys=keys))

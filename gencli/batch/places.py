@@ -1,4 +1,4 @@
-"""The files of a batch, and the rules for files that exist already."""
+"""The output and journal files of a batch, and the rules for files that exist already."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Places:
 
     @classmethod
     def of(cls, output: Output) -> Places | None:
-        """Return the paths of an output; None for stdout, a device or a pipe, which have no journal."""
+        """Return the paths of an output; None for stdout, devices and pipes, which have no journal."""
         if output.path is None or not (_is_ordinary(path := output.path.resolve())):
             return None
         return cls(path, journal_path(path))
 
     def is_complete(self, plan: Plan) -> bool:
-        """Return whether `resume` has nothing to do: there is an output and no journal."""
+        """Return whether `resume` has nothing to do: the output exists and the journal does not."""
         return bool(plan["resume"]) and self._exists() and not self.journal.exists()
 
     def claim(self, plan: Plan) -> None:
         """Raise UsageError if output or journal exist and the plan neither resumes nor overwrites.
 
-        Overwriting creates the journal at once, so an old output is never taken for the new one.
+        Overwriting creates the journal immediately, so an old output is never mistaken for the new one.
         """
         if plan["overwrite"]:
             os.close(new_file(self.journal))
@@ -54,9 +54,11 @@ class Places:
             raise UsageError(f"{self.output} exists already.", hint="`overwrite` replaces it.")
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
-        """Return the existing journal or a new one. Raises UsageError with the changes since it began.
+        """Return the existing journal or a new one.
 
-        `company` are names of values that decide which texts are computed in one forward; they may change if
+        Raises UsageError that lists the values changed since it began.
+
+        `company`: names of values that determine which texts share a forward pass; they may change if
         `is_free`.
         """
         header = read_header(self.journal)

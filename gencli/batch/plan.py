@@ -15,7 +15,7 @@ from gencli.errors import UsageError
 
 __all__ = ["Plan", "gather_settings", "make_plan", "run_variables"]
 
-_AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value that only batches accept
+_AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value accepted by batches only
 
 _OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = (
@@ -31,7 +31,7 @@ _OF_ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The values of the batch's own options; `given` are the options that it shares with a run."""
+    """The values of the batch's own options; `given`: the options shared with a run."""
 
     inputs: tuple[str, ...]
     own: Mapping[str, Any]
@@ -42,11 +42,11 @@ class Plan:
 
     @property
     def max_errors(self) -> int | None:
-        """The number of rows that may fail; None is any number."""
+        """Number of rows that may fail; None for any number."""
         return 0 if self.own["fail_fast"] else self.own["max_errors"]
 
     def columns(self, *more: str) -> dict[str, Any]:
-        """Return the options that decide how records become rows, and `more`, for the journal."""
+        """Return the options that control how records become rows, and `more`, for the journal."""
         return {f"`{key}`": self.own[key] for key in (*_OF_ROWS, *more)}
 
 
@@ -58,7 +58,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan of options and variables. Raises UsageError for conflicting options.
 
-    `options` are those that a run does not have.
+    `options`: the options that a run does not have.
     """
     if _AUTO in environ.items():
         given = {"max_batch": "auto", **given}
@@ -72,12 +72,12 @@ def make_plan(
 
 
 def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables with the meaning that they have in a run."""
+    """Return the environment variables without a value that only batches accept."""
     return dict(item for item in environ.items() if item != _AUTO)
 
 
 def gather_settings(plan: Plan, environ: Mapping[str, str]) -> Settings:
-    """Return the settings that the rows share: those of a run, from the plan's options and the variables."""
+    """Return the settings shared by the rows: of a run, from the plan's options and the variables."""
     given = dict(plan.given)
     if isinstance(plan["max_batch"], int):
         given["max_batch"] = plan["max_batch"]

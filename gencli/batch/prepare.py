@@ -42,7 +42,7 @@ __all__ = ["Batch", "prepare"]
 class Batch:
     """Everything known before the rows are read. `places` is None if results go to a stream.
 
-    `keys` are those of watermarks that rows choose by name.
+    `keys`: watermark keys that rows may select by name.
     """
 
     plan: Plan
@@ -65,10 +65,10 @@ class Batch:
         return survey(self.rows, on_fault)
 
     def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
-        """Return the values that must not change until the batch is complete, see `fingerprint`."""
+        """Return the values that must not change until the batch is complete (function `fingerprint`)."""
         template = self.row_options.template
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
-        if self.settings["trace"] is not None:  # finished rows are in it
+        if self.settings["trace"] is not None:  # the trace contains finished rows
             columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
         columns |= self._keys_of_rows()
         known = self._number_format()
@@ -76,7 +76,7 @@ class Batch:
         return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
 
     def _keys_of_rows(self) -> dict[str, Any]:
-        """Return fingerprints of the keys that only rows use, as the shared chain has none of them."""
+        """Return fingerprints of the keys that only rows use, because the shared chain lacks them."""
         found: dict[str, Any] = {}
         shared = self.settings["watermark_key"]
         if shared is not None and self.settings["watermark"] == "none":
@@ -123,7 +123,7 @@ class Batch:
 def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     """Return the batch of a plan and its settings. Raises UsageError for every fault that needs no row.
 
-    A resumed run without a seed has the seed of the journal.
+    A resumed run without a seed gets the seed of the journal.
     """
     shard = read_shard(plan["shard"] or "0/1")
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])

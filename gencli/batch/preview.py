@@ -1,4 +1,4 @@
-"""A preview of a batch without its weights: prompts, tokens, faults, memory and time."""
+"""Preview of a batch without loading the weights: prompts, tokens, faults, memory and time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A prompt as the model would get it."""
+    """A prompt as passed to the model."""
 
     row: Row
     text: str
@@ -34,7 +34,7 @@ class Shown:
 
 @dataclass(slots=True)
 class Preview:
-    """Counts of rows, samples and tokens; outputs count with their maximum length."""
+    """Counts of rows, samples and tokens; outputs are counted with their maximum length."""
 
     shown: list[Shown] = field(default_factory=list)
     num_rows: int = 0
@@ -48,9 +48,9 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The memory and time of the batch with `batch` samples at once; `seconds` is a rough estimate.
+    """Memory and time of the batch with `batch` samples at once; `seconds` is a rough estimate.
 
-    `process` is the memory of Python and PyTorch in bytes; None if the system does not report it.
+    `process`: memory of Python and PyTorch in bytes; None if the system does not report it.
     """
 
     capacity: Capacity
@@ -60,7 +60,7 @@ class Need:
 
 
 def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
-    """Check every row: yield those that cannot run with the reason, count the others in `found`."""
+    """Check every row: yield invalid rows with the reason, count the others in `found`."""
     settings = batch.settings
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
     context = _context(settings["model"])
@@ -73,11 +73,11 @@ def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
 
 
 def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None, found: Preview) -> str:
-    """Count the row in `found`; return what is wrong with it, or ""."""
+    """Count the row in `found`; return its fault, or ""."""
     try:
         job = job_of(row, batch.jobs)
         tokens = count_tokens(row, job, tokenizer)
-    except Exception as error:  # an error of any kind concerns this row only
+    except Exception as error:  # an error of any kind concerns only this row
         return Failure.of(error).message
     if context is not None and tokens >= context:
         return f"The prompt has {tokens} tokens, but the model takes {context} with the output."
@@ -109,7 +109,7 @@ def _card(model: str) -> Card | None:
 
 
 def need_of(batch: Batch, found: Preview) -> Need | None:
-    """Return the need of the counted rows; None if the model is unknown or there are no rows."""
+    """Return the memory and time for the counted rows; None for an unknown model or without rows."""
     import torch
 
     settings, card = batch.settings, _card(batch.settings["model"])
@@ -135,7 +135,7 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
     )[0]
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
-    process = process_memory()  # before the measurement takes its own
+    process = process_memory()  # before the measurement itself allocates memory
     seconds = guess_seconds(
         measure_speed(device, number),
         card,

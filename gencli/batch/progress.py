@@ -12,13 +12,13 @@ from gencli.units import clock
 
 __all__ = ["ErrorCount", "Progress", "Tally"]
 
-_MAX_MESSAGES = 1000  # different messages that are counted
-_MAX_CHARS = 300  # kept of each message
+_MAX_MESSAGES = 1000  # limit of distinct messages that are counted
+_MAX_CHARS = 300  # characters kept of each message
 
 
 @dataclass(slots=True)
 class ErrorCount:
-    """The number of samples that failed with one message, and the lowest index of their rows."""
+    """Number of samples that failed with one message, and the lowest index of their rows."""
 
     type: str
     message: str
@@ -30,7 +30,7 @@ class ErrorCount:
 class Tally:
     """Counts over the outcomes of a run. `failed` counts rows; `errors` and `reasons` count samples.
 
-    `messages` counts errors by type and message, up to 1000 different ones.
+    `messages` counts errors by type and message, up to 1000 distinct ones.
     """
 
     rows: int = 0
@@ -42,7 +42,7 @@ class Tally:
     reasons: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
     messages: dict[tuple[str, str], ErrorCount] = field(default_factory=dict)
-    drafts: Counter[str] = field(default_factory=Counter)  # forwards, proposed, accepted; their tokens
+    drafts: Counter[str] = field(default_factory=Counter)  # forward passes, proposed, accepted; their tokens
 
     def add(self, outcome: Outcome) -> None:
         """Count a row."""
@@ -64,7 +64,7 @@ class Tally:
 
     @property
     def frequent(self) -> list[ErrorCount]:
-        """The errors by frequency, then by their first row."""
+        """The errors, most frequent first, then by first row."""
         return sorted(self.messages.values(), key=lambda error: (-error.count, error.first_row))
 
     def _add_error(self, row: int, kind: str, message: str) -> None:
@@ -80,7 +80,7 @@ class Tally:
 class Progress:
     """Counts the work of this process from `start` on. Times are seconds of a monotonic clock.
 
-    `before` rows were finished by an earlier run; `failed_before` of them failed.
+    `before`: rows finished by earlier runs; `failed_before`: how many of them failed.
     """
 
     def __init__(self, total: int, *, before: int = 0, failed_before: int = 0) -> None:
@@ -107,17 +107,17 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """The number of finished rows, with those of earlier runs."""
+        """Number of finished rows, including earlier runs."""
         return self.before + self.tally.rows
 
     @property
     def failed(self) -> int:
-        """The number of failed rows, with those of earlier runs."""
+        """Number of failed rows, including earlier runs."""
         return self._failed_before + self.tally.failed
 
     @property
     def share(self) -> float:
-        """The share of the rows that is finished."""
+        """Fraction of the rows that is finished."""
         return self.done / self._total if self._total else 1.0
 
     def rates(self, now: float) -> dict[str, Any]:

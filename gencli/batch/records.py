@@ -13,7 +13,7 @@ __all__ = ["ColumnError", "Failure", "Outcome", "Record", "Row"]
 
 
 class ColumnError(UsageError):
-    """A missing or unknown column: the names of the columns are wrong, not their values."""
+    """A missing or unknown column: the column names are wrong, not their values."""
 
     is_of_columns = True
 
@@ -31,7 +31,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Return the failure of an exception; an unexpected one is reported as a bug."""
+        """Return the failure of an exception; an unexpected exception is reported as a bug."""
         if isinstance(error, GencliError | ProcessorsError):
             kind = UsageError if isinstance(error, UsageError) else type(error)
             message = f"{error} {getattr(error, 'hint', '')}".strip()
@@ -42,7 +42,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of the input: its index over all files, its place and its columns.
+    """One record of the input: its index over all files, its position and its columns.
 
     A line that cannot be read has a `failure` and no columns; later records are not affected.
     """
@@ -57,7 +57,7 @@ class Record:
 class Row:
     """The request of a record: id, prompt or messages, and the options that it sets.
 
-    `scored`: what is scored, in place of a prompt (see gencli.scoring.items).
+    `scored`: columns to score instead of a prompt (see gencli.scoring.items).
     """
 
     record: Record
@@ -71,11 +71,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A finished row; `result` is a record as of `gencli run` with `format` = json.
+    """A finished row; `result` is a record in the form of `gencli run` with `format` = json.
 
-    A failed row has an `error` and the other fields as far as they are known. `read` tokens of the prompt
-    were fed to the model, `copied` ones came from the prefix cache. The output leaves both out, because they
-    depend on the other rows. `trace` has the lines of the row's trace.
+    A failed row has an `error`, and other fields if known. `read`: prompt tokens fed to the model. `copied`:
+    prompt tokens from the prefix cache. The output omits both, because they depend on the other rows.
+    `trace`: lines of the row's trace.
     """
 
     index: int

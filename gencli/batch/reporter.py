@@ -1,4 +1,4 @@
-"""Reports of a running batch: those of any run, its progress, and the signals that end it."""
+"""Messages of a running batch: those of any run, its progress, and signals that end it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["BatchReporter"]
 
 
 class BatchReporter(Reporter, Protocol):
-    """Takes the reports of a batch, and hands it signals to end."""
+    """Interface for the messages of a batch, and for signals that end it."""
 
     def watch(self, progress: Progress, engine: RowEngine) -> AbstractContextManager[Callable[[], None]]:
-        """Return a context in which rows run. Its value is called after each step, to show the progress."""
+        """Return a context in which rows run; its value is called after each step to show the progress."""
         ...
 
     def on_interrupt(self, stop: Callable[[], None] | None) -> None:
-        """Call `stop` at the next signal to end; with None, the signal ends the process."""
+        """Call `stop` at the next termination signal; with None the signal ends the process."""
         ...
 
     def say_always(self, text: str) -> None:
-        """Report a line in a quiet run too."""
+        """Report a line even in a quiet run."""
         ...

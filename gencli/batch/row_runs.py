@@ -1,4 +1,4 @@
-"""Run the rows of a batch on a model, and put their outcomes into a store."""
+"""Runs the rows of a batch on a model, and stores their outcomes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Status = Literal["complete", "interrupted", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run ended, and the number of samples that ran at once in the end.
+    """Status of a run at its end, and the number of samples that ran at once in the end.
 
-    `stopped`: more rows failed than may.
+    `stopped`: more rows failed than allowed.
     """
 
     status: Status
@@ -33,7 +33,7 @@ class End:
 def run_rows(
     batch: Batch, store: Store, progress: Progress, reporter: BatchReporter, *, is_chat: bool
 ) -> End:
-    """Run the rows that the store lacks; end early at a signal or after too many errors.
+    """Run the rows without a stored outcome; end early at a signal or after too many errors.
 
     `is_chat`: all rows need the chat template. Raises ModelError for a model without one.
     """
@@ -48,7 +48,7 @@ def run_rows(
 
 
 def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, show: Callable[[], None]) -> bool:
-    """Store all outcomes; return whether more rows failed than may."""
+    """Store all outcomes; return whether more rows failed than allowed."""
 
     def count(tokens: int) -> None:
         progress.add_tokens(tokens, time.monotonic(), engine.occupancy)

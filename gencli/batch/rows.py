@@ -27,12 +27,12 @@ __all__ = ["RowOptions", "kept_columns", "listed", "make_rows", "nested_options"
 
 _OPTIONS = "options"
 _ID = "id"
-_FILE = "file"  # column made by the reader of whole documents
+_FILE = "file"  # column created by the reader of whole documents
 
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """The options that decide how columns are read; the fields have the names of the options."""
+    """The options that control how columns are read; fields are named after the options."""
 
     template: PromptTemplate | None = None
     prompt_column: str | None = None
@@ -45,12 +45,12 @@ class RowOptions:
 
     @property
     def is_data(self) -> bool:
-        """Whether columns are data, with options only in the column `options`."""
+        """Whether columns are data, with options in the column `options` only."""
         return self.template is not None or self.prompt_column is not None
 
 
 def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
-    """Yield a row for each record; a fault of a record or its options is the `failure` of the row."""
+    """Yield a row for each record; a fault of a record or its options becomes the `failure` of the row."""
 
     def row(record: Record, name: str) -> Row:
         prompt, messages, given = _parts(record.columns, options)
@@ -66,7 +66,7 @@ def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Ite
 def read_rows(
     records: Iterable[Record], options: RowOptions, make: Callable[[Record, str], Row]
 ) -> Iterator[Row]:
-    """Yield the rows that `make` returns for a record and its id; an exception is the row's `failure`."""
+    """Yield the rows that `make` returns for a record and its id; an exception becomes the `failure`."""
     for record in records:
         yield _row(record, options, make)
 
@@ -85,12 +85,12 @@ def _row(record: Record, options: RowOptions, make: Callable[[Record, str], Row]
         return make(record, name)
     except RecordFault as error:
         return Row(record, name, failure=Failure("InputError", str(error)))
-    except Exception as error:  # an error of any kind fails this row only
+    except Exception as error:  # an error of any kind fails only this row
         return Row(record, name, failure=Failure.of(error))
 
 
 def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
-    """Return the column of the row's id; None if the id is the index."""
+    """Return the column with the row's id; None if the id is the index."""
     if options.id_column is not None or options.is_data:
         return options.id_column
     if is_request(columns):
@@ -145,14 +145,14 @@ def prompt_of(columns: Mapping[str, Any], options: RowOptions) -> Any:
 
 
 def nested_options(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a row whose columns are data: the column `options`, if it is an object."""
+    """Return the options of a row with data columns: the column `options`, if it is an object."""
     value = columns.get(_OPTIONS)
     is_object = isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
     return _object(value) if is_object else {}
 
 
 def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
-    """Return the options of a row whose columns are prompt, messages, id and options."""
+    """Return the options of a row with the columns prompt, messages, id and options."""
     nested = _given(columns.get(_OPTIONS))
     found = {} if nested is None else _object(nested)
     for key, value in columns.items():
@@ -171,12 +171,12 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
 
 
 def listed(columns: Mapping[str, Any]) -> str:
-    """Return the names of the columns for a message."""
+    """Return the names of the columns, as messages show them."""
     return ", ".join(columns) or "no columns"
 
 
 def _given(value: Any) -> Any:
-    """Return the value; None for the empty cell of a table."""
+    """Return the value; None for an empty cell of a table."""
     return None if isinstance(value, Cell) and not value else value
 
 

@@ -1,4 +1,4 @@
-"""Run a batch: read and check its rows, generate, keep outcomes in the journal, write output and summary."""
+"""Runs a batch: reads and checks rows, generates, keeps a journal, writes output and summary."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from gencli.units import size
 
 __all__ = ["run_batch"]
 
-_MESSAGES = 20  # maximum number of error messages in the summary
+_MESSAGES = 20  # limit of error messages in the summary
 _EXIT = {"interrupted": 130, "stopped": 7}
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The values that all steps of a run use. `stdout` takes results that go to no file."""
+    """The values used by all steps of a run. `stdout` receives results that go to no file."""
 
     batch: Batch
     survey: Survey
@@ -47,7 +47,7 @@ class _Run:
 def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
     """Run the batch; return the exit code: 0, 7 if rows failed, 130 if interrupted.
 
-    Raises UsageError for an input of which no row can run, or with more faults than rows may fail.
+    Raises UsageError for an input in which no row can run, or with more faults than allowed failures.
     """
     if batch.places is None:
         refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
@@ -64,7 +64,7 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
 
 
 def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
-    """Read all rows. What lets no row run, or more faults than errors are allowed, is refused here."""
+    """Read all rows. Raises UsageError if no row can run, or for more faults than allowed."""
     faults: list[Row] = []
     misnamed: list[Row] = []
 
@@ -94,7 +94,7 @@ def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
 
 
 def _refuse_untold_tools(batch: Batch) -> None:
-    """Raise UsageError where no prompt names any of the tools, which only a chat template would tell."""
+    """Raise UsageError if no prompt mentions a tool although no chat template renders the tools."""
     names = batch.jobs.base.untold_tools
     if names and not any(name in (row.prompt or "") for row in batch.rows() for name in names):
         raise UsageError(
@@ -105,9 +105,9 @@ def _refuse_untold_tools(batch: Batch) -> None:
 
 
 def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
-    """The batch with the number of samples that the memory allows, if that is to be planned.
+    """Return the batch with the planned number of samples at once, if planning is requested.
 
-    A run that goes on keeps the number that it began with, where another one may change texts.
+    A resumed run keeps its former number if another one might change texts.
     """
     if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
         return batch
@@ -123,12 +123,12 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
 
 
 def _said(row: Row) -> str:
-    """A faulty row's place in the input and what is wrong with it."""
+    """Return a faulty row's position in the input, and its fault."""
     return f"{row.record.place}: {row.failure.message if row.failure else ''}"
 
 
 def _streamed(run: _Run) -> int:
-    """Results go where nothing can lie beside them: each is written as soon as its turn has come."""
+    """Run with results on a stream, which has no journal: each result is written in order."""
     batch, plan = run.batch, run.batch.plan
     progress = Progress(run.survey.num_rows)
     with (
@@ -147,7 +147,7 @@ def _streamed(run: _Run) -> int:
 
 
 def _journalled(run: _Run, places: Places) -> int:
-    """Results are kept in the journal until all are there; then the output is written from it."""
+    """Run with a journal: results are kept there until all are complete, then the output is written."""
     plan = run.batch.plan
     with run.reporter.loading(run.batch.settings["model"], "Hashing") as on_bytes:
         journal = run.batch.open_journal(places, run.survey, on_bytes)
@@ -191,7 +191,7 @@ def _kept_safe(run: _Run, journal: Journal, trace: TraceFile | None) -> tuple[Pr
 
 
 class _Noting:
-    """A writer whose outcomes the work takes note of."""
+    """A writer that also passes each outcome to the work."""
 
     def __init__(self, writer: RowWriter, work: Work) -> None:
         self._writer, self._work = writer, work
@@ -203,7 +203,7 @@ class _Noting:
 
 
 def _generated(run: _Run, store: Store, progress: Progress) -> End:
-    if progress.done == run.survey.num_rows:  # no model is needed for the rest
+    if progress.done == run.survey.num_rows:  # no model is needed if all rows are finished
         return End("complete", 0)
     end = run_rows(
         run.batch,
@@ -221,7 +221,7 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
 
 
 def _finished(run: _Run, progress: Progress, end: End) -> int:
-    """Sum up; the exit code."""
+    """Print the summary; return the exit code."""
     summary, work = _summary(run, progress, end), run.batch.work
     for line in work.lines(run.batch, summary):
         run.reporter.say(line)

@@ -1,4 +1,4 @@
-"""The samples of a result as a list, for one and for several."""
+"""The samples of a result as a list, for one sample and for several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["SAMPLE_FIELDS", "samples_of"]
 
-# Fields that are lists with an entry for each sample in a result with `texts`.
+# Fields that are lists with one entry per sample in a result with `texts`.
 SAMPLE_FIELDS = (
     "finish_reason", "matched", "offset", "completion_tokens", "error", "speculation", "logprobs",
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Selection of records: a random sample, then the first ones, then the shard of one machine.
 
-The order makes the shards of all machines together equal to the selection without shards.
+With this order the shards of all machines together equal the selection without shards.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def read_shard(text: str) -> Shard:
 class Selected:
     """The selected records in the order of the input; each iteration reads the input again.
 
-    A sample of n records are those with the n smallest hashes of seed and index, so it depends only on the
-    seed and the number of records. Sampling reads the input twice and holds n numbers.
+    A sample consists of the n records with the smallest hashes of seed and index, so it depends only on the
+    seed and the number of records. Sampling reads the input twice and stores n numbers.
     """
 
     records: Iterable[Record]
@@ -69,8 +69,8 @@ class Selected:
 
 
 def _chosen(total: int, size: int, seed: int) -> array[int]:
-    """Return the ascending indexes of a sample of `size` out of `total` records."""
-    heap: list[tuple[int, int]] = []  # negated hashes: the largest of the smallest hashes is on top
+    """Return the ascending indices of a sample of `size` out of `total` records."""
+    heap: list[tuple[int, int]] = []  # negated hashes, so that the largest of the smallest hashes is on top
     for index in range(total):
         digest = blake2b(b"%d %d" % (seed, index), digest_size=8).digest()
         entry = (-int.from_bytes(digest, "little"), index)

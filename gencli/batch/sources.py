@@ -1,6 +1,6 @@
 """The input of a batch: files, folders, patterns, URLs and stdin as one stream of records.
 
-Each iteration reads the input again; nothing is held in memory. stdin is copied to a temporary file.
+Each iteration reads the input again; nothing is kept in memory. stdin is copied to a temporary file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file: its name in messages, path or URL, format, and the suffix of its compression."""
+    """One file: its name in messages, path or URL, format, and compression suffix."""
 
     name: str
     place: Path | str  # a path, or a URL
@@ -51,7 +51,7 @@ class Source:
 class Input:
     """The records of all sources, in order; each iteration reads them again.
 
-    `notices` name files that are left out. Iterating raises UsageError for a file that cannot be read.
+    `notices` name skipped files. Iterating raises UsageError for a file that cannot be read.
     """
 
     def __init__(
@@ -105,10 +105,10 @@ def open_input(
     format: str | None = None,  # noqa: A002
     delimiter: str | None = None,
 ) -> Input:
-    """Return the input that `spec` names: files, folders, patterns, URLs, and - for stdin.
+    """Return the input specified by `spec`: files, folders, patterns, URLs, and - for stdin.
 
-    `format` is the format of all files; without it the suffix decides, for stdin the first character.
-    `delimiter` separates the cells of tables. Raises UsageError for missing files and unknown formats.
+    `format`: format of all files; without it the suffix decides, for stdin the first character. `delimiter`:
+    separator of table cells. Raises UsageError for missing files and unknown formats.
     """
     if list(spec).count("-") > 1:
         raise UsageError("stdin (-) is given twice, but it can be read only once.")
@@ -126,7 +126,7 @@ def open_input(
 
 
 def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
-    """Return the sources that one argument names."""
+    """Return the sources of one argument."""
     if text == "-":
         return [_stdin(format)]
     if "://" in text:
@@ -155,7 +155,7 @@ def _files(text: str) -> list[Path]:
 
 
 def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
-    """Return the files below a folder, sorted; hidden files and unknown formats are left out."""
+    """Return the sorted files below a folder, without hidden files and unknown formats."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path, folder))
     known = [path for path in paths if format or _split(path.name)[0] in SUFFIXES]
     unknown = [str(path) for path in paths if path not in set(known)]
@@ -193,13 +193,13 @@ def _stdin(format: str | None) -> Source:  # noqa: A002
 
 
 def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: A002
-    """Return a stream that can be read only once as a source that can be read often."""
+    """Return a source that can be read repeatedly, from a stream that can be read once."""
     copy = _Copy(stream)
     return Source(name, copy.path, format or _sniffed(copy.path, name), copy=copy)
 
 
 class _Copy:
-    """A temporary file with the content of a stream; deleted with this object."""
+    """A temporary file with the content of a stream; deleted together with this object."""
 
     def __init__(self, stream: BinaryIO) -> None:
         with tempfile.NamedTemporaryFile(prefix="gencli-", delete=False) as file:

@@ -1,4 +1,4 @@
-"""Stores of outcomes while a batch runs: the journal, or a stream."""
+"""Stores of outcomes during a batch: the journal, or a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JournalStore", "Store", "StreamStore", "untimed"]
 
 
 def untimed(outcome: Outcome) -> Outcome:
-    """Return the outcome without times, which differ in every run."""
+    """Return the outcome without times, which differ between runs."""
     result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
     if result.get("grammar"):
         result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
@@ -24,7 +24,7 @@ def untimed(outcome: Outcome) -> Outcome:
 
 
 class Store(Protocol):
-    """Stores outcomes as rows end."""
+    """Interface of a store of outcomes."""
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield the rows that have to run."""
@@ -36,7 +36,7 @@ class Store(Protocol):
 
 
 class JournalStore:
-    """Stores outcomes in a journal until all rows have ended, and their traces."""
+    """Stores outcomes and their traces in a journal until all rows have ended."""
 
     def __init__(self, journal: Journal, *, with_failed: bool, trace: TraceFile | None = None) -> None:
         self._journal, self._with_failed, self._trace = journal, with_failed, trace
@@ -46,7 +46,7 @@ class JournalStore:
         return self._journal.pending(rows, with_failed=self._with_failed)
 
     def add(self, outcome: Outcome) -> None:
-        """Append the outcome to the journal, its trace before: what lies behind the last row is dropped."""
+        """Append the row's trace, then its outcome to the journal; a trace without outcome is dropped."""
         traced = self._trace.append(outcome.trace) if self._trace else None
         self._journal.append(outcome, traced=traced)
 
@@ -57,7 +57,7 @@ class JournalStore:
 
 
 class StreamStore:
-    """Writes outcomes at once; with `by_row` in the order of rows, early ones wait in memory.
+    """Writes outcomes immediately; with `by_row` in the order of rows, so that early ones wait in memory.
 
     Traces do not wait.
     """
@@ -66,7 +66,7 @@ class StreamStore:
         self, writer: RowWriter, *, by_row: bool, has_timings: bool, trace: TraceFile | None = None
     ) -> None:
         self._writer, self._by_row, self._has_timings, self._trace = writer, by_row, has_timings, trace
-        self._order: deque[int] = deque()  # indexes of rows that have started and are not written
+        self._order: deque[int] = deque()  # indices of started rows that are not written yet
         self._early: dict[int, Outcome] = {}
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
@@ -76,7 +76,7 @@ class StreamStore:
             yield row
 
     def add(self, outcome: Outcome) -> None:
-        """Write the outcome, and those that waited for it."""
+        """Write the outcome, and outcomes that waited for it."""
         if self._trace:
             self._trace.append(outcome.trace)
             outcome = replace(outcome, trace="")

@@ -11,17 +11,17 @@ from gencli.units import clock
 
 __all__ = ["Summary"]
 
-_SHOWN = 5  # messages of errors
+_SHOWN = 5  # messages of errors shown
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of a run. `rows` are all rows of the batch, `done` those with a result or an error.
+    """The result of a run. `rows`: all rows of the batch. `done`: rows with a result or an error.
 
     Tokens, reasons, errors and speed count this run only; `resumed` rows were finished before it. `status` is
-    complete, interrupted, or stopped (too many errors). The tokens of a prompt count once for all its
-    samples: each was read by the model or copied from the prefix cache. `drafts` counts forwards, proposed
-    and accepted draft tokens, and tokens of rows with a drafter. `error_messages` are the most frequent ones.
+    complete, interrupted, or stopped (too many errors). Prompt tokens count once for all samples of a prompt;
+    each was read by the model or copied from the prefix cache. `drafts` counts forward passes, proposed and
+    accepted draft tokens, and tokens of rows with a drafter. `error_messages`: the most frequent ones.
     """
 
     status: str

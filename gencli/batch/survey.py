@@ -19,11 +19,11 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of a survey. `columns` maps each column to the kind that holds all its values.
+    """The result of a survey. `columns` maps each column to a kind that can hold all its values.
 
     `num_misnamed` of the `num_read` records have wrong column names. `num_chats` rows need the chat template
     because of their own columns. `digest` is a hash of ids, prompts, messages and options of all rows.
-    `options` are the keys of the options that any row sets.
+    `options`: keys of all options set by any row.
     """
 
     num_rows: int
@@ -88,7 +88,7 @@ def _bytes(row: Row) -> bytes:
 
 
 def _wider(kind: Kind | None, value: Any) -> Kind | None:
-    """Return the kind that also holds the value; None if all values so far are null."""
+    """Return the kind that can also hold the value; None if all values so far are null."""
     if value is None or kind == "text":
         return kind
     found: Kind = "text"

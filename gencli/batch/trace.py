@@ -1,4 +1,4 @@
-"""The trace of a batch: the lines of a row, made when it ends, and the file that they are appended to."""
+"""The trace of a batch: the lines of a row, created at its end, and the file that collects them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def row_trace(
 
 
 def check_trace(path: str | None, output: Output, taken: Iterable[Path]) -> None:
-    """Raise UsageError for a trace that is one of the other files of the batch, or no file."""
+    """Raise UsageError for a trace that is another file of the batch, or not a regular file."""
     if path is None:
         return
     said, place = f"`trace` = {path}", Path(path).resolve()
@@ -65,7 +65,7 @@ def refuse_old_trace(path: str | None, plan: Plan, places: Places | None) -> Non
 
 @contextmanager
 def opened_trace(path: str | None, size: int = 0) -> Iterator[TraceFile | None]:
-    """Open the trace of a batch whose finished rows have `size` bytes in it; None without a trace."""
+    """Open the trace of a batch; its finished rows take `size` bytes. None without a trace."""
     if path is None:
         yield None
         return
@@ -78,12 +78,12 @@ def opened_trace(path: str | None, size: int = 0) -> Iterator[TraceFile | None]:
 
 
 class TraceFile:
-    """Appends the lines of rows, those of a row in one write."""
+    """Appends the lines of rows, each row's lines in one write."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
-        """Open the file and drop what lies behind `size` bytes, the lines of rows that have not ended.
+        """Open the file and drop the bytes from `size` on, the lines of unfinished rows.
 
-        Raises UsageError if it cannot be written. `missing` is the number of bytes that it has lost.
+        `missing`: number of bytes that the file lacks. Raises UsageError if it is not writable.
         """
         self.path = path
         try:
@@ -95,8 +95,8 @@ class TraceFile:
         os.ftruncate(self._handle, self._size)
 
     def append(self, lines: str) -> int:
-        """Append the lines of a row; return the bytes of the file. Raises GenerationError."""
-        data = lines.encode("utf-8", "backslashreplace")  # JSON reads half a character from its escape
+        """Append the lines of a row; return the file's size in bytes. Raises GenerationError."""
+        data = lines.encode("utf-8", "backslashreplace")  # JSON reads a lone surrogate from its escape
         reason = "only a part of a row was written"
         try:
             written = os.write(self._handle, data)
@@ -116,7 +116,7 @@ class TraceFile:
         os.close(self._handle)
 
     def _whole_lines(self) -> int:
-        """Return the bytes without an incomplete last line."""
+        """Return the size in bytes without an incomplete last line."""
         end = os.lseek(self._handle, 0, os.SEEK_END)
         while end:
             start = max(0, end - _BLOCK)

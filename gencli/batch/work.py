@@ -1,4 +1,4 @@
-"""The interface of what a batch does with its rows: `generation` makes texts, gencli.scoring.work scores."""
+"""Interface of a batch's work on its rows: `generation` makes texts, gencli.scoring.work scores."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class Work(Protocol):
 
     @property
     def formats(self) -> Mapping[str, OutputFormat]:
-        """The forms of its results by name; the first one is for stdout."""
+        """The output formats by name; the first one is used for stdout."""
         ...
 
     @property
     def decides(self) -> tuple[str, ...]:
-        """Keys of the plan that decide results, so that a run with others cannot go on with them."""
+        """Keys of the plan that affect results, so that a run with other values cannot resume this one."""
         ...
 
     def rows(self, records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
-        """Yield a row for each record; a fault is the `failure` of its row."""
+        """Yield a row for each record; a fault becomes the `failure` of its row."""
         ...
 
     def open(
         self, batch: Batch, reporter: BatchReporter, *, is_chat: bool
     ) -> AbstractContextManager[RowEngine]:
-        """Load the model; the context's value runs rows on it. `is_chat`: all need the chat template."""
+        """Load the model; the context's value runs rows. `is_chat`: all rows need the chat template."""
         ...
 
     def table(self, batch: Batch, survey: Survey) -> Table:
@@ -49,11 +49,11 @@ class Work(Protocol):
         ...
 
     def add(self, outcome: Outcome) -> None:
-        """Take note of a result that is being written."""
+        """Record a result that is being written."""
         ...
 
     def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
-        """Yield the summary of the run for a person."""
+        """Yield the lines of the run's summary for a person."""
         ...
 
     def record(self, summary: Summary) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Work of the kernels that choose tokens: bytes, and instructions as they are counted in their SASS.
+"""Work of the kernels that choose tokens: bytes, and instructions counted in their SASS.
 
-The counts are those of compute capability 9.0; tests/compiled/test_sass.py counts anew. Imports no torch.
+The counts are for compute capability 9.0; tests/compiled/test_sass.py counts again. Imports no torch.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ __all__ = [
     "together",
 ]
 
-ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of all logits
+ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of the mass of all logits
 
-# Instructions of a thread for each logit.
+# Instructions per thread for each logit.
 LOGSUMEXP = 15
 FACTS = 43  # facts of blocks
 LIST = 70  # comparison with the candidates' bound; in parts without a candidate none
@@ -33,9 +33,9 @@ PATCHED = 25  # for reading a logit with its patch, beside that
 _LISTING = 12  # 44 for a warp that lists one of 1,000 candidates a row, else a few
 # Instructions of a warp where a program ends a row alone.
 _ROW = 1400
-_CUT = {"cut": 5000, "mass": 6500}  # searches of 8 turns each for k and p, of 12 for p among 1,000
+_CUT = {"cut": 5000, "mass": 6500}  # searches of 8 iterations each for k and p, of 12 for p among 1,000
 _FEW = 700  # noise for 256 ids
-_MANY = 1700  # in two levels
+_MANY = 1700  # noise in two levels
 _JOIN = 100
 _PATCHING, _PATCHING_WORDS = 2000, 460  # a patch with 300 tokens of history, and each 1,024 of its words
 _READ_WITH_K = 0.55  # share of the logits in parts of 2,048 with one of the 50 largest blocks' logits
@@ -75,7 +75,7 @@ def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool, patched: in
 
 
 def together(*works: Work) -> Work:
-    """Return what kernels do together."""
+    """Return the sum of the work of several kernels."""
     return Work(
         sum(one.bytes for one in works),
         kernels=sum(one.kernels for one in works),
@@ -86,7 +86,7 @@ def together(*works: Work) -> Work:
 
 
 def logsumexp_work(rows: int, width: int) -> tuple[Work, ...]:
-    """Return what a log-sum-exp of rows in two kernels does."""
+    """Return the work of a log-sum-exp of rows in two kernels."""
     return _work(rows * width, LOGSUMEXP, 0), Work(0, own=1, alone=_JOIN)
 
 

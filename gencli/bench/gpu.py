@@ -1,4 +1,4 @@
-"""Measure the parts of a decode step on a GPU, in microseconds, beside their predictions."""
+"""Measures the parts of a decode step on a GPU, in microseconds, together with predictions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gencli.models.cards import Gpu, gpu_named
 
 __all__ = ["measure_card", "measure_gpu"]
 
-_LARGE = 1 << 31  # bytes that are read to see the bandwidth; far more than any cache
+_LARGE = 1 << 31  # bytes read to measure the bandwidth; far more than any cache
 
 
 def measure_gpu(
     card: str | None, shapes: Sequence[Shape], counts: Sequence[int], *, context: int, steps: int
 ) -> tuple[list[GpuCost], dict[str, Any]]:
-    """Return what was measured on the current GPU, and the conditions.
+    """Return the measurements on the current GPU, and the conditions.
 
     Predictions are for the GPU named `card`, or for this one if the table has it.
     """

@@ -1,4 +1,4 @@
-"""Kernels, chains and rejection on the logits of one step, as `gencli bench gpu` measures them."""
+"""Measures kernels, chains and rejection on the logits of one step, for `gencli bench gpu`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ CHAINS: dict[str, tuple[str, ChoiceKind, bool]] = {
         True,
     ),
 }
-_PROMPT = 300  # tokens, which penalties look at
+_PROMPT = 300  # tokens seen by penalties
 _Call = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A kernel: its call with logits [R, V], and the bytes that it has to read and write for each logit."""
+    """A kernel: its call with logits [R, V], and the bytes read and written for each logit."""
 
     name: str
     make: Callable[[Tensor], _Call]
@@ -125,10 +125,11 @@ def measure_rejection(
     width: int,
     requests: int = _REQUESTS,
 ) -> GpuCost:
-    """Return the cost of verifying drafts by rejection; none has the draw of the token behind them."""
+    """Return the cost of verifying drafts by rejection, without the draw of the token after them."""
     rows = requests * (_DRAFTS + 1)
     logits = made_logits("peaked", rows, width).to(device)
-    # The drafts come from nearly the target's distribution, so most stand; no more is read than counted here.
+    # The drafts come from nearly the target's distribution, so most are accepted; no more is read than
+    # counted here.
     work = Work(4.0 * width * requests * (_DRAFTS + 2), own=1)
     call = _rejection(logits, requests)
     one_pass = watch.us(partial(logits.logsumexp, -1))
@@ -151,7 +152,7 @@ def _cost(
 
 
 def _chain(chain: Chain, logits: Tensor) -> _Call:
-    """Return chain and draw as the engine runs them; it has built the rows before the model runs."""
+    """Return chain and draw as the engine runs them, with rows built before the forward pass."""
     count, width = logits.shape
     pipeline, sampler = Pipeline(Env(width, device=logits.device)), Sampler()
     history = History(slots=count, device=logits.device)
@@ -167,7 +168,7 @@ def _chain(chain: Chain, logits: Tensor) -> _Call:
 
 
 def _rejection(logits: Tensor, requests: int) -> _Call:
-    """Return the verification of drafts that were drawn from nearly the target's distribution."""
+    """Return the verification of drafts drawn from nearly the target's distribution."""
     count = _DRAFTS + 1
     ids = torch.arange(len(logits), device=logits.device)
     starts = ids[::count].contiguous()

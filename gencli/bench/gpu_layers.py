@@ -1,4 +1,4 @@
-"""The parts of a layer by themselves, as `gencli bench gpu` measures them."""
+"""Measures single parts of a layer, for `gencli bench gpu`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Pro
 __all__ = ["measure_parts"]
 
 _Call = Callable[[], object]
-_TURN = 1 << 28  # bytes of weights, keys or values that are read in turns: more than a GPU's cache holds
+_TURN = 1 << 28  # bytes of weights, keys or values read in turns: more than a GPU's cache
 _MAX_COPIES = 20
 
 
@@ -45,7 +45,7 @@ def measure_parts(
 ) -> Iterator[GpuCost]:
     """Yield the cost of each part of a layer of the shapes. `read`: the measured bandwidth, bytes/s.
 
-    A part that this machine refuses has no figures; `how` says why.
+    A part that fails on this machine has no figures; `how` has the reason.
     """
     for shape in shapes:
         for line in layer_lines(shape, counts):
@@ -59,7 +59,7 @@ def _measured(
 ) -> GpuCost:
     try:
         return cost_of(line, gpu, us=watch.us(make()), read=read)
-    except RuntimeError as error:  # as too little memory
+    except RuntimeError as error:  # for example too little memory
         return cost_of(line, gpu, how=str(error).splitlines()[0][:60])
 
 
@@ -68,7 +68,7 @@ def _random(device: torch.device, *size: int) -> Tensor:
 
 
 def _in_turns(call: Callable[[Any], object], given: Sequence[Any]) -> _Call:
-    """Return a call that takes another one of `given` each time, so that no cache has it."""
+    """Return a call that uses another one of `given` each time, so that none is in a cache."""
     turns = cycle(given)
     return lambda: call(next(turns))
 
@@ -122,7 +122,7 @@ def _attention(shape: Shape, line: Line, device: torch.device) -> _Call:
 
 
 def _buffer(shape: Shape, lanes: int, keys: int, device: torch.device) -> Tensor:
-    """Return keys and values [lanes, 2 * Hkv, keys, D], as they lie on a GPU."""
+    """Return keys and values [lanes, 2 * Hkv, keys, D] in their layout on a GPU."""
     return _random(device, lanes, keys, 2 * shape.kv_heads, shape.head_dim).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""The parts of a layer by themselves, and what is predicted of each on a GPU. Imports no torch."""
+"""The parts of a layer, and their predictions on a GPU. Imports no torch."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Product = Literal["cublas", "fixed", "int8", "int4"]
 
 CHUNK = 512  # tokens of a prompt in a step
 _KEYS = (512, 4096)
-_ROWS = (1, 8, 32, 512)  # of products
+_ROWS = (1, 8, 32, 512)  # rows of products
 _FORMATS: dict[Product, Weights] = {"cublas": "bf16", "fixed": "bf16", "int8": "int8", "int4": "int4"}
-# Share of the card's FLOP/s that products of many rows reach: assumed, and from shared memory's bandwidth.
+# Fraction of the card's FLOP/s reached by products of many rows: assumed, and from shared memory's bandwidth.
 _MATMUL_REACH = {"cublas": 0.75, "fixed": 0.35, "int8": 0.35, "int4": 0.35}
-_CHUNK_REACH = 0.5  # the same for attention of prompts by PyTorch
+_CHUNK_REACH = 0.5  # the same for PyTorch's attention of prompts
 _TILE_INSTRUCTIONS = 8 * 32 * 500  # of all threads for 16 queries and 128 keys (from the machine code)
 
 
@@ -37,8 +37,7 @@ _TILE_INSTRUCTIONS = 8 * 32 * 500  # of all threads for 16 queries and 128 keys 
 class Line:
     """One thing to measure: its kind and name, rows and width, and its work.
 
-    `least` are the bytes that have to be moved. `keys` are those of a query of attention, `model` the name of
-    a shape.
+    `least`: minimum of bytes to move. `keys`: keys of each query of attention. `model`: name of a shape.
     """
 
     part: str
@@ -54,7 +53,7 @@ class Line:
 def cost_of(
     line: Line, gpu: Gpu | None, *, us: float | None = None, read: float = 1.0, how: str = "graphs"
 ) -> GpuCost:
-    """Return the record of a line, with what was measured if that is given. `read`: bytes/s of the card."""
+    """Return the record of a line, with the measured time if given. `read`: bytes/s of the card."""
     seconds = None if gpu is None else line.work.seconds(gpu)
     speed = None if us is None else line.least / (us * 1e-6)
     return GpuCost(
@@ -83,7 +82,7 @@ def layer_lines(shape: Shape, counts: Sequence[int]) -> Iterator[Line]:
     heads, width = shape.heads + 2 * shape.kv_heads, shape.head_dim
     for rows in counts:
         moved = {
-            "norm": (shape.hidden, 4 * shape.hidden),  # states and what is added; their sum and its norm
+            "norm": (shape.hidden, 4 * shape.hidden),  # states and addend; their sum and its norm
             "rotary": (width, 2 * heads * width),
             "gate": (shape.inner, 3 * shape.inner),
         }
@@ -99,7 +98,7 @@ def layer_lines(shape: Shape, counts: Sequence[int]) -> Iterator[Line]:
 
 
 def _chunk_lines(shape: Shape, keys: int) -> Iterator[Line]:
-    """Yield attention of the last tokens of a prompt by PyTorch, and with the order of decode steps."""
+    """Yield attention of a prompt's last tokens by PyTorch, and in the summation order of decode steps."""
     width, group = shape.head_dim, shape.heads // shape.kv_heads
     seen = CHUNK * (keys - CHUNK / 2)  # keys of all queries
     flops = 4.0 * seen * shape.heads * shape.head_dim / _CHUNK_REACH
@@ -108,13 +107,13 @@ def _chunk_lines(shape: Shape, keys: int) -> Iterator[Line]:
     yield Line("layer", f"chunk, {keys} keys", CHUNK, width, work, least, keys, shape.name)
     parts = seen / 128 * shape.heads
     tiles = parts / (max(1, 16 // group) * group)
-    # Sums of parts in float32 are written and read again.
+    # Partial sums in float32 are written and read again.
     work = Work(least + 8 * parts * width, kernels=2, own=2, instructions=tiles * _TILE_INSTRUCTIONS)
     yield Line("layer", f"chunk in one order, {keys} keys", CHUNK, width, work, least, keys, shape.name)
 
 
 def product_sizes(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Return (outputs, inputs) of a layer's products, as they are joined."""
+    """Return (outputs, inputs) of a layer's fused products."""
     inner = shape.heads * shape.head_dim
     return {
         "qkv": (inner + 2 * shape.kv_heads * shape.head_dim, shape.hidden),

@@ -1,4 +1,4 @@
-"""Decode steps of random models of common shapes, as `gencli bench gpu` measures them."""
+"""Measures decode steps of random models of common shapes, for `gencli bench gpu`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from processors.chain import Chain
 __all__ = ["WAYS", "Way", "measure_steps", "write_random"]
 
 _CHAIN = "temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95"
-_WARM = 8  # steps that are not timed: graphs are recorded at their second use
+_WARM = 8  # steps that are not timed: graphs are captured at their second use
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def measure_steps(
 ) -> Iterator[GpuCost]:
     """Yield the cost of a decode step by shape, way and rows. `read`: the measured bandwidth, bytes/s.
 
-    A way that this machine refuses has no figures; `how` says why.
+    A way that fails on this machine has no figures; `how` has the reason.
     """
     for shape in shapes:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -99,7 +99,7 @@ def _measured(
     try:
         engine = _engine(folder, shape, way, device, rows, context, steps)
         seconds = _timed(engine, watch, steps)
-    except (GencliError, RuntimeError) as error:  # as too little memory
+    except (GencliError, RuntimeError) as error:  # for example too little memory
         return replace(predicted, how=f"{way.name}: {str(error).splitlines()[0][:60]}")
     speed = step_bytes(shape, way.weights, rows, context) / seconds
     return replace(
@@ -115,7 +115,7 @@ def _measured(
 def _engine(
     folder: Path, shape: Shape, way: Way, device: torch.device, rows: int, context: int, steps: int
 ) -> Engine:
-    """Return an engine whose texts have read their prompts and decode as many steps or more."""
+    """Return an engine whose texts have been prefilled and can decode at least `steps` more steps."""
     config = read_object(folder / "config.json")
     runner = DecoderRunner.load(
         read_checkpoint(folder, config, read_spec(config)),
@@ -125,7 +125,7 @@ def _engine(
         quantize="none" if way.weights == "bf16" else way.weights,
         **way.load,
     )
-    # The tokenizer's end-of-text id is beyond the ids of the model: no text ends by it.
+    # The tokenizer's end-of-text id is beyond the model's ids, so no text ends by it.
     engine = bare_engine(runner, MadeTokenizer(shape.vocab + 1), max_batch=rows, **way.engine)
     chain, limits = Chain.parse(_CHAIN), Limits(max_tokens=steps + 2 * _WARM)
     for row in range(rows):
@@ -138,7 +138,7 @@ def _engine(
 
 
 def _timed(engine: Engine, watch: Stopwatch, steps: int) -> float:
-    """Return the seconds of a step, the mean."""
+    """Return the mean seconds of a step."""
     for _ in range(_WARM):
         engine.step()
     watch.wait()

@@ -92,7 +92,7 @@ class _Clock:
 
 
 def _steps(model: Any, tokenizer: MadeTokenizer, rows: int, chain: Chain) -> tuple[Iterator[None], _Clock]:
-    """Return an iterator that runs one decode step of all rows, without drafts, and the stage's clock."""
+    """Return an iterator that runs one decode step of all rows without drafts, and the stage's clock."""
     engine = bare_engine(HFRunner(model, max_lanes=rows), tokenizer, max_batch=rows)
     prompt = tuple(tokenizer.encode("A list of things to sell: "))
     for row in range(rows):

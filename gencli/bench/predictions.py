@@ -1,4 +1,4 @@
-"""Predicted decode steps of models of common shapes on GPUs: from bytes, launches and the table of GPUs.
+"""Predicted decode steps of models of common shapes on GPUs, from bytes, launches and the table of GPUs.
 
 Imports no torch.
 """
@@ -30,8 +30,8 @@ Weights = Literal["bf16", "int8", "int4"]
 FORMATS: tuple[Weights, ...] = ("bf16", "int8", "int4")
 # Bytes of a weight, with the scale and zero of a group of 32 inputs for int4.
 BYTES = {"bf16": 2.0, "int8": 1.0, "int4": 0.5 + 4 / 32}
-# Share of the read bandwidth that products with such weights reach, from what gpt-fast reports for an A100:
-# 1397, 1069 and 863 GB/s for a 7B model.
+# Fraction of the read bandwidth reached by products with such weights, as gpt-fast reports for an A100: 1397,
+# 1069 and 863 GB/s for a 7B model.
 REACH = {"bf16": 1.0, "int8": 0.75, "int4": 0.65}
 
 # Launches as counted on the sham device, and our kernels among them: of a layer (4 products, 2 norms, rotary,
@@ -42,7 +42,7 @@ _AROUND = 7
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The sizes of a decoder, with the vocabulary projection tied to the embeddings or not."""
+    """The sizes of a decoder; `is_tied`: the vocabulary projection is tied to the embeddings."""
 
     name: str
     layers: int
@@ -100,8 +100,8 @@ SHAPES = {shape.name: shape for shape in _ALL}
 def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
     """Return the work of a decode step of `rows` texts with `keys` tokens each, with a chain and its draw.
 
-    A head of int4 weights has eight bits. Where products reach less than the read bandwidth, their weights
-    count for as many bytes more.
+    With int4 weights the head has eight bits. Weights of products that reach a fraction of the read bandwidth
+    are counted with their bytes divided by this fraction.
     """
     inside = shape.layers * shape.layer_weights * BYTES[weights] / REACH[weights]
     of_head = _head_format(weights)
@@ -141,7 +141,7 @@ def predicted_step(
 ) -> GpuCost:
     """Return the predicted time of a decode step of `rows` texts with `keys` tokens each, in microseconds.
 
-    Its share is that of the read bandwidth, in percent; its rate counts the tokens of all rows per second.
+    The shares are percent of the read bandwidth, the rates tokens of all rows per second.
     """
     seconds = step_work(shape, weights, rows, keys).seconds(gpu, is_graph=is_graph)
     least = step_bytes(shape, weights, rows, keys) / gpu.read

@@ -56,7 +56,7 @@ class ProbingDrafter(Drafter):
         return self._inner.handles(request)
 
     def admit(self, slot: int, request: Request) -> None:
-        self._open = None  # the step has read a prompt
+        self._open = None  # the step included prefill
         self._inner.admit(slot, request)
 
     def release(self, slot: int) -> None:

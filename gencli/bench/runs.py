@@ -1,4 +1,4 @@
-"""Whole runs as a person starts them, in turns: gencli, transformers, llama.cpp."""
+"""Whole runs as a person starts them, alternating: gencli, transformers, llama.cpp."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gencli.errors import ModelError
 
 __all__ = ["Run", "Way", "measure_runs"]
 
-_FEW = 2  # tokens of the short run, which shows the time to start
+_FEW = 2  # tokens of the short run, which measures the start-up time
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def measure_runs(ways: Sequence[Way], run: Run, turns: int) -> Iterator[RunCost]
         for way in ways:
             start, _ = _timed(way, _FEW)
             whole, peak = _timed(way, run.tokens)
-            # A busy machine can make the short run the longer one.
+            # On a busy machine the short run may take longer.
             speed = run.rows * (run.tokens - _FEW) / (whole - start) if whole > start else 0.0
             seen[way.name].append(_Turn(start, whole, speed, peak))
     first = seen[ways[0].name]

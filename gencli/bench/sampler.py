@@ -1,4 +1,4 @@
-"""A chain and its draw on the logits of one step: gencli beside transformers, and beside torch.logsumexp."""
+"""A chain and its draw on the logits of one step: gencli, transformers, and torch.logsumexp."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from processors.sampler import Sampler
 
 __all__ = ["CHAINS", "KINDS", "THEIRS", "made_logits", "measure_sampler", "timed"]
 
-KINDS = ("peaked", "flat")  # of logits
-THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # of transformers, in its order
+KINDS = ("peaked", "flat")  # kinds of logits
+THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # stages of transformers, in its order
 
 CHAINS = (
     "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.9",
@@ -30,19 +30,19 @@ CHAINS = (
     "temperature=0.8 | min_p=0.05",
     "temperature=0.8",
 )
-_PROMPT = 300  # tokens, which a penalty looks at
+_PROMPT = 300  # tokens seen by a penalty
 _BULK, _HEAD, _TOP, _FALL = 2.2, 1000, 20.0, 1.5
-_BURST = 3  # times that a way runs in a round
+_BURST = 3  # runs of a way in a round
 _Run = Callable[[], object]
 
 
 def made_logits(kind: str, rows: int, width: int, seed: int = 0) -> Tensor:
     """Return logits [rows, width] float32 by kind.
 
-    `peaked` are like a language model's: normal of deviation 2.2, over which 1,000 ids (at most an eighth),
-    others in each row, are 20 - 1.5 ln(rank): their probabilities fall as rank ** -1.5. After a temperature
-    of 0.8 a nucleus of 0.9 has 8 ids of 128,256. `flat` are normal of deviation 0.1: a nucleus of 0.9 has
-    nine tenths of all ids.
+    `peaked`: similar to a language model's. Normal with standard deviation 2.2, except 1,000 random ids of
+    each row (at most an eighth), which have 20 - 1.5 ln(rank), so that their probabilities fall as rank **
+    -1.5. After a temperature of 0.8 a nucleus of 0.9 has 8 ids of 128,256. `flat`: normal with standard
+    deviation 0.1; a nucleus of 0.9 has nine tenths of all ids.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, width, generator=generator)
@@ -106,7 +106,7 @@ def _prompt(row: int, width: int) -> tuple[int, ...]:
 
 
 def _ours(chain: Chain, logits: Tensor) -> _Run:
-    """Return chain and draw as the engine runs them; it has built the rows before the model runs."""
+    """Return chain and draw as the engine runs them, with rows built before the forward pass."""
     rows, width = logits.shape
     pipeline, sampler, history = Pipeline(Env(width)), Sampler(), History(slots=rows)
     for slot in range(rows):

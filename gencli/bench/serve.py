@@ -1,10 +1,10 @@
 """Measure `gencli serve` under load: tokens per second beside a batch, times to and between tokens.
 
-Both are processes of their own, started anew in each turn; requests are random words with fixed seeds and
-lengths of output, the same for both. Time counts from the loaded model on, without a warm-up, to the last
-answer; the batch counts it itself, the server's is that of the clients, which run on the same cores. Closed
-loop: each of a number of clients sends its next request when its last one has ended. Open loop: requests come
-at random times of a given rate, whatever the server does.
+Both are separate processes, restarted in each turn. Requests are random words with fixed seeds and output
+lengths, the same for both. Time runs from the loaded model, without a warm-up, to the last answer; the batch
+measures it itself, for the server the clients do, which run on the same cores. Closed loop: each of a number
+of clients sends its next request when the previous one has ended. Open loop: requests arrive at random times
+with a given rate, independent of the server.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Task:
         return {**asdict(self), "ignore_eos": True}
 
 
-_Asked = tuple[Task, object]  # with the body of its request
+_Asked = tuple[Task, object]  # a task with the body of its request
 
 
 def make_tasks(count: int, seed: int = 0) -> tuple[Task, ...]:
@@ -101,7 +101,7 @@ def cost_of(way: str, turns: Sequence[Turn]) -> ServeCost:
 
 
 def in_turns(ways: Mapping[str, Callable[[], Turn]], turns: int) -> dict[str, list[Turn]]:
-    """Measure all ways `turns` times, each time beginning with another one; return the turns by way."""
+    """Measure all ways `turns` times, starting with another way each time; return the turns by way."""
     found: dict[str, list[Turn]] = {name: [] for name in ways}
     names = list(ways)
     for turn in range(turns):
@@ -129,7 +129,7 @@ def measure_serve(
 ) -> Turn:
     """Start a server and put a load on it: a closed loop of `clients`, or `rate` requests per second.
 
-    `command` starts it on a free port. Raises GenerationError if it does not start.
+    `command` starts the server on a free port. Raises GenerationError if it does not start.
     """
     with _server(command) as (host, port):
         return put_load(host, port, load, clients=clients, rate=rate)
@@ -155,8 +155,8 @@ def put_load(
 def measure_batch(command: Callable[[Path], Sequence[str]], load: Sequence[Task]) -> Turn:
     """Run the same load as a batch.
 
-    `command(folder)` starts one that reads rows.jsonl of the folder and writes its summary to summary.json
-    there. Raises GenerationError if it fails.
+    `command(folder)`: the command of a batch that reads rows.jsonl and writes summary.json in the folder.
+    Raises GenerationError if it fails.
     """
     with TemporaryDirectory() as name:
         folder = Path(name)

@@ -24,7 +24,7 @@ from processors.chain import Chain
 __all__ = ["best", "break_even", "measure_drafts"]
 
 _WARM = 2  # probes of each kind that are not measured
-_IDLE = 20  # sequences without a probe, per row, before giving up
+_IDLE = 20  # sequences per row without a probe, after which measuring fails
 
 
 def measure_drafts(
@@ -40,7 +40,7 @@ def measure_drafts(
     temperature: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[DraftGain]:
-    """Yield a result for each length: medians of `steps` steps, and of as many plain steps between them.
+    """Yield a result for each length: medians of `steps` steps, and of equally many plain steps between them.
 
     Each sequence has `max_tokens` tokens. Raises GenerationError if that is too short to measure.
     """
@@ -70,7 +70,7 @@ def _probe(
     engine: Engine, probing: ProbingDrafter, requests: Iterator[Request], *, rows: int, rounds: int
 ) -> None:
     """Generate until each length has `rounds` probes."""
-    for _ in range(rows + 1):  # one waits in the queue
+    for _ in range(rows + 1):  # one more waits in the queue
         engine.submit(next(requests))
     ended, seen = 0, 0
     for event in engine.run():

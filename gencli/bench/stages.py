@@ -1,4 +1,4 @@
-"""Each stage alone on the logits of one step, beside torch.logsumexp, a single pass over them."""
+"""Each stage alone on the logits of one step, compared to torch.logsumexp, a single pass over them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from processors.testing.examples import examples
 __all__ = ["measure_stages"]
 
 _COMMON = 500  # distinct ids of a history
-_FITTING = {"bias": 'bias={"42": 1.5, "a": -2}'}  # examples whose words the made-up tokenizer has
-_AGAIN = 40  # tokens at its end that also stand earlier, for stages that look for repeats
+_FITTING = {"bias": 'bias={"42": 1.5, "a": -2}'}  # examples adapted to the words of the made-up tokenizer
+_AGAIN = 40  # last tokens that also occur earlier, for stages that look for repetitions
 
 
 def measure_stages(
@@ -32,8 +32,8 @@ def measure_stages(
 ) -> Iterator[StageCost]:
     """Yield the cost of each stage and number of rows; a stage and logsumexp take turns in each round.
 
-    A stage has the values of its example in the catalogue, or, where those need other texts than the made-up
-    tokenizer has, the first of the contract kit's that it accepts. `history`: tokens of each prompt.
+    A stage has the values of its example in the catalogue; if these need texts that the made-up tokenizer
+    lacks, the first accepted values of the contract kit. `history`: tokens of each prompt.
     """
     tokenizer = MadeTokenizer(width)
     env = Env(width, tokenizer, tokenizer.eos_ids)

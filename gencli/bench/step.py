@@ -24,8 +24,8 @@ CHAINS: dict[str, tuple[str, Draw]] = {
     "temperature, top_p": ("temperature=0.8 | top_p=0.9", "gumbel"),
     "four stages": ("repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.95", "gumbel"),
 }
-_TURN = 50  # steps; after the first few of them the caches are warm
-_PROMPT = 16  # tokens
+_TURN = 50  # steps of a turn; the caches are warm after the first few
+_PROMPT = 16  # tokens of a prompt
 _WARM = 10  # steps that are not timed
 
 
@@ -43,8 +43,8 @@ def measure_steps(rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) ->
 
 
 def idle_model_engine(name: str, rows: int, num_steps: int, *, vocab_size: int = VOCABULARY) -> Engine:
-    """Return an engine with `rows` texts of chain CHAINS[name], which decode `num_steps` or more steps."""
-    # The tokenizer's end-of-text id is beyond the ids of the model: no text ends by it, no stage masks it.
+    """Return an engine with `rows` texts of chain CHAINS[name] that decode at least `num_steps` steps."""
+    # The tokenizer's end-of-text id is beyond the model's ids, so no text ends by it, and no stage masks it.
     tokenizer = MadeTokenizer(vocab_size + 1)
     limits = Limits(max_tokens=num_steps + 2)
     runner = FakeRunner(vocab_size, max_lanes=rows, context=_PROMPT + limits.max_tokens)
@@ -53,7 +53,7 @@ def idle_model_engine(name: str, rows: int, num_steps: int, *, vocab_size: int =
     for row in range(rows):
         prompt = tuple((row + 31 * place) % vocab_size for place in range(_PROMPT))
         engine.submit(Request(str(row), prompt, Chain.parse(chain), seed=row, draw=draw, limits=limits))
-    engine.step()  # reads the prompts
+    engine.step()  # prefill
     return engine
 
 

@@ -1,4 +1,4 @@
-"""Clocks of calls on a device."""
+"""Clocks for calls on a device."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _Call = Callable[[], object]
 
 
 class Stopwatch(Protocol):
-    """Tells how long calls take."""
+    """Interface that measures how long calls take."""
 
     def us(self, call: _Call, *, is_graph: bool = True) -> float:
-        """Return the microseconds of a call, the median; in a recorded graph if it can be recorded."""
+        """Return the median microseconds of a call; as a captured graph, if it can be captured."""
         ...
 
     def wait(self) -> None:
-        """Wait until the device has done all."""
+        """Wait until the device has finished all work."""
         ...
 
 
 class HostStopwatch:
-    """Times calls that are done when they return, as on a CPU."""
+    """Times synchronous calls, as on a CPU."""
 
     def us(self, call: _Call, *, is_graph: bool = True) -> float:
         """Return the microseconds of a call."""
@@ -39,18 +39,18 @@ class HostStopwatch:
         return (time.perf_counter() - start) * 1e6
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: calls are synchronous."""
 
 
 class CudaStopwatch:
-    """Times calls by events of the device, `calls` of them after each other in each of `rounds`."""
+    """Times calls by events of the device, `calls` consecutive ones in each of `rounds`."""
 
     def __init__(self, device: torch.device, *, calls: int = 20, rounds: int = 7) -> None:
         self._device, self._calls, self._rounds = device, calls, rounds
 
     def us(self, call: _Call, *, is_graph: bool = True) -> float:
-        """Return the microseconds of a call; eagerly where it cannot be recorded."""
-        for _ in range(3):  # the first also compiles
+        """Return the microseconds of a call; run eagerly if it cannot be captured."""
+        for _ in range(3):  # the first call also compiles
             call()
         self.wait()
         run = (self._recorded(call) if is_graph else None) or (lambda: self._repeat(call))
@@ -67,7 +67,7 @@ class CudaStopwatch:
         return statistics.median(times)
 
     def wait(self) -> None:
-        """Wait until the device has done all."""
+        """Wait until the device has finished all work."""
         torch.cuda.synchronize(self._device)
 
     def _repeat(self, call: _Call) -> None:

@@ -1,4 +1,4 @@
-"""Answer many requests with one model, greedily: gencli's engine and two implementations of transformers."""
+"""Answers many requests with one model, greedily: gencli's engine, two implementations of transformers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _QUEUED = 4  # requests in the engine per slot, as in a batch
 class Answers:
     """The output ids of each prompt, and the occupancy of the slots while requests waited.
 
-    None if unknown.
+    `occupancy` is None if unknown.
     """
 
     ids: tuple[tuple[int, ...], ...]

@@ -1,1 +1,1 @@
-"""A conversation and what can be done to it, without a terminal."""
+"""A conversation and the commands on it, without a terminal."""

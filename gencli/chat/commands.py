@@ -50,7 +50,7 @@ class Command:
 
 
 def run_command(line: str, chat: Chat, env: CommandContext) -> Reply:
-    """Run a line that begins with a slash. Raises UsageError for an unknown command or a wrong argument."""
+    """Run a line that begins with a slash. Raises UsageError for an unknown command or invalid argument."""
     name, _, rest = line.removeprefix("/").partition(" ")
     command = COMMANDS.get(name)
     if command is None:

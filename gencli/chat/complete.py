@@ -1,4 +1,4 @@
-"""Tab completion on the input line of a chat: commands and their arguments."""
+"""Tab completion on a chat's input line: commands and their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation as an immutable value, and the prompt ids and seed of its next answer."""
+"""A conversation as an immutable value; prompt ids and seed of its next answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids"]
 class Turn:
     """A user's message and its answer.
 
-    `reason` is why the answer ended, "" before it; `attempt` counts retries.
+    `reason`: why the answer ended, "" before its end. `attempt`: number of retries.
     """
 
     user: str
@@ -30,7 +30,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Turns in order. `seed` and the index of a turn determine its draws."""
+    """Turns in order. Draws of a turn depend on `seed` and the turn's index."""
 
     seed: int
     system: str | None = None
@@ -60,20 +60,20 @@ class Conversation:
         return self._with_last(replace(self._last(), answer=text, reason=reason))
 
     def undone(self) -> Conversation:
-        """Return a copy without the last turn. Raises UsageError without a turn."""
+        """Return a copy without the last turn. Raises UsageError if there is none."""
         self._last()
         return replace(self, turns=self.turns[:-1])
 
     def again(self) -> Conversation:
-        """Return a copy whose last turn has no answer, as its next attempt.
+        """Return a copy whose last turn is unanswered, as its next attempt.
 
-        Raises UsageError without a turn.
+        Raises UsageError if there is no turn.
         """
         last = self._last()
         return self._with_last(Turn(last.user, attempt=last.attempt + 1))
 
     def edited(self, text: str) -> Conversation:
-        """Return a copy with another last turn, without an answer. Raises UsageError without a turn."""
+        """Return a copy with another last turn, unanswered. Raises UsageError if there is no turn."""
         self._last()
         return self._with_last(Turn(text))
 
@@ -103,7 +103,7 @@ def prompt_ids(
     context: int,
     tools: Sequence[Any] = (),
 ) -> tuple[int, ...]:
-    """Return the prompt ids of the next answer. `context` is in tokens, `tools` are for the chat template.
+    """Return the prompt ids of the next answer. `context`: in tokens. `tools`: for the chat template.
 
     Raises GenerationError if the prompt leaves no room for an answer.
     """

@@ -1,4 +1,4 @@
-"""Slash commands that write a conversation to a file, or continue that of a file."""
+"""Slash commands that write a conversation to a file, or continue the conversation of a file."""
 
 from __future__ import annotations
 

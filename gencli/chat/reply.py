@@ -1,4 +1,4 @@
-"""Input and output of a slash command: CommandContext, read-only values beside the chat, and Reply."""
+"""Input and output of a slash command: CommandContext, read-only values besides the chat, and Reply."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _unexplained(chat: Chat, position: int | None) -> str:
 class CommandContext:
     """Values that commands read, besides the chat.
 
-    `context` is the context length in tokens, `answers` are the finishes of the answers since the start.
-    `explain` returns the page of the chat's last answer, or of its token at a position.
+    `context`: context length in tokens. `answers`: Finish events of the answers since the start. `explain`
+    returns the explanation of the chat's last answer, or of its token at a position.
     """
 
     tokenizer: Tokenizer
@@ -34,9 +34,9 @@ class CommandContext:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The next chat, a message, a draft for the input line, and whether the chat is over.
+    """The next chat, a message, a draft for the input line, and whether the chat has ended.
 
-    `has_keys`: the message may name options by their keys in backticks.
+    `has_keys`: the message may name options by keys in backticks.
     """
 
     chat: Chat

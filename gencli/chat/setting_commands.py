@@ -25,7 +25,7 @@ __all__ = [
 
 
 def set_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Set an option for the next answer; the value default undoes it."""
+    """Set an option for the next answer; the value `default` removes the setting."""
     key, _, text = rest.partition(" ")
     if not key or not text:
         raise UsageError(
@@ -59,7 +59,7 @@ def chain_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
 
 
 def color_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Set or show what the colours of answers are for."""
+    """Set or show the measure by which answers are coloured."""
     if not rest:
         return Reply(chat, f"Answers are coloured by: {chat.settings['color']}.")
     after = chat.with_value("color", rest)
@@ -67,7 +67,7 @@ def color_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
 
 
 def preset_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Apply a preset, or name the presets."""
+    """Apply a preset, or list the presets."""
     if not rest:
         names = ", ".join(name for name, _, _ in list_presets())
         return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")

@@ -70,7 +70,7 @@ def about(chat: Chat, key: str) -> list[Row]:
 
 
 def everything(chat: Chat) -> list[Row]:
-    """Return the rows of model, seed, presets and system message, then of all values but defaults."""
+    """Return rows for model, seed, presets and system message, then for all values that are not defaults."""
     assembly, settings = chat.job.assembly, chat.settings
     rows = [*_head(chat)]
     rows += [_row(value) for name, params in assembly.chain for value in assembly.of_entry(name, params)]

@@ -25,18 +25,18 @@ _Typed = tuple[str, Mapping[str, Any]]  # origin, values as typed
 _FOREIGN = {
     *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain", "log"),
     *("template", "vars", "show_prompt", "trace", "trace_top", "keep_logits"),
-    # A turn is shown while it is generated: nothing may replace its text afterwards.
+    # A turn is shown while it is generated, so nothing may replace its text later.
     *("partial", "retries", "parsed", "select"),
     *(entry.key for entry in SEARCH),
 }
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
-# The seed has its own command. Only the command line names models, code and files; a transcript cannot.
+# The seed has its own command. Only the command line may name models, code and files; a transcript cannot.
 _FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
 def changeable() -> Iterator[Option]:
-    """Yield the options that /set takes and a transcript records."""
+    """Yield the options that /set accepts and a transcript records."""
     for entry in CHAT_OPTIONS:
         if entry.section in _SECTIONS and entry.key not in _FIXED:
             yield entry
@@ -49,9 +49,9 @@ _OF_CONVERSATION = ("seed", "system")
 
 @dataclass(frozen=True)  # no slots: cached properties
 class Chat:
-    """A conversation, and layers of typed values: of a transcript if one was loaded, of flags, and of /set.
+    """A conversation, and layers of typed values: of a loaded transcript, of flags, and of /set.
 
-    `own` holds "seed" or "system" if the user set it in the chat: presets do not change it then.
+    `own`: "seed" or "system" if the user set it in the chat; presets then do not change it.
     """
 
     conversation: Conversation
@@ -96,14 +96,14 @@ class Chat:
         return replace(self, conversation=conversation)
 
     def with_own(self, **values: Any) -> Chat:
-        """Return a copy with another seed or system message, which presets do not change."""
+        """Return a copy with another seed or system message; presets will not change it."""
         return replace(self, conversation=replace(self.conversation, **values), own=self.own | values.keys())
 
     def with_preset(self, name: str) -> Chat:
         """Return a copy with a preset above its other presets, below all typed values.
 
-        Raises UsageError for a preset with an option that cannot change in a running chat, ConfigError for
-        a missing or wrong preset.
+        Raises UsageError for a preset with an option that cannot change in a running chat, ConfigError for a
+        missing or invalid preset.
         """
         *transcript, (origin, flags), above = self.layers
         names = [*(other for other in self.settings["preset"] if other != name), name]
@@ -120,7 +120,7 @@ class Chat:
         return replace(chat, conversation=replace(self.conversation, **values))._checked()
 
     def with_value(self, key: str, value: Any) -> Chat:
-        """Return a copy with an option's typed value; None removes that of flag and /set.
+        """Return a copy with an option's typed value; None removes the values of flag and /set.
 
         Raises UsageError.
         """
@@ -142,7 +142,7 @@ class Chat:
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
         """Return a copy with a transcript's settings, below flags and /set.
 
-        They replace an earlier transcript's.
+        They replace the settings of an earlier transcript.
         """
         layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
         return replace(self, layers=layers, own=frozenset(_OF_CONVERSATION))._checked()

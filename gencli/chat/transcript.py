@@ -30,7 +30,7 @@ class Transcript:
 
 
 def to_document(chat: Chat) -> dict[str, Any]:
-    """Return the document. `turn` is the index of the next turn, on which its draws depend."""
+    """Return the document. Its `turn` is the index of the next turn, on which the turn's draws depend."""
     conversation = chat.conversation
     system = [] if conversation.system is None else [{"role": "system", "content": conversation.system}]
     return {
@@ -77,7 +77,7 @@ def load(path: Path) -> Transcript:
 
 
 def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
-    """Return the chat with the transcript's conversation and settings; the model stays.
+    """Return the chat with the transcript's conversation and settings; the model is unchanged.
 
     Raises UsageError if one of them is raw and the other is not, or for settings that conflict.
     """

@@ -59,7 +59,7 @@ def same_again(before: Conversation, after: Conversation) -> str:
 
 
 def edit_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Replace the last turn, or hand it back to the input line."""
+    """Replace the last turn, or return its text to the input line."""
     if rest:
         return Reply(chat.with_conversation(chat.conversation.edited(rest)))
     undone = chat.conversation.undone()
@@ -85,14 +85,14 @@ def tokens_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
 
 
 def prompt_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Return the conversation as the model gets it."""
+    """Return the conversation as passed to the model."""
     if not chat.conversation.turns:
         return Reply(chat, "No turn yet, so there is no prompt.")
     return Reply(chat, env.tokenizer.decode(_context_ids(chat, env), skip_special=False))
 
 
 def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
-    """Return the token ids of the conversation so far, as the model gets it."""
+    """Return the token ids of the conversation so far, as passed to the model."""
     return prompt_ids(
         chat.conversation,
         env.tokenizer,
@@ -119,7 +119,7 @@ def stats_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
 
 
 def why_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Return what each stage did to the tokens of the last answer, or to one of them."""
+    """Return the effect of each stage on the tokens of the last answer, or on one of them."""
     position = whole(rest)
     if rest and position is None:
         raise UsageError(f"/why needs the number of a token, from 0 on, not {rest[:60]!r}.")

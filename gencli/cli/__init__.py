@@ -1,1 +1,1 @@
-"""The command line: one entry point, the option parser, the commands, and writing to the terminal."""
+"""The command line: one entry point, the option parser, the commands, terminal output."""

@@ -101,7 +101,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def _complete(arguments: Sequence[str]) -> int:
-    """Return the exit code of a request of a shell's completion script, or of --install/show-completion."""
+    """Return the exit code of a shell completion request, or of --install/show-completion."""
     try:
         instruction = os.environ.get("_GENCLI_COMPLETE", "")
         if instruction.startswith("complete_"):
@@ -114,7 +114,7 @@ def _complete(arguments: Sequence[str]) -> int:
 
 
 def _require_working_directory() -> None:
-    """Raise UsageError if the working directory was deleted: imports and relative paths would fail in it."""
+    """Raise UsageError if the working directory was deleted, where imports and relative paths would fail."""
     try:
         os.getcwd()
     except OSError:

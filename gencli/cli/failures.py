@@ -26,7 +26,7 @@ _DEBUG = "--debug shows the traceback."
 
 
 def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
-    """The error as one of gencli's own; `arguments` is what was typed."""
+    """Return the error as a GencliError; `arguments`: the command line."""
     is_bare = isinstance(error, UsageError) and not error.hint
     if is_bare and (hint := _about_dashes(arguments)):
         return UsageError(str(error), hint=hint)
@@ -41,7 +41,7 @@ def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
     if isinstance(error, ProcessorsError):
         is_far = isinstance(error, UnknownStage) and not error.is_near
         return UsageError(str(error), hint="The stage of a plug-in needs --plugin FILE." if is_far else "")
-    if hasattr(error, "format_message"):  # typer's own, whose classes it does not export
+    if hasattr(error, "format_message"):  # typer's own exceptions, whose classes are not exported
         return _usage(error, arguments)
     if fault := DeviceError.of(error):
         return fault
@@ -64,7 +64,7 @@ def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
-    if len(name) == 2:  # a long name behind one dash is read letter by letter
+    if len(name) == 2:  # a long name after one dash is read letter by letter
         name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
     flags = _flags(error)
     hint = f"gencli run has it; {command} has not." if _is_of_run(name, flags) else meant_option(name, flags)
@@ -72,7 +72,7 @@ def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
 
 
 def _is_of_run(name: str, flags: Mapping[str, str]) -> bool:
-    """Whether the option is one of `gencli run`, and not of the command that has these flags."""
+    """Whether the option belongs to `gencli run`, and not to the command with these flags."""
     return name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
 
 
@@ -88,7 +88,7 @@ def _of_group(message: str, error: BaseException) -> UsageError | None:
 
 
 def unknown_word(command: str, word: str, known: Sequence[str]) -> UsageError:
-    """The error of a command that takes one of some words, and got none of them."""
+    """Return the error of a command that expects one of several words."""
     listed = ", ".join(known)
     if not word:
         return UsageError(f"{command} needs one of: {listed}.", hint=f"See {command} --help.")
@@ -97,7 +97,7 @@ def unknown_word(command: str, word: str, known: Sequence[str]) -> UsageError:
 
 
 def _about_dashes(arguments: Sequence[str]) -> str:
-    """A long name behind one dash is read as a short option and its value."""
+    """Return a hint for a long name after one dash, which is read as a short option and its value."""
     flags = {entry.key: entry.flag for entry in OPTIONS}
     for word in arguments:
         found = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
@@ -111,7 +111,7 @@ def _command(error: BaseException) -> str:
 
 
 def _flags(error: BaseException) -> dict[str, str]:
-    """The long flags of the command that was called, by their keys."""
+    """Return the long flags of the called command, by key."""
     parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
     names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
     keys = {entry.flag: entry.key for entry in OPTIONS}

@@ -1,4 +1,4 @@
-"""Fetch models from the hub: permission, the question about large models, and the progress bar."""
+"""Fetches models from the hub: permission, the question about large models, and the progress bar."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["fetch_models", "fetch_with_progress", "is_incomplete", "refuse_offline"]
 
-_LARGE = 10 * 10**9  # bytes; a larger download needs a yes
+_LARGE = 10 * 10**9  # bytes; a larger download has to be confirmed
 
 
 def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -> bool:
-    """Fetch the models that the settings name and that are missing here. Return whether any was fetched.
+    """Fetch the models of the settings that are missing on this machine. Return whether any was fetched.
 
     Raises ModelError for a missing model if stderr is no terminal and --download is not given, and with
     --offline or --tp.
@@ -60,14 +60,14 @@ def is_incomplete(name: HubName, *, with_code: bool) -> bool:
 
 
 def _require_permission(name: str, hub: HubName, settings: Settings, voice: Stderr) -> None:
-    """Raise ModelError unless a missing model may be fetched: --download, or a person at a terminal."""
+    """Raise ModelError unless a missing model may be fetched: by --download, or a person at a terminal."""
     folder = None if hub.gguf else find_snapshot(hub)
     lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
     label = name if name == str(hub) else f"{name} ({hub})"
     state = f"{label} is here only in part: it lacks {lacks}" if lacks else f"{label} is not on this machine"
     pull = f"gencli models pull {hub}"
     if "/" not in name and not settings["download"] and near_names(name):
-        raise absent(name)  # probably a misspelt local name; the hub is not asked
+        raise absent(name)  # probably a misspelt local name, so the hub is not asked
     if settings["offline"]:
         raise ModelError(f"{state}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
     refuse_offline(state)
@@ -88,8 +88,8 @@ def refuse_offline(what: str) -> None:
 def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
     """Fetch a model, show the progress, and return its folder.
 
-    `is_asked` means that the user asked for this model, so a large one needs no question. Raises ModelError
-    if the user declines, or cannot be asked.
+    `is_asked`: the user requested this download, so a large model needs no confirmation. Raises ModelError if
+    the user declines, or cannot be asked.
     """
     from gencli.hub.fetch import fetch, plan_fetch
 
@@ -111,7 +111,10 @@ def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_ask
 
 
 def _ask(name: HubName, plan: FetchPlan) -> None:
-    """Ask whether to fetch the plan's missing bytes. Raises ModelError for a no, and without a terminal."""
+    """Ask whether to fetch the plan's missing bytes.
+
+    Raises ModelError if the user declines, or cannot be asked.
+    """
     answer = confirm(f"Fetch {decimal(plan.todo)}?")
     if answer is None:
         raise ModelError(

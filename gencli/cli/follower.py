@@ -1,4 +1,4 @@
-"""Processes of tensor parallelism (--tp) with a rank above 0: they hold a shard and print nothing."""
+"""Tensor-parallel processes (--tp) with a rank above 0: they hold a shard and print nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["follow_leader"]
 def follow_leader(given: Mapping[str, Any]) -> int | None:
     """Run as a follower of --tp until the leader ends and return the exit code 0.
 
-    Return None at once in the process of rank 0, and without --tp. The leader reads the input, writes the
-    result and reports errors.
+    Return None immediately in the process of rank 0, and without --tp. The leader (rank 0) reads the input,
+    writes the result and reports errors.
     """
     if rank() == 0:
         return None
@@ -40,6 +40,6 @@ def follow_leader(given: Mapping[str, Any]) -> int | None:
         from gencli.runtime.models import load
         from gencli.runtime.wiring import model_choice
 
-        # The leader may use guidance. Companion lanes that are not fed take no memory.
+        # The leader may use guidance. Companion lanes that are not used take no memory.
         follow(load(replace(model_choice(settings), companions=True)).runner)
     return 0

@@ -26,7 +26,7 @@ from processors.registry import Registry
 
 __all__ = ["compare", "differences", "keep", "model_records"]
 
-_TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in fields of their own
+_TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in separate fields
 
 
 def keep(settings: Settings, voice: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
@@ -40,7 +40,7 @@ def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
 
 
 def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict[str, Any]:
-    """Return name, revision and SHA-256 of each model of a run by option key; null in both for `fake`."""
+    """Return name, revision and SHA-256 of each model of a run by option key; both null for `fake`."""
     records: dict[str, Any] = {}
     for key, name in named_models(settings, registry).items():
         with voice.loading(name, "Hashing") as on_bytes:

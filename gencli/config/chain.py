@@ -31,23 +31,23 @@ _Chosen = dict[tuple[_Entry, str], Assigned]  # by entry and field
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The chain, the origins of its values, and notices about stages that gave way to others."""
+    """The chain, the origins of its values, and notices about stages that were dropped for others."""
 
     chain: Chain
     values: tuple[Assigned, ...] = ()
     notices: tuple[str, ...] = ()
 
     def of_stage(self, name: str) -> tuple[Assigned, ...]:
-        """Return the assigned values of a stage, with whatever conditions."""
+        """Return the assigned values of a stage, under any condition."""
         return tuple(entry for entry in self.values if entry.stage == name)
 
     def of_entry(self, name: str, params: Params) -> tuple[Assigned, ...]:
-        """Return the assigned values of one entry of a stage, which its condition tells from others."""
+        """Return the assigned values of one entry of a stage, identified by its condition."""
         return tuple(entry for entry in self.of_stage(name) if entry.when == params.when)
 
 
 def greedy_cause(settings: Settings, assembly: Assembly) -> str:
-    """Return what makes the draw greedy, as messages name it; "" if tokens are drawn."""
+    """Return the option or stage that makes the draw greedy, as messages name it; "" if tokens are drawn."""
     if settings["sampler"] == "greedy":
         return settings.with_value("sampler")
     if not assembly.chain.is_greedy:
@@ -64,7 +64,7 @@ def assemble(
     grammar: Mapping[str, Any] | None = None,
     mark: Mark | None = None,
 ) -> Assembly:
-    """Return the chain of the settings; `grammar` are the fields of the stage grammar if an option sets it.
+    """Return the chain of the settings; `grammar`: fields of the stage grammar, if an option sets it.
 
     The strongest layer decides a field. Raises UsageError for a field that one layer sets twice.
     """
@@ -79,7 +79,7 @@ def assemble(
     for entry in thinking_tags(settings, tuple(chosen.values())):
         _choose(chosen, entry, registry)
     values = tuple(chosen.values())
-    # A bare name, as in `stage` = top_k, puts a stage in with its defaults.
+    # A bare name, as in `stage` = top_k, adds a stage with its defaults.
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
     fields: dict[_Entry, dict[str, Any]] = {}
     for text in named:
@@ -101,7 +101,7 @@ def assemble(
 
 
 def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
-    """Return the assembly without stages that contradict one of a stronger layer.
+    """Return the assembly without stages that contradict a stage of a stronger layer.
 
     Raises UsageError for stages of one layer that contradict each other.
     """
@@ -111,7 +111,7 @@ def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
             return found
         except Contradiction as error:
             entries = [found.of_stage(name) for name in error.stages]
-            if not all(entries):  # a bare name, which has no layer
+            if not all(entries):  # a bare name has no layer
                 raise
             strongest = (max(some, key=lambda one: one.rank) for some in entries)
             weak, strong = sorted(strongest, key=lambda one: one.rank)
@@ -124,7 +124,7 @@ def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
 
 @contextmanager
 def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
-    """Turn a ChainError into a UsageError that names these options, and what set the stages."""
+    """Turn a ChainError into a UsageError that names these options and the sources of the stages."""
     try:
         yield
     except ChainError as error:
@@ -140,7 +140,7 @@ def _made(entry: _Entry, fields: Mapping[str, Any], registry: Registry) -> Stage
 
 
 def _placed(when: When | None, after: str) -> When | None:
-    """Return a condition where thinking ends, and the document begins, with the marker `after`."""
+    """Return the condition if thinking ends, and documents begin, at the marker `after`."""
     if when is None or not after:
         return when
     marked = ("", after)
@@ -153,7 +153,7 @@ def _placed(when: When | None, after: str) -> When | None:
 
 
 def _check_conditions(chain: Chain, values: tuple[Assigned, ...], registry: Registry) -> None:
-    """Raise UsageError for conditions that the stages cannot have."""
+    """Raise UsageError for conditions that the stages do not support."""
     if not chain.is_conditional:
         return
     try:
@@ -207,7 +207,7 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
 
 
 def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
-    """Raise UsageError that begins with `said` for a value that the stage refuses."""
+    """Raise a UsageError that begins with `said` for a value that the stage rejects."""
     try:
         registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
@@ -225,7 +225,7 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
         name = text.partition(":")[0].partition("=")[0].strip()
-        if name in MARKS:  # before the text is shown, which may have a key in it
+        if name in MARKS:  # checked before the text is shown, which may contain a key
             raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
         name, given = parse_fields(text, registry)
         said = with_value(layer.said("stage"), repr(text))
@@ -247,7 +247,7 @@ def _split(given: Mapping[str, Any]) -> tuple[When | None, dict[str, Any]]:
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
-    """Yield the scope and the window of all penalties, once for each penalty that is on."""
+    """Yield the options for the scope and the window of all penalties, once for each active penalty."""
     given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
     active = [entry for name in PENALTY_STAGES for entry in _entries_that_are_on(name, chosen)]
     if given and not active:

@@ -11,7 +11,7 @@ __all__ = ["refuse_idle_conditions"]
 
 
 def refuse_idle_conditions(settings: Settings, assembly: Assembly, structure: OutputSpec | None) -> None:
-    """Raise UsageError for a condition that holds nowhere in any output of the run."""
+    """Raise UsageError for a condition that can hold nowhere in an output of the run."""
     for entry in assembly.values:
         if entry.when is None:
             continue

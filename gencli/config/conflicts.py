@@ -1,4 +1,4 @@
-"""Rules for conflicting options. No option is ignored silently: an error names both."""
+"""Rules for conflicting options. No option is ignored silently: an error names both options."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
 
 
 def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
-    """Raise UsageError for an option of the command line whose stage is off by its main value."""
+    """Raise UsageError for a command-line option of a stage that its main value switches off."""
     for entry in STAGES:
         params = assembly.chain.get(entry.stage) if entry.stage else None
         if params is None or not params.is_off() or entry.field == params.main():
@@ -213,7 +213,7 @@ def _refuse_color(settings: Settings) -> None:
 
 
 def refuse_quiet_scores(settings: Settings) -> None:
-    """Raise UsageError for log-probabilities that nothing would show, on a terminal."""
+    """Raise UsageError for log-probabilities on a terminal if no output shows them."""
     for key in ("logprobs", "prompt_logprobs"):
         if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
             raise UsageError(

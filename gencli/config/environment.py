@@ -1,8 +1,7 @@
 """Options from environment variables: GENCLI_ and the key in capitals, as in GENCLI_TOP_P=0.9.
 
-The value is written as on the command line. A switch takes 1, true, yes, on or 0, false, no, off. A
-repeatable option takes one value or a JSON list: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An empty variable is
-ignored.
+Values are written as on the command line. A switch takes 1, true, yes, on or 0, false, no, off. A repeatable
+option takes one value or a JSON list: GENCLI_STOP='["END", "\\\\n\\\\n"]'. An empty variable is ignored.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def untraced(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those of traces, for a command that writes none: explaining takes time."""
+    """Return the variables without those of traces, for a command that writes no trace."""
     return {name: text for name, text in environ.items() if name not in _OF_TRACES}
 
 
 def _typed(entry: Option, text: str) -> Any:
-    """Return the value in the form of the command line."""
+    """Return the value in the form that the command line gives."""
     if entry.type is bool:
         if text.lower() not in _SWITCH:
             raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")

@@ -13,7 +13,7 @@ __all__ = ["refuse_guidance", "wanted_dola", "wanted_guidance"]
 
 
 def wanted_guidance(settings: Settings) -> Guidance:
-    """Return the guidance of all prompts, without the tokens of the negative prompt."""
+    """Return the guidance shared by all prompts, without the tokens of the negative prompt."""
     if settings["contrast"] == NO_AMATEUR:
         return Guidance(settings["guidance"])
     scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
@@ -21,13 +21,13 @@ def wanted_guidance(settings: Settings) -> Guidance:
 
 
 def wanted_dola(settings: Settings) -> LayerContrast | None:
-    """Return the contrast of layers of all prompts; None without one."""
+    """Return the DoLa parameters shared by all prompts; None without DoLa."""
     layers = settings["dola"]
     return None if layers is None else LayerContrast(layers, settings["contrast_alpha"])
 
 
 def refuse_guidance(settings: Settings) -> None:
-    """Raise UsageError for conflicting options: a text has at most one companion, or a contrast of layers."""
+    """Raise UsageError for conflicting options: a text has at most one companion or DoLa."""
     is_contrast = settings["contrast"] != NO_AMATEUR
     if not settings["contrast"]:
         raise UsageError(

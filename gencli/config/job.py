@@ -31,7 +31,7 @@ from processors.registry import Registry, builtin_registry
 
 __all__ = ["Job", "make_job", "notices"]
 
-_DRAFTED_ROWS = 4  # a token and three draft tokens
+_DRAFTED_ROWS = 4  # rows of a drafted text: its token and three draft tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,14 @@ class Job:
 
     @property
     def num_drawn(self) -> int:
-        """The number of texts that run for each prompt, including those that are not chosen."""
+        """Number of sequences that run for each prompt, including candidates that are not chosen."""
         if self.contrastive is not None:
             return self.contrastive.k
         return self.beams.width if self.beams else self.best_of or self.n
 
     @property
     def rows_each(self) -> int:
-        """The usual number of rows that each text has in a decode step: its token, draft tokens, guidance."""
+        """Usual number of rows of each text in a decode step: its token, draft tokens, and companion."""
         return (_DRAFTED_ROWS if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
 
     @property
@@ -85,20 +85,20 @@ class Job:
 
     @property
     def untold_tools(self) -> tuple[str, ...]:
-        """The names of tools that no chat template renders, so that only the prompt can name them."""
+        """Names of tools that no chat template renders, so that only the prompt can mention them."""
         tools = () if self.is_chat else self.tools
         return tuple(str(tool.get("function", tool)["name"]) for tool in tools)
 
     @property
     def is_drafted(self) -> bool:
-        """Whether there may be drafts, of a drafter or of forced text, that do not change the text."""
+        """Whether there may be drafts, by a drafter or of forced text, under the exact policy `match`."""
         is_exact = self.drafting.verification.policy == MATCH.policy
         has_jumps = self.structure is not None and self.structure.jump != "off"
         return is_exact and (self.drafting.drafter != NO_DRAFTER or has_jumps)
 
     @property
     def method(self) -> str:
-        """How tokens are chosen: beams, contrastive, greedy, or the name of the sampler."""
+        """How tokens are chosen: "beams", "contrastive", "greedy", or the name of the sampler."""
         if self.beams is not None:
             return "beams"
         if self.contrastive is not None:
@@ -194,14 +194,14 @@ def _first_grammar(structure: OutputSpec | None) -> dict[str, Any] | None:
 
 
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
-    """Yield the notices before a run; `has_rows` leaves out those about plug-ins, which rows may use."""
+    """Yield the notices before a run; `has_rows` omits notices about plug-ins, because rows may use them."""
     if not job.is_chat and any(prompt.endswith(" ") for prompt in prompts):
         yield (
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
             "so models seldom saw one there; the text is often better without it."
         )
     if job.structure is not None:
-        if job.structure.kind != "json":  # it has no schema to report on
+        if job.structure.kind != "json":  # no schema to report on
             yield from plan_notices(job.structure.plan)
         if job.structure.notice:
             yield job.structure.notice
@@ -222,7 +222,7 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
 
 
 def _idle_stops(job: Job) -> Iterator[str]:
-    """Yield a notice about stops, which have no effect inside a document."""
+    """Yield a notice about stops, because they have no effect inside a document."""
     if job.structure is None or not job.structure.is_document:
         return
     stops = job.stops

@@ -1,4 +1,4 @@
-"""Jobs of many requests that share settings and set some of their own."""
+"""Jobs of many requests that share settings and override some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from processors.registry import Registry
 __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]
 
 ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
-_MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # kept in memory: jobs, and characters of their options
+_MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # cache limits: number of jobs, and characters of their options
 _SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
 # Options that a request may set, and the three keys of presets that hold stages.
 REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
@@ -28,7 +28,7 @@ REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not
 
 
 def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> Layer:
-    """Return the values of a request as a layer of settings. Raises UsageError for the first wrong one."""
+    """Return the values of a request as a layer of settings. Raises UsageError for the first invalid one."""
     preset = read_values(values, registry)
     for fault in preset.faults:
         raise UsageError(fault.text)
@@ -37,7 +37,7 @@ def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) ->
 
 
 def _said(entry: Assigned) -> str:
-    """Return the source of a stage's value in messages, with the path of a condition."""
+    """Return the source of a stage's value for messages, with the path of its condition."""
     is_field = entry.when is not None and entry.when.path is not None
     return f"stages.{entry.stage} ({entry.when.path})" if is_field and entry.when else f"stages.{entry.stage}"
 
@@ -45,27 +45,27 @@ def _said(entry: Assigned) -> str:
 class Jobs:
     """The jobs of many requests on one model: shared settings, overridden by the options of each request.
 
-    `read` turns the options of a request into a layer. Requests with equal options share a job except for
-    the seed; the least recently used jobs are dropped. `base` is the job of a request without options.
-    Over all jobs so far, `are_guided` says whether one uses guidance, `are_contrasted` whether one uses a
-    contrast model; `stages` and `drafters` are the names in use. Jobs may be asked for by several threads.
+    `read` turns the options of a request into a layer. Requests with equal options share a job except for the
+    seed; the least recently used jobs are dropped. `base`: job of a request without options. `are_guided`,
+    `are_contrasted`: whether any job so far uses guidance, or a contrast model. `stages`, `drafters`: names
+    used so far. Thread-safe.
     """
 
     def __init__(self, settings: Settings, read: ReadLayer) -> None:
         self.base = make_job(settings)
         self.are_guided = self.are_contrasted = False
         self.stages, self.drafters = set[str](), set[str]()
-        self._lock = Lock()  # of the names in use
+        self._lock = Lock()  # guards the names in use
         self._note(self.base)
         self._settings, self._read = settings, read
         self._registry = self.base.registry
         self._jobs: Recent[str, Job] = Recent(_MAX_JOBS, most=_MAX_CHARS, weigh=len)
 
     def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
-        """Return the job of a request; `is_chat`: it has messages, which need the chat template.
+        """Return the job of a request; `is_chat`: its messages need the chat template.
 
-        A request without its own seed has the shared one. Raises UsageError or ProcessorsError for options
-        that are unknown, out of bounds, or in conflict with each other or with the shared ones.
+        A request without a seed gets the shared one. Raises UsageError or ProcessorsError for options that
+        are unknown, out of bounds, or in conflict with each other or with the shared ones.
         """
         is_chat = is_chat and not self._settings["chat"]
         if not options and not is_chat:

@@ -1,6 +1,6 @@
 """The layers of a run, weakest first: model, compat profile, user defaults, presets, environment, flags.
 
-The model's own values are above the profile of a system that reads them itself.
+The model's own values override the profile of a system that reads generation_config.json itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def gather(
 ) -> Settings:
     """Return the settings of a command line; `given` holds its options by key.
 
-    `registry` is that of the plug-ins, for a caller that has made it.
+    `registry`: registry with the plug-ins, if the caller has one already.
     """
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
@@ -45,14 +45,14 @@ def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
 
 
 def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the plug-ins for a command that is no run: those given, otherwise those of GENCLI_PLUGIN."""
+    """Return the plug-ins for a command other than a run: those given, or else of GENCLI_PLUGIN."""
     return tuple(given or environment_layer(environ).values.get("plugin", ()))
 
 
 def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
     if not names:
         return []
-    from gencli.config.presets.stack import load_presets  # PyYAML is imported only if there are presets
+    from gencli.config.presets.stack import load_presets  # PyYAML is imported only for presets
 
     return load_presets(names, registry, origin=origin)
 
@@ -63,7 +63,7 @@ def _user_defaults(registry: Registry) -> list[Layer]:
 
 
 def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
-    """Return the layers of a compat profile; none without a name."""
+    """Return the layers of a compat profile; [] without a name."""
     return _presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
 
 

@@ -41,13 +41,13 @@ _REST = {
     "min_eos_p": "eos_above",
     "stop_strings": "stop",
 }
-# Settings about the prompt: a stage, its field, and the setting that takes the same stage.
+# Settings about the prompt: a stage, its field, and the setting that excludes the stage.
 _PROMPT = {
     "encoder_repetition_penalty": ("repetition", "penalty", "repetition_penalty"),
     "encoder_no_repeat_ngram_size": ("no_repeat_ngram", "n", "no_repeat_ngram_size"),
 }
 _OFF = {"penalty": 1, "n": 0}
-# Settings of transformers that gencli lacks or does not take over, with the value that disables them.
+# Settings of transformers that gencli lacks or does not take over, with the value that disables each.
 _LACKING: dict[str, Any] = {
     "num_beams": 1,
     "penalty_alpha": None,
@@ -78,7 +78,7 @@ def model_layer(name: str) -> Layer | None:
 
 
 def _of_prompt(path: Path, found: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:
-    """Return fields of stages that are about the prompt, and notices of those whose stage is taken."""
+    """Return fields of stages that concern the prompt, and notices about stages that are excluded."""
     fields, notices = list[Assigned](), list[str]()
     for key, (stage, field, beside) in _PROMPT.items():
         value = found.get(key)

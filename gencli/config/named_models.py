@@ -1,4 +1,4 @@
-"""The models that the options of a run name: its model, a draft model, the amateur of a contrast."""
+"""Names of the models in the options of a run: its model, a draft model, the amateur of a contrast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def named_models(settings: Settings, registry: Registry | None) -> dict[str, str
 
 
 def is_draft_model(name: str, registry: Registry | None) -> bool:
-    """Return whether the name of a draft is that of a model, not of a drafter of gencli or of a plug-in."""
+    """Return whether the value of `draft` is a model, not a drafter of gencli or of a plug-in."""
     if name in (NO_DRAFTER, *BUILT_IN) or name.partition(":")[0] == EARLY_EXIT:
         return False
     return not (isinstance(registry, PluginRegistry) and registry.drafter(name) is not None)

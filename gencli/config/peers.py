@@ -1,7 +1,7 @@
-"""Names that other tools give to the options and commands of gencli, for suggestions in errors.
+"""Names that other tools use for the options and commands of gencli, for suggestions in errors.
 
 The names are those of llama.cpp, vLLM, transformers, Ollama, mlx-lm, the OpenAI API and llm, without leading
-dashes and with underscores; a single letter is written as `-p`. Braces in a sentence hold an option key.
+dashes and with underscores; a single letter is written as `-p`. Braces in a sentence contain an option key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
 
 _Names = Mapping[str, str]
 
-# Options by key, and the names of other tools for them.
+# Options by key, with their names in other tools.
 OPTION_NAMES: _Names = {
     "model": "model_name model_id model_path model_name_or_path hf_repo hfr hf repo",
     "dtype": "torch_dtype",
@@ -121,7 +121,7 @@ OPTION_NAMES: _Names = {
     "kv_memory": "gpu_memory_utilization mem_fraction_static kv_cache_memory",
 }
 
-# What gencli has no option for: what holds instead.
+# Options of other tools that gencli lacks, with a sentence about the alternative.
 SENTENCES: _Names = {
     "The prompt is no option: it is the argument, a file or what comes through a pipe.": "prompt "
     "-p prompt_text",
@@ -210,7 +210,7 @@ SLASH_NAMES: _Names = {
 
 
 def key_of(word: str) -> str:
-    """Return the key of the option that other tools call so; "" if none has the name."""
+    """Return the key of the option with this name in another tool; "" if there is none."""
     return _KEY_OF.get(word, "")
 
 
@@ -229,7 +229,7 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
 
 
 def meant_command(word: str, known: Iterable[str], aliases: _Names) -> list[str]:
-    """Return the commands that an unknown one may mean."""
+    """Return the commands that an unknown command may mean."""
     known = list(known)
     same = [name for name, others in aliases.items() if name in known and word in others.split()]
     return same or close_names(word, known)

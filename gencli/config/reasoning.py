@@ -1,4 +1,4 @@
-"""The tags of thinking for the stage `reasoning_budget`, from the options and the chat template."""
+"""The reasoning tags of the stage `reasoning_budget`, from the options and the chat template."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["TAGS", "thinking_tags"]
 
 _STAGE = "reasoning_budget"
 _USUAL = (str(ReasoningBudgetParams.default("start")), str(ReasoningBudgetParams.default("end")))
-# Tags of families of models: Qwen, DeepSeek and most others first.
+# Tags of model families: Qwen, DeepSeek and most others first.
 TAGS: tuple[tuple[str, str], ...] = (
     _USUAL,
     ("[THINK]", "[/THINK]"),
@@ -27,10 +27,10 @@ TAGS: tuple[tuple[str, str], ...] = (
 
 
 def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[Assigned]:
-    """Yield the tags that the chain's values leave open, where they set a budget.
+    """Yield the tags that the chain's values leave unset, if they set a reasoning budget.
 
-    The end is that of `constrain_after`, else both are the first known pair in the chat template. Raises
-    UsageError for a message without a budget, and for an end whose start is not known.
+    The end tag is `constrain_after`, if given; otherwise both tags are the first known pair in the chat
+    template. Raises UsageError for a message without a budget, and for an end tag whose start tag is unknown.
     """
     given = {entry.field: entry for entry in values if entry.stage == _STAGE}
     if "tokens" not in given or given["tokens"].value is None:
@@ -64,6 +64,6 @@ def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[
 
 @lru_cache(maxsize=64)
 def _of_template(model: str) -> tuple[str, str]:
-    """Return the first known pair of tags in the model's chat template; the usual one if there is none."""
+    """Return the first known pair of tags in the model's chat template, or the default pair."""
     template = declared_template(model)[0] or ""
     return next((pair for pair in TAGS if pair[1] in template), _USUAL)

@@ -23,14 +23,14 @@ from gencli.yaml_tree import Bounds
 
 __all__ = ["CODE", "Recipe", "code_of", "files_of"]
 
-CODE = ("plugin", "pydantic", "trust_remote_code")  # options whose code is not recorded
+CODE = ("plugin", "pydantic", "trust_remote_code")  # options that name code, which is not recorded
 _FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools", "watermark_key")
 _BOUNDS = Bounds("recorded run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`preset` extends no other and has the seed; `code` are flags that name code and have to be given again.
+    """`preset` extends no other and has the seed; `code`: flags that name code and have to be given again.
 
     `files` maps option keys to path and SHA-256 (None for a pipe).
     """
@@ -41,7 +41,7 @@ class Recipe:
 
     @classmethod
     def of(cls, settings: Settings, job: Job, files: Mapping[str, Any] | None = None) -> Self:
-        """Return the recipe of a run. `files`: those at its start, if they are known."""
+        """Return the recipe of a run. `files`: path and hash of each file at the run's start, if known."""
         layers = (replace(layer, preset=None) for layer in settings.layers)
         flat = resolve(*layers, ("run", {"seed": job.seed}), registry=settings.registry)
         return cls(preset_text(flat, job), code_of(settings), files_of(settings) if files is None else files)
@@ -49,8 +49,8 @@ class Recipe:
     def settings(self, given: Mapping[str, Any], origin: str, **fixed: Any) -> Settings:
         """Return the run's own settings, independent of current defaults, variables and model files.
 
-        `given` are the flags that name code, `origin` says where the run is recorded, `fixed` are further
-        values. Raises UsageError if the flags are not those of the run, ConfigError for a wrong preset.
+        `given`: flags that name code. `origin`: where the run is recorded. `fixed`: further values. Raises
+        UsageError if the flags differ from the run's, ConfigError for an invalid preset.
         """
         for key in CODE:
             if key in self.code and not given.get(key):
@@ -102,7 +102,7 @@ def _named(settings: Settings) -> Iterator[tuple[str, Path]]:
 
 
 def _digest(path: Path, key: str) -> str | None:
-    if key == "watermark_key":  # a plain hash would let short keys be guessed
+    if key == "watermark_key":  # a plain hash would allow short keys to be guessed
         return file_fingerprint(path)
     try:
         return sha256(read_file(path, MAX_PROMPT)).hexdigest()

@@ -1,4 +1,4 @@
-"""The requests of a job: prompts as token ids, with the settings that they share."""
+"""The requests of a job: prompts as token ids, with the job's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["chat_ids", "encode_prompt", "make_request", "make_requests"]
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
-    """Yield a request for each prompt: its index from 0 keys the seed, its number from 1 is the id."""
+    """Yield a request for each prompt: index i gives the seed derive(seed, i) and the id str(i + 1)."""
     from processors.rng import derive
 
     for index, prompt in enumerate(prompts):
@@ -62,7 +62,7 @@ def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the token ids of a prompt, in the chat template if the job is a chat."""
+    """Return the token ids of a prompt, rendered by the chat template if the job is a chat."""
     if not job.is_chat:
         return tuple(tokenizer.encode(prompt))
     return chat_ids(prompt, tokenizer, job.system, job.tools)

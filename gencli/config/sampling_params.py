@@ -1,4 +1,4 @@
-"""The options of one request from Python: the names, bounds and messages of the table of options."""
+"""The options of one request in Python: names, bounds and messages from the table of options."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from processors.registry import Registry, builtin_registry
 
 __all__ = ["ORIGIN", "PARAM_KEYS", "SamplingParams", "params_layer"]
 
-ORIGIN = "SamplingParams"  # of values that Python gave
-_TRACE = "trace"  # here the number of ids in lists, as no request names a file
-PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"} | {_TRACE}  # the method that is called decides about the template
+ORIGIN = "SamplingParams"  # origin of values given in Python
+_TRACE = "trace"  # here the number of ids in lists, because no request names a file
+PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"} | {_TRACE}  # the called method decides about the template
 
 
 class SamplingParams(Mapping[str, Any]):
@@ -72,7 +72,7 @@ class SamplingParams(Mapping[str, Any]):
 
 
 def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = ORIGIN) -> Layer:
-    """Return the values as a layer of settings; a chain in text may name any stage of the registry.
+    """Return the values as a layer of settings; a chain as text may name any stage of the registry.
 
     Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.
     """
@@ -89,7 +89,7 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
 
 
 def _with_trace(layer: Layer, count: Any) -> Layer:
-    """Return the layer with a trace whose lists have `count` ids. Raises UsageError for another value."""
+    """Return the layer with a trace whose lists have `count` ids. Raises UsageError for an invalid count."""
     try:
         own = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
     except ParamError as error:
@@ -111,7 +111,7 @@ def _unknown(key: str) -> str:
 
 
 def _plain(key: str, value: Any) -> Any:
-    """Return the value as JSON has it."""
+    """Return the value as plain JSON."""
     if key == "json_schema" and not isinstance(value, str):
         return json.dumps(value if isinstance(value, Mapping | bool) else _schema_of(value))
     if key == "stages" and not isinstance(value, Mapping):
@@ -122,7 +122,7 @@ def _plain(key: str, value: Any) -> Any:
 
 
 def _stage(name: str, entries: list[dict[str, Any]]) -> Any:
-    """Return a stage as an item of a preset's chain."""
+    """Return a stage as an item of a preset's `chain`."""
     if entries[1:]:
         return {name: entries}
     return {name: entries[0]} if entries[0] else name

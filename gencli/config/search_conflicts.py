@@ -1,4 +1,4 @@
-"""Conflicts of other options with beam search, with best-of and with contrastive search."""
+"""Conflicts of other options with beam search, best-of and contrastive search."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
 
 
 def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
-    """Yield the names of the options and stages of sampling that are as strong as the option `beams`.
+    """Yield the names of sampling options and stages whose layer is at least as strong as that of `beams`.
 
-    The search replaces those of weaker layers, as a greedy draw does.
+    The search overrides those of weaker layers, as a greedy draw does.
     """
     registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
     for name in dict.fromkeys(name for name, _ in assembly.chain.active()):
@@ -165,7 +165,7 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
 
 
 def _search(settings: Settings, key: str, details: tuple[str, ...]) -> str:
-    """Return an option of a search with its value, and the names of those of its details that are given."""
+    """Return a search option with its value, followed by the given ones of its detail options."""
     given = [settings.name(detail) for detail in details if settings.is_given(detail)]
     return _listed([settings.with_value(key), *given])
 

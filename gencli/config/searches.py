@@ -9,13 +9,13 @@ __all__ = ["choosing", "wanted_beams", "wanted_contrastive"]
 
 
 def wanted_beams(settings: Settings) -> Beams | None:
-    """Return the beams of all prompts; None without a beam search."""
+    """Return the beam search parameters of all prompts; None without a beam search."""
     width = settings["beams"]
     return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
 
 
 def wanted_contrastive(settings: Settings) -> Contrastive | None:
-    """Return the contrastive search of all prompts; None without one."""
+    """Return the contrastive search parameters of all prompts; None without a contrastive search."""
     alpha = settings["contrastive_alpha"]
     return Contrastive(alpha, settings["contrastive_k"]) if alpha else None
 

@@ -34,7 +34,7 @@ PRESET = "preset"
 ENVIRONMENT = "environment"
 FLAG = "flag"
 
-# A key that one layer sets resets these keys of weaker layers; within one layer both are an error.
+# A key set by a layer resets these keys of weaker layers; within one layer, setting both is an error.
 _REPLACES = {
     "raw": ("chat", "system"),
     "chat": ("raw",),
@@ -53,14 +53,14 @@ _REPLACES = {
     **{kind: tuple(other for other in KINDS if other != kind) for kind in KINDS},
 }
 
-_BY_NAME = ("vars",)  # pairs by name: a layer replaces only the names that it has
+_BY_NAME = ("vars",)  # pairs by name: a layer replaces only pairs with its own names
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
     """A value of a stage's field: its layer, its name in messages, and the rank of the layer.
 
-    `when`: the condition of the stage's entry; entries with other conditions have values of their own.
+    `when`: the condition of the stage's entry; each entry has its own values.
     """
 
     stage: str
@@ -74,7 +74,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class PresetInfo:
-    """The description of a preset, the presets that it extends, and whether another extends it."""
+    """The description of a preset, the presets that it extends, and whether it is extended itself."""
 
     description: str = ""
     extends: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class PresetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Checked values by option key, and fields of stages, that came from one place.
+    """Checked values by option key, and fields of stages, from one source.
 
     `places` maps keys to their sources, a variable or the line of a file; a key without one was a flag or a
     keyword. `preset` is set for the values of a preset.
@@ -193,7 +193,7 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry |
     for rank, layer in enumerate(made):
         for key, value in layer.values.items():
             for other in _REPLACES.get(key, ()) if value else ():
-                if (other, entries[other].origin) != ("chain", COMPAT):  # the temperature moves in its order
+                if (other, entries[other].origin) != ("chain", COMPAT):  # `chain` moves the temperature
                     entries[other] = defaults[other]
         for key, value in layer.values.items():
             if key in _BY_NAME:

@@ -1,4 +1,4 @@
-"""The sides of a comparison: a chain, a preset or a profile, and what both sides must have in common."""
+"""The sides of a comparison: a chain, a preset or a profile, and the values that both must share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PRESET, _COMPAT = "preset:", "compat:"
 _CHAIN = frozenset(entry.key for entry in OPTIONS if entry.section == "Chain") - {"plugin"}
 _OF_BOTH = tuple(entry.key for entry in OPTIONS if entry.section in ("Prompt", "Model", "Guidance"))
 _NO_PART = frozenset(("partial", "retries", "finish_open", "parsed", "select", "tp"))
-# The options of a run that a comparison uses; those of the chain come with a side.
+# The options of a run that a comparison uses; chain options come from the side.
 COMPARED = tuple(
     entry
     for entry in OPTIONS
@@ -39,7 +39,7 @@ _USED = frozenset(entry.key for entry in COMPARED) | _CHAIN | {"preset", "compat
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side: what it was given as, its settings and its job, and notices about what has no part."""
+    """One side: its text, its settings and its job, and notices about ignored values."""
 
     text: str
     settings: Settings
@@ -50,17 +50,17 @@ class Side:
 def gather_side(
     text: str, given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
 ) -> Side:
-    """Return the side of a text; `given` are the options of a command line for both sides.
+    """Return the side of a text; `given`: command-line options for both sides.
 
-    `compat:NAME` is a profile, `preset:NAME`, a bare name or a file a preset: both with all their values, as
-    a run takes them. Any other text is the whole chain, without the stages of other layers. Raises UsageError
-    for what cannot be compared, otherwise as `gather` and `make_job`.
+    `compat:NAME` is a profile; `preset:NAME`, a bare name or a file is a preset. All their values apply, as
+    in a run. Any other text is the whole chain, without stages of other layers. Raises UsageError for options
+    that cannot be compared, and the errors of `gather` and `make_job`.
     """
     settings, notices = _gathered(text.strip(), given, environ, registry)
     idle = [settings.name(key) for key in settings if key not in _USED and _is_set(settings, key)]
     if idle:
         notices += (f"A comparison does not use {', '.join(idle)}.",)
-    no_drafts = Layer(FLAG, {"draft": NO_DRAFTER})  # they change no text, and take a model of their own
+    no_drafts = Layer(FLAG, {"draft": NO_DRAFTER})  # drafts change no text
     settings = resolve(*settings.layers, no_drafts, registry=settings.registry)
     job = make_job(settings)
     _refuse(settings, job)
@@ -105,7 +105,7 @@ def _preset(
 
 
 def _is_preset(text: str) -> bool:
-    """Whether a text without a prefix is a preset's file or name: a chain sets values, or has two stages."""
+    """Whether a text without a prefix is a preset's file or name rather than a chain."""
     return text.endswith((".yaml", ".yml")) or (bool(text) and not re.search(r"[=|:]", text))
 
 
@@ -124,7 +124,7 @@ def _without_chain(layer: Layer) -> Layer:
 
 
 def _refuse(settings: Settings, job: Job) -> None:
-    """Raise UsageError for options whose texts cannot be compared place by place."""
+    """Raise UsageError for options whose texts cannot be compared position by position."""
     why = {
         "beams": (job.beams is not None, "searches texts and draws none"),
         "best_of": (job.best_of is not None, "chooses among several texts"),
@@ -142,7 +142,7 @@ def _rewinds(job: Job) -> bool:
 
 
 def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> None:
-    """Raise UsageError for values that both sides must have in common: the model, the prompt, the seed.
+    """Raise UsageError for differences in values that both sides must share: model, prompt, seed.
 
     `models`: each side has its own model.
     """

@@ -1,4 +1,4 @@
-"""From the settings of a run to the specification of its outputs; a run has one kind of structure at most."""
+"""Builds the specification of a run's outputs from its settings; a run has at most one kind of structure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["build_output_spec"]
 
 _VALUES = (*DOCUMENTS, "tools")
 _SCHEMAS = ("json_schema", "pydantic")
-# Options that work with some kinds only, and these kinds.
+# Options that work with some kinds of structure only, and these kinds.
 _NEEDS: dict[str, tuple[str, ...]] = {
     "constrain_after": KINDS,
     "grammar_backend": tuple(kind for kind in KINDS if kind != "choice"),
@@ -36,13 +36,13 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "select": _VALUES,
     "tool_choice": ("tools",),
 }
-_NUM_SHOWN = 60  # characters of a source
+_NUM_SHOWN = 60  # characters of a source in messages
 
 
 def build_output_spec(settings: Settings) -> OutputSpec | None:
-    """Return the specification that the settings give for outputs; None if the text is free.
+    """Return the output specification of the settings; None for free text.
 
-    Raises UsageError for conflicting options, ConfigError for a wrong schema or grammar.
+    Raises UsageError for conflicting options, ConfigError for an invalid schema or grammar.
     """
     kinds = [kind for kind in KINDS if settings[kind]]
     if kinds[1:]:
@@ -84,7 +84,7 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
 
 
 def _refuse_idle(settings: Settings, kind: str) -> None:
-    """Refuse options that would do nothing for this kind of structure."""
+    """Raise UsageError for options without effect on this kind of structure."""
     for key, kinds in _NEEDS.items():
         if not settings.is_given(key) or settings[key] == option(key).default or kind in kinds:
             continue
@@ -125,6 +125,6 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
 
 
 def _short(entry: Option, value: Any) -> str:
-    """Return the value of an option, cut to a line."""
+    """Return the value of an option, shortened to one line."""
     text = "" if entry.type is bool else " | ".join(value) if entry.many else " ".join(str(value).split())
     return text if len(text) <= _NUM_SHOWN else text[: _NUM_SHOWN - 3] + "..."

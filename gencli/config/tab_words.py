@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 _PRESETS = (".yaml", ".yml")
-_MAX_ENTRIES = 1000  # of a folder
+_MAX_ENTRIES = 1000  # limit of entries of a folder
 
 
 def paths(beginning: str, *, suffixes: Collection[str] | None = None) -> list[str]:
     """Return the folders, and the files with one of the suffixes (None: any), that complete a path.
 
-    A folder ends with a slash. Hidden ones are offered after a typed dot.
+    A folder ends with a slash. Hidden entries are offered after a typed dot.
     """
     head, _, tail = beginning.rpartition("/")
     typed = beginning.removesuffix(tail)
@@ -75,7 +75,7 @@ def presets_and_files(beginning: str) -> list[str]:
 
 
 def sides(beginning: str) -> list[str]:
-    """Return presets, files of presets, and profiles, as in compat:hf."""
+    """Return presets, preset files, and profiles such as compat:hf."""
     return [*presets(beginning), *_of(beginning, (f"compat:{name}" for name in profiles()))]
 
 
@@ -90,7 +90,7 @@ def drafters(beginning: str) -> list[str]:
 
 
 def stage_names(beginning: str) -> list[str]:
-    """Return built-in stages, and those of installed packages, whose code is not imported."""
+    """Return built-in stages and stages of installed packages, without importing their code."""
     return _of(beginning, [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())])
 
 
@@ -131,7 +131,7 @@ def _fields(params: type[Params], beginning: str) -> Iterator[str]:
 
 
 def _choices(hint: object) -> tuple[str, ...]:
-    """Return the values of a field; none if they cannot be listed."""
+    """Return the values of a field; () if they cannot be listed."""
     if hint is bool:
         return ("true", "false")
     found = getattr(hint, "__args__", ())

@@ -1,4 +1,4 @@
-"""The watermark of a run: from its options to the last stages of the chain, and what it does not go with."""
+"""The watermark of a run: its options become the last stages of the chain; conflicts with other options."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ from processors.registry import Registry
 
 __all__ = ["MARKS", "Mark", "refuse_watermark", "wanted_mark", "watermark_notices"]
 
-MARKS = frozenset(stage for stage, _ in STAGES.values())  # stages that only these options set
+MARKS = frozenset(stage for stage, _ in STAGES.values())  # stages that only the watermark options set
 _NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The stage of a watermark, and the origin of its values, in which the key is a fingerprint."""
+    """The stage of a watermark, and the origins of its values, with the key as a fingerprint."""
 
     stage: str
     params: Params
     values: tuple[Assigned, ...]
 
     def put_into(self, chain: Chain, registry: Registry) -> Chain:
-        """Return the chain with the mark: kgw behind the stages that adjust, the others last of all."""
+        """Return the chain with the mark: kgw after the ADJUST stages, other watermarks last of all."""
         if self.stage != "kgw":
             return Chain((*chain.stages, (self.stage, self.params)))
         return chain.inserted((self.stage, self.params), registry)
 
 
 def wanted_mark(settings: Settings) -> Mark | None:
-    """Return the watermark that the settings ask for. Raises UsageError, or ConfigError for the key file."""
+    """Return the watermark of the settings; None without one.
+
+    Raises UsageError, or ConfigError for the key file.
+    """
     kind, file, name = settings["watermark"], settings["watermark_key"], settings.name
     named = [stage for stage in settings["chain"] if stage in MARKS]
     if named:
@@ -60,9 +63,9 @@ def wanted_mark(settings: Settings) -> Mark | None:
 
 
 def refuse_watermark(settings: Settings, mark: Mark | None, *, greedy: str) -> None:
-    """Raise UsageError for options that leave a watermark no draw to act on.
+    """Raise UsageError for options under which the watermark has no random draw to act on.
 
-    `greedy` is what makes the draw greedy, as messages name it; "" if tokens are drawn.
+    `greedy`: the option or stage that makes the draw greedy, as messages name it; "" if tokens are drawn.
     """
     if mark is None or mark.stage == "kgw":
         return
@@ -85,12 +88,12 @@ def refuse_watermark(settings: Settings, mark: Mark | None, *, greedy: str) -> N
 
 
 def watermark_notices(chain: Chain) -> Iterator[str]:
-    """Yield what a user has to know of the watermark in a chain."""
+    """Yield notices for the user about the watermark in a chain."""
     params = chain.get("gumbel_mark")
     if params is not None and _is_seedless(params):
         yield "The watermark gumbel draws by its key, not by the seed: texts of one prompt begin alike."
 
 
 def _is_seedless(params: Params) -> bool:
-    """Whether the key alone decides the first tokens of a text."""
+    """Whether the first tokens of a text depend on the key and not on the seed."""
     return isinstance(params, GumbelMarkParams) and params.alpha is None and params.deduplicate != "all"

@@ -1,1 +1,1 @@
-"""Data types of generation: requests, events and steps. Other rooms import it; it imports none."""
+"""Data types of generation: requests, events and steps. Imports no other package of gencli."""

@@ -35,8 +35,8 @@ class Alternative:
     """A token id at a position, with its log-probabilities (natural logarithm, float32).
 
     `logprob`: log-softmax of the model's own logits, before guidance and stages. `processed`: log-softmax
-    after guidance and all stages, minus infinity for an impossible id; equal to `logprob` for a prompt token.
-    `banned_by`: what made the id impossible: a stage, "guidance" or "model"; "" for a possible one.
+    after guidance and all stages, -inf for a masked id; equal to `logprob` for a prompt token. `banned_by`:
+    cause that masked the id: a stage, "guidance" or "model"; "" for an allowed id.
     """
 
     id: int
@@ -49,8 +49,8 @@ class Alternative:
 class TokenLogprobs:
     """Log-probabilities at the position of one token, for a request that asks for K alternatives.
 
-    `rank`, `processed_rank`: 1 is the most likely id, of equal ones the lowest. `top`: the K most likely ids
-    under the model, best first. `processed_top`: the same after the stages, without impossible ids.
+    `rank`, `processed_rank`: 1 for the most likely id, ties by lowest id. `top`: the K most likely ids under
+    the model, best first. `processed_top`: the same after the stages, without masked ids.
     """
 
     chosen: Alternative
@@ -64,8 +64,7 @@ class TokenLogprobs:
 class Token:
     """New final text of one sample, and its token ids; the text may be empty.
 
-    `logprobs` has an entry for each id if the request asks for them, and is empty otherwise; so have `views`,
-    the explanations.
+    `logprobs` and `views` (explanations) have one entry for each id if the request asks for them, else none.
     """
 
     request: str
@@ -77,7 +76,7 @@ class Token:
 
 
 def joined(events: Sequence[Token]) -> Token:
-    """Return the tokens of a sample as one event; there has to be one."""
+    """Return the tokens of a sample, at least one, as one event."""
     return Token(
         events[0].request,
         events[0].sample,
@@ -92,8 +91,8 @@ def joined(events: Sequence[Token]) -> Token:
 class PromptScores:
     """Log-probabilities of a prompt's tokens, before the first Token of its request.
 
-    `scores` has an entry for each prompt position; None for position 0, which nothing precedes, and for
-    positions before the request's `score_from`. It is an event of sample 0.
+    `scores` has an entry for each prompt position; None for position 0, which has no context, and for
+    positions before the request's `score_from`. The event belongs to sample 0.
     """
 
     request: str
@@ -142,7 +141,7 @@ class Drafted:
     `forwards`: steps that chose tokens of the sample. `proposed`, `accepted`: draft tokens by position.
     `draft_seconds`, `verify_seconds`: the sample's share of drafting and of the steps without prefill.
     `timed`: tokens chosen in the steps without prefill. `plain`, `plain_seconds`: number and time of plain
-    steps, which have neither prefill nor drafts. `held`: the stage that rules drafts out, or "".
+    steps, which have neither prefill nor drafts. `held`: name of the stage that excludes drafts, or "".
     """
 
     forwards: int = 0
@@ -185,7 +184,8 @@ def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 class ValidationResult:
     """The faults of a text (() if it is valid), its value if it is JSON, and the text to write.
 
-    `thinking` is the text before the result; None if no marker was requested. `attempts` counts the draws.
+    `thinking` is the text before the result; None if no marker was requested. `attempts`: number of texts
+    drawn.
     """
 
     faults: tuple[str, ...] = ()
@@ -204,13 +204,12 @@ class ValidationResult:
 class Finish:
     """A sample is complete. `text` is the whole output: the joined Token texts.
 
-    `cached_tokens`: prompt tokens found in the prefix cache or in the session's lane.
-    `document`: position in the grammar (see processors.base.GrammarStatus); None without a grammar.
-    `verdict`: result of validating the text against the requested structure; None if none was requested.
-    With a verdict, `text` is the result alone, without the thinking before it.
-    `drafted`: draft statistics; None without drafts.
-    `candidates`: all texts of a beam search or best-of choice, the best first; `score` is this text's own.
-    Without such a choice `candidates` is empty, `score` is None and `logprob` is not computed.
+    `cached_tokens`: prompt tokens found in the prefix cache or in the session's lane. `document`: position in
+    the grammar (see processors.base.GrammarStatus); None without a grammar. `verdict`: result of validating
+    the text against the requested structure; None if none was requested. With a verdict, `text` is the result
+    alone, without the reasoning before it. `drafted`: draft statistics; None without drafts. `candidates`:
+    all texts of a beam search or best-of choice, best first; `score` is that of this text. For other requests
+    `candidates` is empty, `score` is None and `logprob` is not computed.
     """
 
     request: str

@@ -1,4 +1,4 @@
-"""An index of token sequences: longest shared prefix by bisection over a sorted list."""
+"""An index of token sequences: finds the longest shared prefix by bisection over a sorted list."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 __all__ = ["Kind", "Match", "Prefixes", "Tokens", "is_worth_copying", "shared_length"]
 
-_MIN_COPY = 16  # tokens
+_MIN_COPY = 16  # tokens; a shorter shared prefix is not copied
 
 Tokens = tuple[int, ...]
-Kind = tuple[int, str]  # rotary factors (see rope_factors) and salt; texts of other kinds share nothing
+Kind = tuple[int, str]  # rotary factors (see rope_factors) and salt; texts of different kinds share no prefix
 _PLAIN: Kind = (0, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The lane with the longest shared prefix and that prefix's length in tokens; lane -1 if it is 0."""
+    """The lane with the longest shared prefix, and the prefix's length in tokens; lane -1 for length 0."""
 
     lane: int = -1
     length: int = 0
 
 
 class Prefixes:
-    """Texts by lane, sorted: the longest shared prefix with a new text is that of a sorted neighbour."""
+    """Texts by lane, sorted. The longest shared prefix with a new text is that with a sorted neighbour."""
 
     def __init__(self) -> None:
         self._texts: dict[int, tuple[Kind, Tokens]] = {}
@@ -53,7 +53,7 @@ class Prefixes:
         self._sorted.clear()
 
     def nearest(self, text: Tokens, kind: Kind = _PLAIN) -> Match:
-        """The lane that shares the longest prefix with a text."""
+        """Return the lane that shares the longest prefix with a text."""
         place = bisect_left(self._sorted, (kind, text, -1))
         around = self._sorted[max(0, place - 1) : place + 1]
         matches = (Match(lane, shared_length(text, other)) for own, other, lane in around if own == kind)

@@ -25,7 +25,7 @@ __all__ = [
 
 Jump = Literal["auto", "off"]
 EarlyLayers = Literal["low", "high"] | tuple[int, ...]
-FIXED_DRAFTS = 4  # draft tokens per step, if their number changes the text and none was requested
+FIXED_DRAFTS = 4  # draft tokens per step if their number changes the text and the request sets none
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Beams:
 class Contrastive:
     """Parameters of contrastive search (formula: processors.contrastive).
 
-    Each step takes the best of the `k` most likely tokens. `alpha` in 0..1 is the weight of what they repeat;
-    0 takes the most likely one.
+    Each step takes the best-scored of the `k` most likely tokens. `alpha` in 0..1 is the weight of the
+    penalty on similarity to earlier tokens; 0 takes the most likely token.
     """
 
     alpha: float
@@ -99,7 +99,7 @@ class Guidance:
     """Classifier-free guidance or contrastive decoding (formula: processors.guidance).
 
     The companion is the unconditional sequence: the model itself after the prompt `negative` (None: after the
-    prompt's last token), or the model named `amateur` after the full prompt. `scale` >= 0; 1 is no change.
+    prompt's last token), or the model named `amateur` after the full prompt. `scale` >= 0; 1 changes nothing.
     `cutoff` in 0..1: tokens with a probability below `cutoff` times the largest are masked.
     """
 
@@ -110,11 +110,11 @@ class Guidance:
 
     @property
     def is_on(self) -> bool:
-        """Whether it changes the logits, and so needs a companion."""
+        """Whether guidance changes the logits, and so needs a companion."""
         return self.scale != 1 or self.cutoff > 0
 
     def companion_prompt(self, prompt: tuple[int, ...]) -> tuple[int, ...]:
-        """Prompt of the companion, for a request with this prompt."""
+        """Return the companion's prompt, for a request with this prompt."""
         if self.amateur:
             return prompt
         return prompt[-1:] if self.negative is None else self.negative
@@ -124,8 +124,8 @@ class Guidance:
 class LayerContrast:
     """DoLa: the last layer contrasted with an early one (formula: processors.guidance.contrast_layers).
 
-    `layers` are the candidates: `low` or `high`, every second layer of the lower or upper half of the model
-    (see gencli.engine.layer_contrast), or numbers; 0 is the embedding. `cutoff` is as in Guidance.
+    `layers`: candidate layers. `low` or `high`: every second layer of the lower or upper half of the model
+    (see gencli.engine.layer_contrast); or layer numbers, 0 for the embedding. `cutoff`: as in Guidance.
     """
 
     layers: EarlyLayers
@@ -136,18 +136,17 @@ class LayerContrast:
 class Request:
     """A prompt and everything that decides its output.
 
-    `seed`: derived from the run's seed and the row key; sample j of `n` draws with derive(seed, j).
-    `draw`: the sampler's method. `session`: its requests run one after the other and reuse one KV lane.
-    `beams`: the samples are the best `n` texts of a beam search; nothing is drawn. `best_of`: the samples are
-    the best `n` of `best_of` drawn ones. `contrastive`: tokens are chosen by contrastive search; nothing is
-    drawn. `logprobs`: number K of alternatives beside the log-probability of
-    each output token, `prompt_logprobs` of each prompt token from position `score_from` on; None is off.
-    `given`: the ids that the output has, whatever the chain would choose, to find their log-probabilities
-    (see gencli.engine.given); no stop ends it, and `max_tokens` is what the stages take for the limit.
-    `prefix`: the ids that each output begins with; what follows is drawn as if they had been drawn.
-    `trace`: explain each token, with this many ids in lists (processors.explain); None is off.
-    `keep_logits`: with `trace`, the number of largest logits that each explanation keeps.
-    `dola`: contrast of layers, for a request without guidance.
+    `seed`: derived from the run's seed and the row key; sample j of `n` draws with derive(seed, j). `draw`:
+    the sampler's method. `session`: its requests run one after the other and reuse one KV lane. `beams`: the
+    samples are the best `n` texts of a beam search; nothing is drawn. `best_of`: the samples are the best `n`
+    of `best_of` drawn ones. `contrastive`: tokens are chosen by contrastive search; nothing is drawn.
+    `logprobs`: number K of alternatives beside the log-probability of each output token, `prompt_logprobs` of
+    each prompt token from position `score_from` on; None is off. `given`: fixed ids of the output, whatever
+    the chain would choose, to compute their log-probabilities (see gencli.engine.given). Stops do not end
+    such an output; `max_tokens` is only passed to the stages as the limit. `prefix`: ids with which each
+    output begins; the rest is drawn as if they had been drawn. `trace`: number of ids in the lists of each
+    token's explanation (processors.explain); None: no explanations. `keep_logits`: with `trace`, the number
+    of largest logits that each explanation keeps. `dola`: parameters of DoLa, for a request without guidance.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
     requests of the same salt only. Neither changes a text.
     """
@@ -181,21 +180,21 @@ class Request:
 
     @property
     def verification(self) -> Verification:
-        """Acceptance policy of the drafts; `rejection` becomes `match` for a greedy draw."""
+        """Acceptance policy of the drafts; for a greedy draw `rejection` is replaced by `match`."""
         wanted = self.drafting.verification
         return MATCH if self.draw == "greedy" and wanted.policy == "rejection" else wanted
 
     @property
     def drafts_decide(self) -> bool:
-        """Whether the text depends on the drafts. False for `match`, whose text is that without drafts."""
+        """Whether the text depends on the drafts. False for `match`: its text is that without drafts."""
         return self.verification.policy != MATCH.policy
 
     @property
     def num_lanes(self) -> int:
-        """Number of the model's lanes per token: 2 if the model also runs the companion, else 1."""
+        """Number of lanes of the model per token: 2 if the model also runs the companion, else 1."""
         return 2 if self.guidance.is_on and not self.guidance.amateur else 1
 
     @property
     def num_drafts(self) -> int | None:
-        """Draft tokens per step; None = adaptive, which `drafts_decide` excludes: timing changes no text."""
+        """Draft tokens per step; None = adaptive, never with `drafts_decide`, as timing changes no text."""
         return FIXED_DRAFTS if self.drafting.tokens is None and self.drafts_decide else self.drafting.tokens

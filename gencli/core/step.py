@@ -11,19 +11,19 @@ __all__ = ["Feed", "StepPlan", "cells_of", "fed_to", "room_for", "rope_factors",
 
 
 def rope_factors(length: int, switches: tuple[int, ...]) -> int:
-    """Index of the rotary factors of a text of `length` tokens: the number of `switches` below `length`."""
+    """Return the index of the rotary factors for `length` tokens: the number of `switches` below `length`."""
     return bisect_left(switches, length)
 
 
 class Feed(NamedTuple):
     """Tokens for one KV lane.
 
-    `start`: number of tokens in the lane so far, which is the position of the first fed token.
-    `num_logits`: the model returns logits for the last `num_logits` fed positions: 0 for a prompt chunk other
-    than the last, 1 for plain decoding, K + 1 for K draft tokens.
-    `text_length`: length of the whole text, for chunks with `num_logits` 0. Without it a long-rope model may
-    compute the chunk twice (see ModelSpec). `num_scored`: how many of the wanted logits, the first
-    ones, are of prompt positions that are scored; no token is chosen there.
+    `start`: number of tokens in the lane so far, which is the position of the first fed token. `num_logits`:
+    the model returns logits for the last `num_logits` fed positions: 0 for a prompt chunk other than the
+    last, 1 for plain decoding, K + 1 for K draft tokens. `text_length`: length of the whole text, for chunks
+    with `num_logits` 0. Without it a long-rope model may compute the chunk twice (see ModelSpec).
+    `num_scored`: the first `num_scored` of these logits belong to scored prompt positions, where no token is
+    chosen.
     """
 
     lane: int
@@ -51,7 +51,7 @@ def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
 
 
 def wanted_of(feeds: Iterable[Feed]) -> list[int]:
-    """Return the indices, among all fed tokens in feed order, of those with wanted logits."""
+    """Return the indices, among all fed tokens in feed order, of the tokens whose logits are needed."""
     wanted: list[int] = []
     end = 0
     for feed in feeds:
@@ -61,20 +61,20 @@ def wanted_of(feeds: Iterable[Feed]) -> list[int]:
 
 
 def fed_to(lanes: Collection[int], feeds: Iterable[Feed]) -> list[int]:
-    """Return the indices, among all fed tokens in feed order, of those fed to these lanes."""
+    """Return the indices, among all fed tokens in feed order, of the tokens fed to these lanes."""
     owners = [feed.lane for feed in feeds for _ in feed.tokens]
     return [index for index, lane in enumerate(owners) if lane in lanes]
 
 
 def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:
-    """Return the (lanes, tokens) that hold all feeds of a step."""
+    """Return the size of a cache, (lanes, tokens), that holds all feeds of a step."""
     feeds = tuple(feeds)
     return max(feed.lane for feed in feeds) + 1, max(feed.end for feed in feeds)
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """All feeds of one step, at most one per lane. `num_scored`: the sum of theirs."""
+    """All feeds of one step, at most one per lane. `num_scored`: sum over the feeds."""
 
     feeds: tuple[Feed, ...]
     num_scored: int = 0

@@ -1,4 +1,4 @@
-"""Checks of a request, and the values that the parts of the engine derive from it."""
+"""Checks of a request, and values that parts of the engine derive from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["admission", "check_request", "effective", "text_stream"]
 def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    A beam search draws and drafts nothing, a contrastive search and a given output draft nothing. `known`:
+    Beam search disables draw and drafts; contrastive search and a given output disable drafts. `known`:
     number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row. Raises
     ChainError for stages that contradict each other.
     """
@@ -41,7 +41,7 @@ def effective(request: Request, *, known: int, width: int, registry: Registry) -
 
 
 def admission(request: Request, context: int) -> Admission:
-    """The request's data for the stages. `context`: maximum number of prompt and output tokens."""
+    """Return the request's data for the stages. `context`: maximum number of prompt and output tokens."""
     size = len(request.prompt_ids)
     most = max(0, min(request.limits.max_tokens, context - size))
     return Admission(request.prompt_ids, request.stops.ids, most, can_rewind(request))
@@ -62,7 +62,7 @@ def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
 
 
 def text_stream(request: Request, tokenizer: Tokenizer, eos_ids: tuple[int, ...]) -> TextStream:
-    """A new, empty output text of one sample."""
+    """Return a new, empty output text of one sample."""
     rules = StopRules(max_tokens=sys.maxsize) if request.given else _stop_rules(request, eos_ids)
     return TextStream(tokenizer.stream(request.prompt_ids), rules)
 
@@ -74,7 +74,7 @@ def check_request(request: Request, spec: ModelSpec) -> None:
     if size == 0:
         raise UsageError("The prompt is empty: it has no tokens.", hint="Give at least one word.")
     is_scored_only = request.limits.max_tokens == 0 and request.prompt_logprobs is not None
-    if size >= spec.context + 2 * is_scored_only:  # its last token is not read
+    if size >= spec.context + 2 * is_scored_only:  # the last prompt token is not fed
         raise UsageError(
             f"The prompt has {size} tokens, but {spec.name} takes {spec.context} with the output.",
             hint=f"Shorten it to {spec.context - 1 + 2 * is_scored_only} tokens or fewer.",
@@ -101,7 +101,7 @@ def check_request(request: Request, spec: ModelSpec) -> None:
 
 
 def _check_scores(request: Request, spec: ModelSpec) -> None:
-    """Raise UsageError for log-probabilities that cannot be given."""
+    """Raise UsageError for log-probabilities that the request cannot have."""
     for key in ("logprobs", "prompt_logprobs"):
         count = getattr(request, key)
         if count is not None and not 0 <= count <= spec.vocab_size:

@@ -1,9 +1,9 @@
 """The step ahead: forward pass N+1 is launched before the host reads step N, with tokens still on the device.
 
-Behind the draw of step N the engine guesses what step N+1 feeds: one token to each running sequence. The host
-then reads step N, ends texts and plans step N+1 as ever. Feeds that were guessed take their logits from the
-pass that runs already; the others run in a pass of their own. Logits processors and draw follow the reading.
-So no guess changes a plan, an event or a text: one that does not come true costs time.
+After the draw of step N the engine guesses the feeds of step N+1: one token of each running sequence. The
+host then reads step N, ends texts and plans step N+1 as usual. Feeds of the plan that were guessed take their
+logits from the running pass; other feeds run in a second pass. Logits processors and draw run after the plan.
+So a guess changes no plan, event or text; a wrong guess only costs time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from processors.upload import upload_ints
 
 __all__ = ["RunAhead", "make_ahead", "next_feeds"]
 
-# A pass that is not used in full costs another one, which takes longer than what a used one saves. So a guess
-# is made where this share of the late ones came true; each new one counts for a tenth.
+# A pass whose guess fails in part costs a second pass, which takes longer than a used one saves. So guesses
+# are made only while this share of recent ones came true; each new guess has the weight of a tenth.
 _LEAST, _NEW = 0.75, 0.1
-_MOST_FULL = 2  # passes ahead that may run out of memory before there are no more
+_MOST_FULL = 2  # passes ahead that may run out of memory before no more are launched
 
 
 def make_ahead(runner: ModelRunner, wanted: bool | None) -> RunAhead | None:
-    """Return the runner that runs ahead; None where `wanted` is false, or None and the device is not CUDA.
+    """Return the runner that runs ahead; None if `wanted` is false, or None and the device is not CUDA.
 
-    Raises UsageError if it is wanted of a model that cannot.
+    Raises UsageError if `wanted` is true and the model does not support it.
     """
     spec = runner.spec
     if wanted and not spec.can_run_ahead:
@@ -45,10 +45,10 @@ def make_ahead(runner: ModelRunner, wanted: bool | None) -> RunAhead | None:
 
 
 def next_feeds(sampled: SampledSequences, scheduler: Scheduler) -> list[int]:
-    """Return which of the sampled sequences the next step feeds with one token each, and nothing else.
+    """Return indices of the sampled sequences that the next step feeds with one token each and nothing else.
 
-    They are those that do not end at their limit now. Where more or other feeds are likely, such as prompts,
-    drafts or companions, it returns none: they would need a pass of their own, while one could do it all.
+    Sequences that end at their limit in this step are left out. Returns [] if the next step probably has
+    other feeds (prompts, drafts, companions): these need a second pass, while one pass could do both.
     """
     if len(sampled) != len(scheduler.running):
         return []
@@ -59,9 +59,9 @@ def next_feeds(sampled: SampledSequences, scheduler: Scheduler) -> list[int]:
 
 
 def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
-    """Whether a sequence goes on with the one token that this step draws for it, and a plain pass is enough.
+    """Whether a sequence continues with the one token drawn in this step, in a plain forward pass.
 
-    An explained one reads more of the step than its token, for which the host would wait for the pass ahead.
+    An explained sequence reads more of the step than its token, so the host would wait for the pass ahead.
     """
     request = sequence.request
     is_alone = sequence.group is None and request.dola is None and not request.guidance.is_on
@@ -70,10 +70,10 @@ def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class _Guess:
-    """Feeds that are expected of the next step: by lane the feed, and its row in `logits` [N, V].
+    """Feeds expected in the next step: by lane the feed, and the index of its row in `logits` [N, V].
 
-    The feeds have token -1 until it is read. `places`: for each row, the number of its sequence among those
-    that the step samples. `is_fed`: whether the pass was launched.
+    The token of a feed is -1 until it is read. `places`: for each row, the index of its sequence among the
+    sampled ones. `is_fed`: whether the pass was launched.
     """
 
     feeds: dict[int, tuple[Feed, int]]
@@ -82,24 +82,23 @@ class _Guess:
     logits: Tensor | None = None
 
     def row(self, feed: Feed) -> int | None:
-        """The row of a feed, if it is the expected one."""
+        """Return the row of a feed if it was guessed exactly; else None."""
         expected, row = self.feeds.get(feed.lane, (None, None))
         return row if feed == expected else None
 
 
 class RunAhead:
-    """A runner whose next pass may have run already.
+    """A runner whose next forward pass may already be running.
 
-    To its callers its lanes hold what they fed: what a guess fed beyond is forgotten when the lane is
-    truncated, copied, emptied or fed otherwise, and when its sequence ends (`forget`).
-    `num_launched`, `num_used`: passes ahead so far, and those that spared the next step all of its own.
-    `notices` are for the user.
+    Callers see lanes without the guessed tokens: these are removed when the lane is truncated, copied,
+    released or fed other tokens, and when its sequence ends (`forget`). `num_launched`, `num_used`: passes
+    ahead so far, and those that replaced the whole pass of the next step. `notices` are for the user.
     """
 
     def __init__(self, runner: AheadRunner) -> None:
         self._runner = runner
         self._guess: _Guess | None = None
-        self._share = 1.0  # of late guesses that came true
+        self._share = 1.0  # share of recent guesses that came true
         self._num_full = 0
         self.num_launched = self.num_used = 0
         self.notices: list[str] = []
@@ -110,7 +109,7 @@ class RunAhead:
         return self._runner.spec
 
     def launch(self, sampled: SampledSequences, tokens: Tensor, scheduler: Scheduler) -> None:
-        """Feed the next step's guessed feeds with `tokens` [Q, 1], the draws of a step, or -1 without one."""
+        """Launch the guessed feeds of the next step with `tokens` [Q, 1]: the step's draws, -1 for none."""
         if self._num_full >= _MOST_FULL or not (places := next_feeds(sampled, scheduler)):
             return
         starts = [(sampled[place][0].slot, sampled[place][0].num_computed_tokens) for place in places]
@@ -122,7 +121,7 @@ class RunAhead:
         if len(places) < len(sampled):
             ids = ids.index_select(0, upload_ints(places, ids.device))
         plan = StepPlan(tuple(Feed(lane, start, (0,)) for lane, start in starts))
-        guess.is_fed = True  # from here on the lanes may be longer, whatever interrupts the pass
+        guess.is_fed = True  # from here on lanes may be longer, even if the pass is interrupted
         try:
             guess.logits = self._runner.forward_ahead(plan, ids.clamp(min=0))
         except Exception as error:
@@ -137,14 +136,14 @@ class RunAhead:
         self.num_launched += guess.is_fed
 
     def read(self, tokens: list[list[int]]) -> None:
-        """Take the tokens of the step on the host, by sampled sequence."""
+        """Fill in the guessed tokens from the step's tokens on the host, by sampled sequence."""
         if (guess := self._guess) is None:
             return
         for lane, (feed, row) in guess.feeds.items():
             guess.feeds[lane] = Feed(lane, feed.start, (tokens[guess.places[row]][0],)), row
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """As ModelRunner.forward; guessed feeds take their logits from the pass ahead."""
+        """Run ModelRunner.forward, except for guessed feeds, whose logits come from the pass ahead."""
         if (guess := self._guess) is None:
             return self._runner.forward(plan)
         rows = [guess.row(feed) for feed in plan.feeds]
@@ -166,7 +165,7 @@ class RunAhead:
     def forward_layers(
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
     ) -> tuple[Tensor, Inner]:
-        """As LayeredRunner.forward_layers, without the pass ahead, which has no states."""
+        """Run LayeredRunner.forward_layers; the pass ahead is dropped because it keeps no hidden states."""
         self._drop()
         return self._runner.forward_layers(plan, layers, lanes)
 
@@ -192,17 +191,17 @@ class RunAhead:
         self._runner.free_cache()
 
     def forget(self, lane: int) -> None:
-        """Forget what the lane was fed ahead."""
+        """Drop the guessed feed of a lane, and its token in the lane."""
         if (guess := self._guess) is None or lane not in guess.feeds:
             return
         feed, _ = guess.feeds.pop(lane)
         if guess.is_fed:
             self._runner.truncate(lane, feed.start)
         if not guess.feeds:
-            self._guess = None  # and free its logits
+            self._guess = None  # frees its logits
 
     def _drop(self, used: Collection[int] = ()) -> None:
-        """End the guess; lanes that were not `used` forget what they were fed."""
+        """End the guess; remove the guessed tokens from all lanes but the `used` ones."""
         guess, self._guess = self._guess, None
         for lane, (feed, _) in guess.feeds.items() if guess and guess.is_fed else ():
             if lane not in used:
@@ -210,7 +209,7 @@ class RunAhead:
 
 
 def _order(feeds: Iterable[Feed], rows: Iterable[int | None], size: int) -> list[int]:
-    """Return where the logits of the feeds are: a guessed one at its row, others from row `size` on."""
+    """Return the row of each feed's logits: of a guessed feed its own row, of other feeds from `size` on."""
     order = list[int]()
     for feed, row in zip(feeds, rows, strict=True):
         order += range(size, size + feed.num_logits) if row is None else (row,)

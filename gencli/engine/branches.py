@@ -19,7 +19,7 @@ __all__ = ["Branches", "Child", "Inspect", "assign_slots", "note", "rows_of"]
 
 G = TypeVar("G", bound=Group)
 
-# Log-probabilities of tokens [N] that were chosen at rows [N] of the step.
+# Log-probabilities of tokens [N] chosen at rows [N] of the step.
 Inspect = Callable[[Sequence[int], Sequence[int]], list[TokenLogprobs]]
 
 
@@ -33,7 +33,7 @@ class Child:
 
 
 class Branches:
-    """Extends the sequences of groups. `fork` copies a slot, `release` frees lanes and slots."""
+    """Extends the sequences of groups. `fork` copies a slot; `release` empties lanes and frees slots."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Branches:
         return Child(parent.slot, branch, taken)
 
     def assign(self, group: Group, former: Sequence[int], children: Sequence[Child]) -> None:
-        """Run the children in place of the members in slots `former`: fork and empty slots for them."""
+        """Run the children in place of the members in slots `former`: copy slots for them, empty the rest."""
         parents = [child.parent for child in children]
         left = set(former) - set(parents)
         self._release(left, left)
@@ -70,7 +70,7 @@ class Branches:
 
 
 def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
-    """Return a slot for each child. `parents` are the slots of their parents, `slots` all of the group.
+    """Return a slot for each child. `parents`: slot of each child's parent. `slots`: all slots of the group.
 
     The first child of a parent keeps the parent's slot, so a sequence with one child is not copied. Other
     children get slots of sequences without children.
@@ -88,7 +88,7 @@ def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
 def rows_of(
     kind: type[G], sampled: SampledSequences, first_rows: Sequence[int]
 ) -> tuple[tuple[G, ...], tuple[tuple[int, ...], ...]]:
-    """Return the groups of this kind whose tokens a step chooses, and the logit rows of their members."""
+    """Return the groups of this kind that are sampled in the step, and the logit rows of their members."""
     pairs = zip(sampled, first_rows, strict=True)
     rows = {one.slot: row for (one, _), row in pairs if isinstance(one.group, kind)}
     groups = dict.fromkeys(one.group for one, _ in sampled if isinstance(one.group, kind))
@@ -96,7 +96,7 @@ def rows_of(
 
 
 def note(children: Sequence[Child], row_of: dict[int, int], inspect: Inspect) -> None:
-    """Add the log-probabilities of their last tokens to the children. `row_of`: from a slot to its row."""
+    """Add to each child the log-probability of its last token. `row_of`: row of each slot."""
     found = inspect([row_of[one.parent] for one in children], [one.taken.ids[0] for one in children])
     for child, entry in zip(children, found, strict=True):
         child.branch.note([entry])

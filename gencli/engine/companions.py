@@ -1,6 +1,6 @@
 """Companions, the unconditional sequences of guided samples: their lanes and their feeds.
 
-A contrast of layers and a contrastive search need no companion: they read states of the same forward pass.
+DoLa and contrastive search need no companion: they use hidden states of the same forward pass.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class _Companion:
     prompt: tuple[int, ...]
     cache: PrefixLanes
     lane: PrefixLane
-    has_begun: bool = False  # prefill has begun: the lane holds a prefix of this text
+    has_begun: bool = False  # the lane holds a prefix of this text
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.sequence.output)
 
     @property
     def lag(self) -> int:
-        """Number of tokens that are not in its lane yet."""
+        """Number of tokens that its lane does not hold yet."""
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
     def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Part:
-        """The feed of its tokens up to `end`, followed by the draft tokens."""
+        """Return the feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
@@ -55,9 +55,9 @@ class _Companion:
 class Companions:
     """Runs a companion beside each guided sample: another prompt, the same output, the same draft tokens.
 
-    Lane of a companion: `offset` + slot on the model itself, slot on an amateur model. Lanes keep their
-    tokens after a sample has finished, as a prefix cache: equal prompts are computed once and copied. Running
-    out of memory empties them. `budget`: most tokens per model and step, as long as companions prefill.
+    Lane of a companion: `offset` + slot on the model itself, slot on an amateur model. A lane keeps its
+    tokens after its sample has finished, as a prefix cache: equal prompts are computed once and copied.
+    Out-of-memory empties the lanes. `budget`: limit of tokens per model and step while companions prefill.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Companions:
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
         self._caches = {name: PrefixLanes(one) for name, one in self._runners.items()}
-        self._has_layers = False  # whether any request so far contrasted layers
+        self._has_layers = False  # whether any request so far used DoLa
         self._has_states = False  # whether any request so far was a contrastive search
 
     def check(self, request: Request) -> None:
-        """Raise UsageError if the request's guidance, or its contrast of layers, is invalid."""
+        """Raise UsageError if the request's guidance or its DoLa is invalid."""
         guidance = request.guidance
         self._has_layers |= request.dola is not None
         self._has_states |= request.contrastive is not None
@@ -109,7 +109,7 @@ class Companions:
             raise UsageError(f"Token id {most} is outside the {spec.vocab_size} of {spec.name}.")
 
     def context(self, request: Request) -> int:
-        """Maximum number of prompt and output tokens with which the companion fits its context too."""
+        """Return the maximum number of prompt and output tokens in the contexts of sample and companion."""
         context = self._runner.spec.context
         if not request.guidance.is_on:
             return context
@@ -118,7 +118,7 @@ class Companions:
         return min(context, spec.context - len(prompt) + len(request.prompt_ids))
 
     def admit(self, sequence: Sequence) -> None:
-        """Give a guided sample, which has its slot, a companion."""
+        """Create the companion of a guided sample that has its slot."""
         guidance, slot = sequence.request.guidance, sequence.slot
         if not guidance.is_on:
             return
@@ -146,14 +146,14 @@ class Companions:
         return companion is not None and companion.lag > _CATCH_UP
 
     def pair(self, step: Step) -> Pairing:
-        """The step together with its companions' feeds."""
+        """Return the step with the feeds of its companions."""
         layers = wanted_layers(step, self._runner.spec) if self._has_layers else ()
         asked = [one.slot for one in step.sequences if one.request.contrastive] if self._has_states else ()
         parts = tuple(self._parts(step)) if self._by_slot else ()
         return Pairing(step, self._runner, parts, layers, frozenset(asked))
 
     def _parts(self, step: Step) -> Iterator[Part]:
-        """Feeds of companions: those of sampled sequences first, then prefill chunks within the budget."""
+        """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         num_left = dict.fromkeys(self._runners.values(), self._budget)
         num_left[self._runner] -= step.plan.num_tokens

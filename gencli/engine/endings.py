@@ -1,4 +1,4 @@
-"""`Endings`: end requests, and take back their slots."""
+"""`Endings`: ends requests and frees their slots."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _Release = Callable[[Iterable[int], Iterable[int]], None]
 
 
 class Endings:
-    """Ends sequences and groups. `release(lanes, slots)` empties KV lanes, and forgets the rest of slots."""
+    """Ends sequences and groups. `release(lanes, slots)` empties KV lanes and drops other state of slots."""
 
     def __init__(self, scheduler: Scheduler, pipeline: Pipeline, release: _Release) -> None:
         self._scheduler, self._pipeline, self._release = scheduler, pipeline, release
-        self._cancelled: dict[str, None] = {}  # ids of requests, until the next step; all its uses are atomic
+        self._cancelled: dict[str, None] = {}  # ids of requests, until the next step; accesses are atomic
 
     def cancel(self, request_id: str) -> None:
-        """Let `cancelled` end this request. Safe from another thread."""
+        """Mark a request as cancelled; `cancelled` ends it. Safe from another thread."""
         self._cancelled[request_id] = None
 
     def forget(self, request_id: str) -> None:
-        """Drop an earlier cancellation of an id that a new request takes."""
+        """Drop an earlier cancellation of an id that a new request reuses."""
         self._cancelled.pop(request_id, None)
 
     def cancelled(self) -> Iterator[Event]:
-        """End the cancelled requests, all their samples (reason `interrupted`)."""
+        """End all samples of cancelled requests (reason `interrupted`)."""
         while self._cancelled:
             request_id, _ = self._cancelled.popitem()
             mine = [one for one in self._scheduler.everything() if one.request.id == request_id]
@@ -60,7 +60,7 @@ class Endings:
         return [*self._scheduler.pending.end_late(), *ended]
 
     def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """Tokens that complete the open document after `tokens`, if the request has `finish_open`."""
+        """Return tokens that complete the open document after `tokens`; () without `finish_open`."""
         is_open = sequence.request.finish_open and sequence.document == "open"
         return self._pipeline.completion(sequence.slot, tokens) if is_open else ()
 
@@ -71,7 +71,7 @@ class Endings:
         return events
 
     def remove(self, unit: Sequence | Group) -> None:
-        """Take back the slots of a unit that has ended, or its place in the queue."""
+        """Free the slots of a unit that has ended, or remove it from the queue."""
         slots = unit.slots
         self._release(self._scheduler.remove(unit), slots)
 

@@ -42,14 +42,14 @@ class Engine:
     """Continuous batching of requests on one model.
 
     `max_batch`: sequences that run at once. `step_tokens`: token budget of a step (see Scheduler; None: see
-    step_limit). No text depends on the requests that run beside it. `clock`: times drafts, in seconds.
-    `window`: most texts that may overtake a waiting one.
-    `run_ahead`: launch the next step before the last one is read (see RunAhead); None: if the device is CUDA.
-    `amateurs`: models for contrastive decoding, by name. Guided requests use lanes from `max_batch` on.
+    step_limit). A text does not depend on the other requests of its batch. `clock`: measures drafting, in
+    seconds. `window`: limit of sequences that may overtake a waiting one. `run_ahead`: launch the next step
+    before the last one is read (see RunAhead); None: if the device is CUDA. `amateurs`: models for
+    contrastive decoding, by name. Companions use lanes from `max_batch` on.
 
-    The beams of a search are a group of sequences, scheduled with all others; so are the candidates of a
-    contrastive search. The samples of a request with `best_of` are ordinary ones; its best texts are reported
-    when all of them have ended.
+    The beams of a beam search form a group of sequences that is scheduled with all others; so do the
+    candidates of a contrastive search. Samples of a request with `best_of` are ordinary sequences; the best
+    texts are reported when all samples have ended.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class Engine:
         self._beams, self._contrastive, self._best_of = parts.beams, parts.contrastive, BestOf()
         self.pipeline, self.notices = parts.state.pipeline, parts.notices
         self._interrupted = False
-        self._changing = threading.Condition(threading.RLock())  # held by a step, and to change the queue
-        self.occupancy = 0.0  # of the last step: running sequences / limit
+        self._changing = threading.Condition(threading.RLock())  # held during a step or a change of the queue
+        self.occupancy = 0.0  # running sequences / limit, in the last step
 
     def effective(self, request: Request) -> Request:
         """Return the request as it will run."""
@@ -109,9 +109,9 @@ class Engine:
 
     @torch.inference_mode()
     def submit(self, request: Request) -> None:
-        """Queue a request; from another thread, it waits for the step that runs.
+        """Queue a request; from another thread this waits for the end of the current step.
 
-        Raises UsageError or ProcessorsError for a request that cannot run; nothing has changed then.
+        Raises UsageError or ProcessorsError for a request that cannot run; the engine is unchanged then.
         """
         with self._changing, device_faults():
             check_beams(request, self._max_batch)
@@ -121,7 +121,7 @@ class Engine:
             self._companions.check(request)
             context = self._companions.context(request)
             if request.given is not None:
-                context += 1  # the last token is not read
+                context += 1  # the last token is not fed
                 check_given(request, context)
             if request.prefix:
                 check_prefix(request, context)
@@ -158,12 +158,12 @@ class Engine:
         return self._scheduler.has_work
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until there is work, `timeout` seconds at most; return whether there is. For idle loops."""
+        """Wait until there is work, at most `timeout` seconds; return whether there is. For idle loops."""
         with self._changing:
             return self._changing.wait_for(lambda: self.has_work, timeout)
 
     def step(self) -> list[Event]:
-        """Run one step; its events, none without work. For a loop of the caller's own, in place of `run`."""
+        """Run one step and return its events, [] without work. For the caller's own loop instead of `run`."""
         with self._changing:
             try:
                 events = [*self._endings.cancelled(), *self._endings.late()]
@@ -182,8 +182,7 @@ class Engine:
     def cancel(self, request_id: str) -> None:
         """End all samples of a request at the next step, with their texts so far (reason `interrupted`).
 
-        Safe from another thread. An id that is not known, or has ended, changes nothing. The texts of other
-        requests stay the same.
+        Safe from another thread. An unknown or ended id is ignored. Texts of other requests do not change.
         """
         self._endings.cancel(request_id)
 
@@ -221,9 +220,9 @@ class Engine:
         return self._outputs.scores() if self._steps.has_asked else iter(())
 
     def _preempt_all(self) -> list[Event]:
-        """After out-of-memory: restart the running sequences, half as many at once.
+        """Restart the running sequences after out-of-memory, with half as many at once.
 
-        A single one restarts alone, and fails if it was alone.
+        A single running sequence restarts once more alone; if it already ran alone, it fails.
         """
         self._room.is_full = False
         num_used = self._scheduler.num_used
@@ -237,13 +236,13 @@ class Engine:
                 f"The memory is full with {num_used} sequences at once; from now on {self.limit} run."
             )
             return []
-        if num_idle:  # without the lanes of ended sequences there may be room enough
+        if num_idle:  # freeing the lanes of ended sequences may suffice
             return []
         full = GenerationError("The memory is full, though nothing else runs.")
         return [event for sequence in preempted for event in self._endings.fail(sequence.unit, full)]
 
     def _admit(self) -> list[Event]:
-        """Give slots to waiting sequences. Return error events of those that a stage refuses now."""
+        """Assign slots to waiting sequences. Return error events of sequences that a stage rejects now."""
         events: list[Event] = []
         for sequence in self._scheduler.admit():
             sequence.start(time.monotonic())

@@ -1,4 +1,4 @@
-"""Explanations of the tokens that a step chose, for requests that ask for them."""
+"""Explanations of the tokens that a step chose, for requests with `trace`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["explained"]
 def explained(
     result: StepResult, index: int, tokens: tuple[int, ...], state: ProcessorState
 ) -> list[RowView]:
-    """Explain the tokens of one sequence; they are not committed yet.
+    """Explain the tokens of one sequence, before they are committed.
 
     Token j was chosen in the sequence's row j, which saw the j drafts before it.
     """

@@ -1,4 +1,4 @@
-"""A step of the engine: what each sequence feeds, and whose next token is chosen."""
+"""Feeds of a step: the tokens fed to each lane, and the sequences whose next token is chosen."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by sl
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The feeds of a step and the sequence behind each of them.
+    """The feeds of a step, and the sequence of each feed.
 
-    `sampled`: the sequences whose next token this step chooses, with their drafts, in the order of the feeds.
+    `sampled`: the sequences whose next token this step chooses, with their drafts, in feed order.
     """
 
     plan: StepPlan
@@ -30,12 +30,12 @@ class Step:
 
 
 def decode_feed(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
-    """The feed of the last committed token and the drafts behind it."""
+    """Return the feed of the last committed token followed by the drafts."""
     return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
 
 
 def span_feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
-    """The feed of the tokens up to `end`; drafts follow only the last committed token."""
+    """Return the feed of the tokens up to `end`; drafts follow only the last committed token."""
     start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
     scored = sequence.scoring.num_rows(start, end) if sequence.scoring else 0
     num_logits = scored + (0 if is_prefill else 1 + len(drafts))

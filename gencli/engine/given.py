@@ -1,7 +1,7 @@
-"""Tokens that are known: a given output, for its log-probabilities under the chain, or the prefix of one.
+"""Known tokens: a given output, for its log-probabilities under the chain, or the prefix of an output.
 
-The next known ids are fed as draft tokens that are always accepted. So one forward reads many positions, and
-at each of them guidance and stages see what they would see if the ids before it had been drawn.
+The next known ids are fed as draft tokens that are always accepted. One forward pass thus reads many
+positions, and at each of them guidance and stages see the same as if the ids before it had been drawn.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ __all__ = [
     "take_given",
 ]
 
-_ENDED: tuple[Document, ...] = ("broken", "over")  # no token may follow
+_ENDED: tuple[Document, ...] = ("broken", "over")  # states of a document after which no token may follow
 
 
 def check_given(request: Request, context: int) -> None:
-    """Raise UsageError if the given output cannot be read. `context`: most tokens, prompt and output."""
+    """Raise UsageError if the given output cannot be scored. `context`: most tokens in total."""
     if not request.given:
         raise UsageError("A given output has no tokens.")
     if request.n > 1 or request.beams or request.best_of or request.session or request.finish_open:
@@ -58,7 +58,7 @@ def check_given(request: Request, context: int) -> None:
 
 
 def check_prefix(request: Request, context: int) -> None:
-    """Raise UsageError if no output can begin with the prefix. `context`: most tokens, prompt and output."""
+    """Raise UsageError if the output cannot begin with the prefix. `context`: most tokens in total."""
     size, most = len(request.prefix), min(request.limits.max_tokens, context - len(request.prompt_ids))
     if request.given is not None or request.beams is not None or request.contrastive is not None:
         raise UsageError(
@@ -71,7 +71,7 @@ def check_prefix(request: Request, context: int) -> None:
 
 
 def prefix_error(sequence: Sequence, error: Exception | None) -> GenerationError | None:
-    """Return why the output cannot have its prefix; None if it has it so far. `error`: of the last token."""
+    """Return why the output cannot begin with its prefix, or None. `error`: error of the last token."""
     count, size = len(sequence.output), len(sequence.request.prefix)
     if error is not None:
         return GenerationError(
@@ -88,9 +88,10 @@ def prefix_error(sequence: Sequence, error: Exception | None) -> GenerationError
 def given_drafts(
     sequences: Items[Sequence], pipeline: Pipeline, spec: ModelSpec, rows: int
 ) -> dict[int, tuple[int, ...]]:
-    """Return the known ids that are fed as drafts, by slot; `rows` logit rows are shared by the sequences.
+    """Return the known ids to feed as drafts, by slot; the sequences share `rows` logit rows.
 
-    The id behind them is the token that the step chooses. A chain with a sequential stage has one a step.
+    The known id after the drafts is the token that the step chooses. A chain with a sequential stage gets no
+    drafts: one id a step.
     """
     found = dict[int, tuple[int, ...]]()
     share = rows // max(1, len(sequences))
@@ -103,7 +104,7 @@ def given_drafts(
 
 
 def given_tokens(sampled: SampledSequences, device: torch.device) -> Tensor | None:
-    """Return the known tokens of the step [Q, K + 1] int64: drafts and the one behind them, padded with -1.
+    """Return the known tokens of the step [Q, K + 1] int64: drafts and the token after them, padded with -1.
 
     None if no sequence of the step has any.
     """
@@ -117,7 +118,7 @@ def given_tokens(sampled: SampledSequences, device: torch.device) -> Tensor | No
 def accept_given(
     given: Tensor, draw: Callable[[], tuple[Tensor, Tensor]], sampled: SampledSequences
 ) -> tuple[Tensor, Tensor]:
-    """Return tokens [Q, K + 1] and counts [Q]: those of `given` [Q, K + 1], and drawn ones without these."""
+    """Return tokens [Q, K + 1] and counts [Q]: from `given` [Q, K + 1] where known, else from `draw()`."""
     is_given = given >= 0
     if all(sequence.known for sequence, _ in sampled):
         return given, is_given.sum(dim=1)
@@ -128,9 +129,9 @@ def accept_given(
 def take_given(
     result: StepResult, index: int, pipeline: Pipeline, now: float
 ) -> tuple[Taken, Exception | None]:
-    """Append the given tokens of a step to their sequence; return them, and the error, if any.
+    """Append the given tokens of a step to their sequence; return the appended ones and the error, if any.
 
-    Behind the end of a document, or a token that the grammar forbids, no token is possible.
+    It is an error if tokens follow the end of a document or a token that the grammar forbids.
     """
     sequence, tokens, entries = result.sampled[index][0], result.tokens[index], result.entries.get(index, ())
     before = sequence.document

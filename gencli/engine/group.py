@@ -15,7 +15,8 @@ __all__ = ["Group", "heads"]
 class Group(ABC):
     """Sequences of one request that run side by side and end together, such as the beams of a search.
 
-    `members` run; the group waits with one. `width`: slots that it needs. `slots`: its slots once it runs.
+    `members`: the running sequences; a waiting group has one. `width`: slots that the group needs. `slots`:
+    its slots while it runs.
     """
 
     def __init__(self, root: Sequence, width: int) -> None:
@@ -27,17 +28,17 @@ class Group(ABC):
     slots: tuple[int, ...]
 
     def place(self, slots: tuple[int, ...]) -> None:
-        """Take the slots of the group; the first one is that of its only member."""
+        """Assign the slots of the group; the first slot is that of its only member."""
         self.slots = slots
 
     @property
     def is_behind(self) -> bool:
-        """Whether members recompute their lanes. Members choose tokens together, so all of them wait."""
+        """Whether members still recompute their lanes. All of them wait, as they choose tokens together."""
         return len(self.members) > 1 and any(member.lag > 1 for member in self.members)
 
     @abstractmethod
     def close(self, reason: str, matched: str | None = None) -> None:
-        """End all members for an external reason."""
+        """End all members for a reason outside of their texts."""
 
     @abstractmethod
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:

@@ -1,4 +1,4 @@
-"""DoLa in the engine: which layers a request contrasts, and its rows of a step.
+"""DoLa in the engine: which layers a request contrasts, and for which rows of a step.
 
 Chuang et al. 2024, DoLa: Decoding by Contrasting Layers Improves Factuality in Large Language Models, arXiv
 2309.03883. The formula is in processors.guidance.
@@ -20,11 +20,11 @@ from processors.upload import upload
 
 __all__ = ["candidates", "check_layers", "contrasted", "wanted_layers"]
 
-_DEEP = 40  # layers; of a deeper model the candidates are among the first or last 20
+_DEEP = 40  # layers; in a deeper model `low` and `high` are among the first and last 20
 
 
 def check_layers(request: Request, spec: ModelSpec) -> None:
-    """Raise UsageError if the model cannot contrast the layers that the request asks for."""
+    """Raise UsageError if the model cannot contrast the requested layers."""
     dola = request.dola
     if dola is None:
         return
@@ -48,10 +48,10 @@ def check_layers(request: Request, spec: ModelSpec) -> None:
 
 
 def candidates(layers: EarlyLayers, spec: ModelSpec) -> tuple[int, ...]:
-    """Return the layers that `low`, `high` or numbers stand for.
+    """Return the layers that `low`, `high` or a list of numbers means for the model.
 
-    `low` and `high` are every second layer of the lower and the upper half. With tied embeddings `low` begins
-    at layer 2: layer 0 would predict the token that was read.
+    `low` and `high`: every second layer of the lower and the upper half. With tied embeddings `low` begins at
+    layer 2, because layer 0 would predict the input token.
     """
     if not isinstance(layers, str):
         return tuple(sorted(set(layers)))
@@ -69,9 +69,9 @@ def wanted_layers(step: Step, spec: ModelSpec) -> tuple[int, ...]:
 
 
 def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) -> Tensor:
-    """Return logits [R, V] of the sampled rows with DoLa in the rows that ask for it.
+    """Return logits [R, V] of the sampled rows, with DoLa applied to the rows that request it.
 
-    `early` has rows for all wanted positions of the step, scored ones of prompts included.
+    `early` has rows for all wanted positions of the step, including scored prompt positions.
     """
     asked = list(_rows(step))
     at, there = ([row[place] for row in asked] for place in (0, 1))
@@ -91,7 +91,7 @@ def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) 
 
 
 def _rows(step: Step) -> Iterable[tuple[int, int, LayerContrast]]:
-    """Yield sampled row, row among all wanted positions, and contrast of each row that asks for one."""
+    """Yield for each row with DoLa: its index among sampled rows and among wanted positions, and contrast."""
     sampled = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
     row, place = 0, 0
     for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):

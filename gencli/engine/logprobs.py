@@ -1,8 +1,8 @@
 """Log-probabilities of tokens, for the rows of a step whose requests ask for them.
 
 raw = log_softmax(the model's own logits), processed = log_softmax(logits after guidance and all stages), both
-float32. They are computed on the device and leave it in the step's one transfer; those of beams, whose tokens
-are known only then, in a second one.
+float32. They are computed on the device and reach the host in the step's one transfer. For beams, whose
+tokens are chosen on the host, there is a second transfer.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _HEAD = 6  # columns of the chosen token: id, raw, processed, ban, rank, process
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """The rows of a step that ask for log-probabilities, and what makes their ids impossible.
+    """The rows of a step that need log-probabilities, and the cause for each id that is masked.
 
-    `places`: the A rows of the step; `at` [A] the same on the device. `owners`: the number of each row's
-    sequence, and `counts` its number K of alternatives. `raw` [A, V] float32: the model's own logits.
-    `ids` [A, M]: the K most likely ids, then the row's draft or given token, if there are any. `by` [A, M]:
-    index into `names` of what made the id impossible, -1 while it is possible.
+    `places`: indices of the A rows in the step; `at` [A]: the same on the device. `owners`: index of each
+    row's sequence; `counts`: its number K of alternatives. `raw` [A, V] float32: the model's own logits.
+    `ids` [A, M]: the K most likely ids, then the row's draft or given token, if there is one. `by` [A, M]:
+    index into `names` of the cause that masked the id, -1 while it is allowed.
     """
 
     places: list[int]
@@ -52,10 +52,10 @@ class Watch:
         rows: Rows,
         given: Tensor | None = None,
     ) -> Watch | None:
-        """Watch the rows that ask for log-probabilities; None if there are none.
+        """Return a Watch of the rows that need log-probabilities; None if there are none.
 
-        `wanted`: alternatives that the request of each sequence asks for. own, guided [R, V]: the model's
-        logits, and those after guidance, on the device of the stages. given [Q, K + 1]: see given_tokens.
+        `wanted`: number of alternatives for each sequence, or None. own, guided [R, V]: the model's logits,
+        and the logits after guidance, on the device of the stages. given [Q, K + 1]: see given_tokens.
         """
         if wanted.count(None) == len(wanted):
             return None
@@ -78,7 +78,7 @@ class Watch:
         return watch
 
     def seen(self, name: str, logits: Tensor) -> None:
-        """Note which ids are impossible in these logits [R, V] and were possible before."""
+        """Record the ids that are masked in these logits [R, V] but were not before; `name` is the cause."""
         is_new = (logits[self.at[:, None], self.ids] == -torch.inf) & (self.by < 0)
         self.by = torch.where(is_new, len(self.names), self.by)
         self.names.append(name)
@@ -91,7 +91,7 @@ class Watch:
     def of_beams(
         self, processed: Tensor, places: Sequence[int], tokens: Sequence[int]
     ) -> list[TokenLogprobs]:
-        """Return the log-probabilities of tokens [N] chosen at these rows [N] of the step, at once."""
+        """Return log-probabilities of tokens [N] chosen at rows [N] of the step, in a separate transfer."""
         index = [self.places.index(place) for place in places]
         chosen = upload(tokens, processed.device, torch.int64)
         found = self._measured(upload(places, processed.device, torch.int64), processed, chosen, index)
@@ -99,7 +99,7 @@ class Watch:
         return found.read(values)
 
     def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> Measured:
-        """Measure the watched rows `index`, which are the rows `at` [N] of processed [R, V]."""
+        """Measure the watched rows with indices `index`, which are the rows `at` [N] of processed [R, V]."""
         most = max(self.counts)
         mine = upload(index, chosen.device, torch.int64)
         raw, ids, by = self.raw[mine], self.ids[mine], self.by[mine]
@@ -111,9 +111,9 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """Log-probabilities of N tokens on the device, `packed` [N, C] float64, and what is needed to read them.
+    """Log-probabilities of N tokens on the device, `packed` [N, C] float64, with the data to decode them.
 
-    `counts`: alternatives of each token. `names`: what may make ids impossible.
+    `counts`: number of alternatives of each token. `names`: causes that mask ids.
     """
 
     packed: Tensor
@@ -144,7 +144,7 @@ class Measured:
 
 
 def best_ids(logits: Tensor, count: int) -> Tensor:
-    """Return the ids [A, count] of the largest logits [A, V], best first, of equal ones the lowest first."""
+    """Return the ids [A, count] of the largest logits [A, V], best first, ties by lowest id."""
     if not count:
         return torch.empty(len(logits), 0, dtype=torch.int64, device=logits.device)
     least = logits.topk(count, dim=1).values[:, -1:]
@@ -159,10 +159,11 @@ def best_ids(logits: Tensor, count: int) -> Tensor:
 def measure(
     raw: Tensor, processed: Tensor, chosen: Tensor, top: Tensor, bans: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return the numbers [A, C] float64 that `Measured` reads.
+    """Return the packed numbers [A, C] float64 of `Measured`.
 
     raw, processed [A, V] float32 logits; processed may be raw itself. chosen [A]: the tokens. top [A, K]: the
-    best ids of raw. bans [A] and [A, K]: what made chosen and top impossible, -1 for nothing.
+    most likely ids of raw. bans [A] and [A, K]: index of the cause that masks chosen and top ids, -1 if
+    allowed.
     """
     count, ids = top.shape[1], torch.cat([chosen[:, None], top], dim=1)
     is_same = processed is raw
@@ -180,18 +181,18 @@ def measure(
 
 
 def _side_by_side(*columns: Tensor) -> Tensor:
-    """Return columns [A, K] as [A, K * number of columns] float64, those of one k beside each other."""
+    """Return columns of shape [A, K] interleaved as [A, K * number of columns] float64, grouped by k."""
     return torch.stack([column.double() for column in columns], dim=2).flatten(1)
 
 
 def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
-    """Return log_softmax(logits) [A, V] at the ids [A, M]; minus infinity where the logit is that."""
+    """Return log_softmax(logits) [A, V] at the ids [A, M]; -inf for masked ids."""
     found = logits.gather(1, ids)
     return torch.where(found == -torch.inf, found, found - row_logsumexps(logits))
 
 
 def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
-    """Return the rank [A] of the chosen ids [A]: 1 is the largest logit; of equal ones the lowest id."""
+    """Return the rank [A] of the chosen ids [A]: 1 for the largest logit, ties by lowest id."""
     value = logits.gather(1, chosen[:, None])
     ids = torch.arange(logits.shape[1], device=logits.device)
     is_before = (logits > value) | ((logits == value) & (ids < chosen[:, None]))

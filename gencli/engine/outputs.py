@@ -1,4 +1,4 @@
-"""From the tokens that a step chose to the texts of its sequences, their events and their KV lanes."""
+"""Turns the tokens chosen by a step into texts, events and KV lane updates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outputs:
         self._pipeline, self._rewinds = state.pipeline, bool(runner.spec.rope_switches)
 
     def take(self, result: StepResult) -> list[Event]:
-        """Process the tokens of a step and return the events."""
+        """Process the tokens of a step and return its events."""
         events, kept = list[Event](), list[tuple[Sequence, Taken]]()
         now = time.monotonic()
         preview = self._pipeline.preview if self._pipeline.previews else None
@@ -92,7 +92,7 @@ class Outputs:
         return events
 
     def _advance(self, result: StepResult, kept: list[tuple[Sequence, Taken]], now: float) -> list[Event]:
-        """Extend the groups of sequences: beams and candidates. Adds those that continue to `kept`."""
+        """Extend groups of sequences: beams and candidates. Appends those that continue to `kept`."""
         events = list[Event]()
         for ranked in result.searches:
             beams, error = self._beams.advance(ranked, result.logits, result.rows, result.inspect)
@@ -109,7 +109,7 @@ class Outputs:
         return events
 
     def scores(self) -> Iterator[Event]:
-        """Report prompts whose scores are complete, and end requests that only ask for these."""
+        """Yield the scores of prompts that are complete, and end requests that only score."""
         for sequence in [one for one in self._scheduler.running if one.scoring]:
             assert sequence.scoring is not None
             yield from sequence.scoring.report()
@@ -119,7 +119,7 @@ class Outputs:
                 self._endings.remove(sequence.unit)
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
-        """Commit the tokens of continuing sequences, and truncate KV lanes behind rejected drafts."""
+        """Commit the tokens of continuing sequences, and truncate KV lanes after rejected drafts."""
         self._state.commit([(sequence, taken) for sequence, taken in kept if taken.ids])
         for sequence, _ in kept:
             if self._rewinds and self._scheduler.rewind(sequence):

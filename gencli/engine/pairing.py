@@ -1,4 +1,4 @@
-"""A step together with the feeds of its companions: one forward pass a model, and the guided logits."""
+"""A step with the feeds of its companions: one forward pass per model, and the guided logits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Others", "Pairing", "Part"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The feed of a sample's companion to its lane, for `runner`."""
+    """The feed of a sample's companion, its lane, and the runner of its model."""
 
     sequence: Sequence
     runner: ModelRunner
@@ -48,7 +48,8 @@ _NONE = Others({})
 class Pairing:
     """The feeds of a step and of its companions. Feeds for the same model share one forward pass.
 
-    `layers`: layers of `runner` whose logits are wanted too. `lanes`: lanes whose last states are.
+    `layers`: layers of `runner` whose logits are needed too. `lanes`: lanes whose last hidden states are
+    needed.
     """
 
     step: Step
@@ -59,11 +60,11 @@ class Pairing:
 
     @property
     def has_feeds(self) -> bool:
-        """Whether there is anything to feed."""
+        """Whether the step has any feed."""
         return bool(self.step.plan.feeds or self.parts)
 
     def forward(self) -> tuple[Tensor, Others]:
-        """Run the models: the samples' logits [R, V] in feed order, and the others."""
+        """Run the models; return the samples' logits [R, V] in feed order, and the other results."""
         if self.parts or self.layers or self.lanes:
             own, others = self._run()
         else:
@@ -94,7 +95,7 @@ class Pairing:
         return own, Others(companions, inner)
 
     def guided(self, own: Tensor, others: Others) -> Tensor:
-        """Return logits [R, V], guided or contrasted where a row asks for it; `own` itself without any."""
+        """Return logits [R, V] with guidance or DoLa in rows that request it; `own` itself without any."""
         if others.companions:
             own = self._folded(own, others.companions)
         if self.layers and others.inner is not None:

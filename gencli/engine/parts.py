@@ -54,12 +54,12 @@ def make_parts(
     amateurs: Mapping[str, ModelRunner] | None,
     clock: Clock | None,
 ) -> EngineParts:
-    """Return the parts of an engine on `runner`, which is `ahead` if it runs ahead. See Engine for the rest.
+    """Return the parts of an engine on `runner`, which is `ahead` if it runs ahead; the rest as in Engine.
 
-    Lanes of companions are those behind the slots of the scheduler.
+    Companions use the lanes after the slots of the scheduler.
     """
     spec, num_slots, room = runner.spec, scheduler.limit, Room()
-    graphs = spec.graphs.like() if spec.graphs else None  # memory of their own: both run in a step
+    graphs = spec.graphs.like() if spec.graphs else None  # separate memory, because both run in a step
     state = ProcessorState(env, registry, num_slots=num_slots, graphs=graphs)
     pipeline = state.pipeline
     engine_drafter = make_engine_drafter(drafter, pipeline, state.sampler, state.history)

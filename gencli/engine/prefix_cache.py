@@ -1,4 +1,4 @@
-"""Prefix cache: compute common prompt prefixes once, copy them between KV lanes, decide who waits."""
+"""Prefix cache: computes common prompt prefixes once and copies them between KV lanes."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class PrefixCache:
     ) -> None:
         self._warm, self._can_rollback, self._is_on = warm, can_rollback, is_on
         self._rope_switches = rope_switches
-        self._prompts = Prefixes()  # of begun sequences, by lane
+        self._prompts = Prefixes()  # prompts of begun sequences, by lane
         self._begun: dict[int, Sequence] = {}
-        self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops to be copied
+        self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops until it is copied
 
     def has_begun(self, sequence: Sequence) -> bool:
         """Whether the sequence has started its prefill or received its copy."""
         return sequence.slot in self._begun
 
     def begin(self, sequence: Sequence) -> None:
-        """Start the sequence's prefill; others may wait for its prefix from now on."""
+        """Start the sequence's prefill; other sequences may wait for its prefix from now on."""
         self._begun[sequence.slot] = sequence
         self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.kind)
 
@@ -57,9 +57,9 @@ class PrefixCache:
         self._prompts.remove(sequence.slot)
 
     def best(self, prompt: Tokens, most: int | None = None, *, salt: str = "") -> Match:
-        """The lane, begun or warm, with the longest shared prefix, if it is worth copying.
+        """Return the lane, begun or warm, with the longest shared prefix, if the prefix is worth a copy.
 
-        `most`: number of tokens that may be copied; by default all but the last. `salt`: that of the request.
+        `most`: number of tokens that may be copied; by default all but the last. `salt`: salt of the request.
         """
         if not self._is_on:
             return Match()
@@ -94,7 +94,7 @@ class PrefixCache:
         return tuple(forks)
 
     def prefill_end(self, sequence: Sequence) -> int:
-        """Number of tokens up to which the sequence may be fed in this step."""
+        """Return the number of tokens up to which the sequence may be fed in this step."""
         if not self.has_begun(sequence):
             return sequence.num_computed_tokens
         shared = len(sequence.prompt) - 1
@@ -106,5 +106,5 @@ class PrefixCache:
         return sequence is None or sequence.num_computed_tokens >= match.length
 
     def _is_at(self, lane: int, length: int) -> bool:
-        """Whether the prompt in a lane is these `length` tokens and the lane holds no more than these."""
+        """Whether a lane holds exactly a prompt of `length` tokens, and no more."""
         return len(self._prompts[lane]) == length and self._begun[lane].num_computed_tokens <= length

@@ -1,8 +1,8 @@
 """Scores of prompt tokens: which positions a request still has to score, and their log-probabilities.
 
-Positions are scored in slices: a step computes logits of at most `slice_rows` prompt positions, whatever the
-length of the prompt, so the logits of a whole prompt [T, V] never exist. A position that is to be scored is
-always read by the model, even if the prefix cache holds its keys and values: the cache has no logits.
+Positions are scored in slices: a step computes logits for at most `slice_rows` prompt positions, so the
+logits of a whole prompt [T, V] never exist at once. A position to score is always fed to the model, even if
+the prefix cache holds its keys and values, because the cache has no logits.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from processors.upload import upload
 
 __all__ = ["PromptScoring", "Scored", "scoring_of", "slice_rows", "split_scores"]
 
-_CELLS = 2**24  # logits of prompt positions in a step: 64 MiB as float32
+_CELLS = 2**24  # logits of prompt positions in a step: 64 MiB in float32
 _MOST_ROWS = 512
 
 
 def slice_rows(vocab_size: int) -> int:
-    """Return the most prompt positions that a step scores: as many as have 2**24 logits, 16 to 512."""
+    """Return the limit of prompt positions scored in a step: 2**24 / V, but 16 to 512."""
     return min(_MOST_ROWS, max(16, _CELLS // vocab_size))
 
 
@@ -36,7 +36,7 @@ class PromptScoring:
     """Scores of the prompt of one request.
 
     `next`: the first position not scored yet; it needs the logits of the position before. `is_only`: nothing
-    is generated, so the last token of the prompt is not read.
+    is generated, so the last prompt token is not fed.
     """
 
     request: Request
@@ -60,7 +60,7 @@ class PromptScoring:
 
     @property
     def first_read(self) -> int:
-        """The first position whose logits are wanted; tokens before it may come from a cache."""
+        """The first position whose logits are needed; tokens before it may come from a cache."""
         return min(self.next, len(self._scores)) - 1
 
     def num_rows(self, start: int, end: int) -> int:
@@ -82,13 +82,13 @@ class PromptScoring:
 
 
 def scoring_of(request: Request, sample: int) -> PromptScoring | None:
-    """Return the scoring of a request that asks for it; the first sample reads for all."""
+    """Return the scoring of a request with `prompt_logprobs`; only its first sample has one."""
     return PromptScoring(request) if request.prompt_logprobs is not None and sample == 0 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """Log-probabilities of prompt positions on the device, and the scorings that take how many of them."""
+    """Log-probabilities of prompt positions on the device, and how many belong to each scoring."""
 
     measured: Measured
     taken: tuple[tuple[PromptScoring, int], ...]
@@ -103,7 +103,7 @@ class Scored:
 def split_scores(
     feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor
 ) -> tuple[Tensor, Scored]:
-    """Measure the scored rows of own [R, V]; return the other rows, and what was measured."""
+    """Measure the scored rows of own [R, V]; return the other rows, and the measurements."""
     places, kept, targets, counts = list[int](), list[int](), list[int](), list[int]()
     row, taken = 0, list[tuple[PromptScoring, int]]()
     for feed, scoring in zip(feeds, scorings, strict=True):

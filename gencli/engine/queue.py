@@ -1,6 +1,6 @@
 """The waiting queue: by priority, then first come, first served, with bounded overtaking.
 
-Samples are created when they are needed.
+Samples of a request are created when they are needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gencli.engine.sequence import Sequence
 
 __all__ = ["WINDOW", "LookAhead", "Pending", "Samples"]
 
-WINDOW = 64  # most sequences that may overtake one
+WINDOW = 64  # limit of sequences that may overtake another one
 _GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
 
 
@@ -27,12 +27,10 @@ class LookAhead:
 
     Candidates are the sequences of the first one's priority, submitted less than `window` after it, that fit
     the free slots. So a group that needs many slots is overtaken by fewer than `window` sequences of its
-    priority. Their order:
-    1. longest shared prefix with the KV lanes;
-    2. prefill length closest to that of the sequence taken before, as they then share forward passes;
-    3. largest `max_tokens`, so that no long text runs alone at the end;
-    4. position in the queue.
-    `shared(sequence)` is the number of its prompt's tokens in the lanes; it is called once per sequence.
+    priority. Their order: 1. longest shared prefix with the KV lanes; 2. prefill length closest to the
+    previous sequence's, so that they share forward passes; 3. largest `max_tokens`, so that no long text runs
+    alone at the end of a batch; 4. position in the queue. `shared(sequence)` is the number of its prompt's
+    tokens in the lanes; it is called once per sequence.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class LookAhead:
 
 
 class Samples:
-    """Creates the samples of a request in order; memory for those not created yet does not grow with `n`.
+    """Creates the samples of a request one by one, so that memory does not grow with `n`.
 
     A beam search is created as one sequence, the root of its group.
     """
@@ -91,7 +89,7 @@ class Samples:
         return self._make(self._next - 1)
 
     def end(self, reason: str, matched: str | None = None) -> Iterator[Event]:
-        """Yield the events that end the remaining samples, each with an empty text."""
+        """Yield the final events of the samples not created yet, each with an empty text."""
         first = self._next
         if (sequence := self.take()) is None:
             return
@@ -106,7 +104,7 @@ class Samples:
 
 
 class Pending:
-    """Requests with samples that are not created yet: by priority, then in order of submission."""
+    """Requests with samples not created yet: by priority, then in order of submission."""
 
     def __init__(self) -> None:
         self._queue: deque[Samples] = deque()
@@ -115,7 +113,7 @@ class Pending:
         return bool(self._queue)
 
     def add(self, samples: Samples) -> None:
-        """Add a request, behind the others of its priority."""
+        """Add a request after the others of its priority."""
         if not self._queue or self._queue[-1].request.priority <= samples.request.priority:
             self._queue.append(samples)
         else:
@@ -135,7 +133,7 @@ class Pending:
         return None
 
     def end(self, reason: str, request_id: str | None = None) -> Iterator[Event]:
-        """End all samples that have not begun, or those of one request."""
+        """End all samples that are not created yet, or those of one request."""
         for samples in [one for one in self._queue if request_id in (None, one.request.id)]:
             self._queue.remove(samples)
             yield from samples.end(reason)

@@ -1,4 +1,4 @@
-"""Reports of a sequence: the tokens that a step appended, and its last event."""
+"""Reports of a sequence: the tokens appended by a step, and its final event."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Chosen tokens that may be taken back: they are held behind the output, and are the next step's drafts.
+"""Tokens that may be taken back: they are held after the output, and are drafts of the next step.
 
-A held token is chosen again in each step until it is certain, with the same noise, so it comes out the same
-unless its stage forbids it there by then. KV lanes, stages and grammar go back as behind rejected drafts.
-Nothing of it is in the text before it is certain. The stage decides (Processor.settle); the sequence owns
-the held tokens.
+A held token is chosen again in each step until it is certain, with the same noise, so it stays the same
+unless its stage forbids it. KV lanes, stages and grammar are rolled back as after rejected drafts. The text
+contains a held token only once it is certain. The stage decides (Processor.settle); the sequence owns the
+held tokens.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["can_rewind", "check_rewind", "held_drafts", "settle"]
 
 
 def can_rewind(request: Request) -> bool:
-    """Whether the request bans texts with rewind, and its tokens are drawn."""
+    """Whether the request bans texts with `rewind`, and its tokens are drawn."""
     ban = cast(BanParams | None, request.chain.get("ban"))
     return ban is not None and ban.rewind and not ban.is_off() and request.given is None
 
 
 def check_rewind(request: Request, spec: ModelSpec, pipeline: Pipeline) -> None:
-    """Raise UsageError if the request bans texts with rewind and cannot go back."""
+    """Raise UsageError if the request bans texts with `rewind` and model or chain cannot take tokens back."""
     if not can_rewind(request):
         return
     names = [name for name, _ in request.chain.active()]
@@ -50,7 +50,7 @@ def check_rewind(request: Request, spec: ModelSpec, pipeline: Pipeline) -> None:
 
 
 def held_drafts(sequences: Tokens[Sequence]) -> dict[int, tuple[int, ...]]:
-    """Return the held tokens by slot, of the sequences that have any."""
+    """Return by slot the held tokens of the sequences that have any."""
     return {sequence.slot: sequence.held for sequence in sequences if sequence.held}
 
 
@@ -61,7 +61,7 @@ def settle(
     stage: Processor[Any],
     now: float,
 ) -> tuple[Tokens[int], bool]:
-    """Return the tokens that are certain, and whether all of them count. The sequence holds the others."""
+    """Return the certain tokens, and whether no token was taken back. The sequence holds the other tokens."""
     if not stage.may_hold(sequence.slot, tokens):
         sequence.hold(())
         return tokens, True
@@ -75,7 +75,7 @@ def settle(
 def _length_at_end(
     sequence: Sequence, tokens: Tokens[int], followed: Tokens[GrammarStatus], now: float
 ) -> int | None:
-    """Return the number of these tokens with which the text would end; None if it would go on."""
+    """Return after how many of these tokens the text would end; None if it would continue."""
     copy = sequence.fork()
     taken, error = copy.take(tokens, followed, now=now)
     is_over = error is not None or copy.finish is not None or bool(copy.cut)

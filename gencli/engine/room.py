@@ -1,4 +1,4 @@
-"""`Room`: notes a full memory where a step cannot be undone, so that its sequences restart behind it."""
+"""`Room`: records out-of-memory where a step cannot be undone; its sequences then restart after the step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Room"]
 
 
 class Room:
-    """A context in which the memory may run out; what was to be done there is left undone then.
+    """A context manager that suppresses out-of-memory errors; the rest of the block is skipped.
 
-    `is_full`: whether that has happened.
+    `is_full`: whether memory has run out.
     """
 
     def __init__(self) -> None:

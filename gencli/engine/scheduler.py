@@ -19,7 +19,7 @@ from gencli.engine.token_budget import fitting, span_cost, step_limit
 
 __all__ = ["Scheduler"]
 
-_LONG = 64  # prompt tokens; a longer remaining prefill is reported
+_LONG = 64  # prompt tokens; a longer remaining prefill is reported as progress
 
 _Span = tuple[Sequence, int]  # a sequence, and the number of tokens up to which it is fed
 
@@ -27,18 +27,18 @@ _Span = tuple[Sequence, int]  # a sequence, and the number of tokens up to which
 class Scheduler:
     """Continuous batching. A sequence keeps its slot, which is also its KV lane, until it ends.
 
-    `Slots` owns the idle slots, `PrefixCache` shares prompt prefixes, `LookAhead` orders the queue.
-    `limit` is the number of slots that may be in use: `max_batch`, halved after each out-of-memory. A group
-    takes all its slots when it is admitted; one that is wider than the limit runs alone.
+    `Slots` owns the idle slots, `PrefixCache` shares prompt prefixes, `LookAhead` orders the queue. `limit`
+    is the number of slots that may be in use: `max_batch`, halved after each out-of-memory. A group takes all
+    its slots when it is admitted; one that is wider than the limit runs alone.
 
     Each step feeds at most `step_tokens` tokens (chunked prefill), in this order:
-    - decoding: one token of every running sequence;
-    - prompt chunks: what decoding and drafts leave, at least a quarter of the budget if decoding leaves it;
-    - draft tokens: cut to the rest. Where cutting would change a text (`Request.drafts_decide`), chunks
-      shrink and sequences take turns instead.
-    Three exceptions may exceed the budget: one token per sequence, tokens that are held back, and up to 64
-    prompt tokens that an unconditional sequence still lacks when its sample first chooses a token.
-    `rope_switches` is ModelSpec.rope_switches. `score_rows`: prompt positions that a step scores at most.
+    - decoding: one token of each running sequence;
+    - prompt chunks: the budget left by decoding and drafts; at least a quarter, if decoding leaves that;
+    - draft tokens: cut to the rest. If cutting would change a text (`Request.drafts_decide`), chunks shrink
+      and sequences take turns instead.
+    Three exceptions may exceed the budget: one token per sequence, held tokens, and up to 64 prompt tokens
+    that a companion lacks when its sample chooses its first token. `rope_switches` is
+    ModelSpec.rope_switches. `score_rows`: limit of prompt positions scored in a step.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Scheduler:
         self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()  # by priority
-        self.pending = Pending()  # requests behind the waiting sequences
+        self.pending = Pending()  # requests with samples not created yet
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._prefix_cache = PrefixCache(
             self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
         )
         self.step_tokens = step_limit(step_tokens, max_batch)
-        self._num_drafts_requested = 0  # draft tokens of the last step over all lanes, uncut
+        self._num_drafts_requested = 0  # draft tokens of the last step over all lanes, before cutting
         self._num_added = 0
 
     def add(self, samples: Samples) -> None:
@@ -77,11 +77,11 @@ class Scheduler:
         return bool(self.running or self.waiting or self.pending)
 
     def everything(self) -> list[Sequence]:
-        """All sequences that exist and have not ended, running or waiting."""
+        """Return all sequences that exist and have not ended, running or waiting."""
         return [*self.running, *self.waiting]
 
     def _fill(self) -> None:
-        """Create the samples that may be admitted next: those that may overtake the first, or are urgent."""
+        """Create the samples that may be admitted next: urgent ones, and any that may overtake the first."""
         while (priority := self.pending.priority) is not None:
             first = self.waiting[0] if self.waiting else None
             is_near = first is None or self._num_added < first.number + self._window
@@ -96,7 +96,7 @@ class Scheduler:
     def admit(self) -> list[Sequence]:
         """Give slots to waiting sequences.
 
-        The first `num_computed_tokens` tokens of its lane are its own; the caller truncates the rest.
+        The first `num_computed_tokens` tokens of a sequence's lane are valid; the caller truncates the rest.
         """
         self._fill()
         if not self.waiting or not self._room:
@@ -122,7 +122,7 @@ class Scheduler:
         return self._prefix_cache.best(sequence.prompt, salt=sequence.request.salt).length
 
     def reading(self) -> list[Event]:
-        """Return the prefill progress of texts with over 64 prompt tokens left, running or next to run."""
+        """Return the prefill progress of sequences with over 64 prompt tokens left, running or next."""
         self._fill()
         waiting = islice(self.waiting, max(0, self.limit - self.num_used))
         running = [one for one in self.running if len(one.prompt) - one.num_computed_tokens > _LONG]
@@ -139,12 +139,12 @@ class Scheduler:
 
     @property
     def _room(self) -> int:
-        """Number of slots that the next sequence may take. Whatever fits the slots may run alone."""
+        """Number of slots that the next sequence may take; a sequence wider than the limit may run alone."""
         idle, used = len(self._slots), self.num_used
         return min(idle, self.limit - used) if used else idle
 
     def remove(self, unit: Sequence | Group) -> list[int]:
-        """Take back the slots of a sequence or group, or its place in the queue.
+        """Free the slots of a sequence or group, or remove it from the queue.
 
         Return the lanes that the caller has to empty.
         """
@@ -155,23 +155,23 @@ class Scheduler:
         return self._slots.put(unit) if isinstance(unit, Sequence) else self._slots.free(unit.slots)
 
     def replace(self, group: Group) -> None:
-        """Run the group's present members, which have their slots, in place of the former ones."""
+        """Run the group's present members, which have slots, instead of the former members."""
         place = self._stop(group)
         self.running[place:place] = group.members
         for member in group.members:
             self._prefix_cache.begin(member)
 
     def _stop(self, unit: Sequence | Group) -> int:
-        """Remove a unit from the running sequences; return where its first sequence was."""
+        """Remove a unit from the running sequences; return the index of its first sequence."""
         stopped = [place for place, sequence in enumerate(self.running) if sequence.unit is unit]
         for place in reversed(stopped):
             self._prefix_cache.leave(self.running.pop(place))
         return stopped[0]
 
     def rewind(self, sequence: Sequence) -> bool:
-        """Restart the prefill of a sequence that grew beyond a rope switch.
+        """Restart the prefill of a sequence that grew beyond a rope switch; return whether it did.
 
-        Return whether it did; the caller then empties its lane.
+        The caller then empties the sequence's lane.
         """
         if sequence.rope == self._rope(sequence):
             return False
@@ -186,8 +186,8 @@ class Scheduler:
     def preempt_all(self) -> tuple[list[Sequence], list[int], int]:
         """After out-of-memory: move all running sequences to the front of the queue and halve the limit.
 
-        Return these sequences, one of each group, all slots, which the caller has to empty, and how many
-        lanes of ended sequences there were, which took memory too.
+        Return these sequences (one of each group), all slots, whose lanes the caller has to empty, and the
+        number of lanes that held ended sequences.
         """
         preempted = sorted(heads(self.running), key=lambda sequence: sequence.number)
         if len(preempted) > 1:
@@ -203,8 +203,8 @@ class Scheduler:
         """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.
 
         `propose` is called once, with the sequences whose next token this step chooses. Sequences for which
-        `is_waiting` is true do not feed their last token, so no token is chosen for them. Neither do the
-        members of a group that is behind.
+        `is_waiting` is true, and members of a group that is behind, do not feed their last token, so no token
+        is chosen for them.
         """
         forks = self._prefix_cache.forks(self.running)
         held = self._held(is_waiting)
@@ -221,7 +221,7 @@ class Scheduler:
         return Step(StepPlan(tuple(feeds), num_scored), sequences, pairs, forks)
 
     def _held(self, is_waiting: Callable[[Sequence], bool]) -> set[Sequence]:
-        """Sequences that do not feed their last token."""
+        """Return the sequences that do not feed their last token in this step."""
         groups = {sequence.group for sequence in self.running if sequence.group is not None}
         behind = {group for group in groups if group.is_behind}
         return {s for s in self.running if is_waiting(s) or s.group in behind}
@@ -230,9 +230,9 @@ class Scheduler:
         return self.step_tokens - sum([sequence.decode_cost for sequence in decoding])
 
     def _decoding(self, held: set[Sequence]) -> list[Sequence]:
-        """Sequences that decode in this step.
+        """Return the sequences that decode in this step.
 
-        Sequences whose drafts must not be cut take turns if they do not all fit: delay changes no text.
+        Sequences whose drafts must not be cut take turns if they do not all fit; the delay changes no text.
         """
         able = [s for s in self.running if s.lag == 1 and s not in held]
         bound = [s for s in able if s.drafts_decide]
@@ -241,7 +241,7 @@ class Scheduler:
         decoding, late = [s for s in able if not s.drafts_decide], list[Sequence]()
         left = self._left(decoding)
         if len(able) < len(self.running):
-            left -= self.step_tokens // 4  # for prompt chunks
+            left -= self.step_tokens // 4  # reserved for prompt chunks
         for number, sequence in enumerate(bound):
             if number and sequence.decode_cost > left:
                 late.append(sequence)
@@ -253,10 +253,10 @@ class Scheduler:
         return decoding
 
     def _chunks(self, left: int, held: set[Sequence]) -> Iterator[_Span]:
-        """Sequences that prefill, and the token up to which they do. `left`: budget that decoding leaves."""
+        """Yield sequences in prefill and the token up to which each is fed. `left`: budget after decoding."""
         budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
         if held:
-            budget = max(budget - self.step_tokens // 4, 1)  # for the companions they wait for
+            budget = max(budget - self.step_tokens // 4, 1)  # reserved for the companions that they wait for
         rows = self.score_rows
         for sequence in self.running:
             scoring = sequence.scoring
@@ -281,7 +281,7 @@ class Scheduler:
     ) -> dict[int, tuple[int, ...]]:
         """Cut the drafts to `room` tokens, except held ones and those of requests with `drafts_decide`.
 
-        Known tokens are cut too: how many are read at once changes no text.
+        Known tokens are cut too, which changes no text.
         """
         if not drafts:
             self._num_drafts_requested = 0

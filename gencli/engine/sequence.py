@@ -29,11 +29,11 @@ class Sequence:
     """One sample of a request: its state in the engine and its output.
 
     Only its methods change it. `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors
-    `rope` (see rope_factors). The last committed token is never among them: the next step feeds it.
-    `context`: maximum number of prompt and output tokens. `group`: the group that it belongs to, if any.
-    Times are seconds of a monotonic clock. `decode_cost`: tokens that decoding feeds over all lanes, with the
-    drafts that must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen behind
-    `output` that may be taken back (see gencli.engine.rewind).
+    `rope` (see rope_factors). The last committed token is never included: the next step feeds it. `context`:
+    maximum number of prompt and output tokens. `group`: the group that it belongs to, if any. Times are
+    seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all lanes, including drafts that
+    must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen after `output`
+    that may be taken back (see gencli.engine.rewind).
     """
 
     request: Request
@@ -48,11 +48,11 @@ class Sequence:
     slot: int = -1
     num_computed_tokens: int = 0
     rope: int = 0
-    num_cached_tokens: int = 0  # prompt tokens whose KV was found in a lane, its own or another
+    num_cached_tokens: int = 0  # prompt tokens whose KV was found in a lane, of the same or another slot
     output: list[int] = field(default_factory=list)
     finish: Reason | None = None
-    cut: str = ""  # the limit that was reached, until the text is ended
-    document: Document | None = None  # position of the text in its grammar; None without one
+    cut: str = ""  # the limit that was reached, until the text ends
+    document: Document | None = None  # state of the document in its grammar; None without a grammar
     started: float | None = None
     first_token: float | None = None
     logprob: float = 0.0  # sum over `output`, computed for beam search and best-of
@@ -61,11 +61,11 @@ class Sequence:
     prompt: tuple[int, ...] = field(init=False)
     drafts_decide: bool = field(init=False)
     decode_cost: int = field(init=False)
-    _longest: int = field(init=False)  # tokens of prompt and output at which the text has reached a limit
-    _logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `output`, if the request asks for them
-    _views: list[RowView] = field(default_factory=list)  # of tokens that are in no event yet
+    _longest: int = field(init=False)  # length of prompt and output at which a limit is reached
+    _logprobs: list[TokenLogprobs] = field(default_factory=list)  # of `output`, if requested
+    _views: list[RowView] = field(default_factory=list)  # explanations of tokens that are in no event yet
     _texts: list[str] = field(default_factory=list)
-    _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` in events so far
+    _emitted: tuple[int, int] = (0, 0)  # number of entries of `output` and `_texts` that are in events
 
     def __post_init__(self) -> None:
         request = self.request
@@ -78,20 +78,20 @@ class Sequence:
         return len(self.prompt) + len(self.output)
 
     def tokens(self, start: int = 0, end: int | None = None) -> tuple[int, ...]:
-        """Tokens `start` to `end` of prompt and output."""
+        """Return tokens `start` to `end` of prompt and output."""
         size, end = len(self.prompt), len(self) if end is None else end
         return (*self.prompt[start:end], *self.output[max(0, start - size) : max(0, end - size)])
 
     @property
     def num_slots(self) -> int:
-        """Number of slots that it needs to run: those of its group, or its own."""
+        """Number of slots needed to run: of its group, or 1."""
         return self.group.width if self.group else 1
 
     @property
     def reusable(self) -> tuple[int, ...]:
-        """The beginning of the prompt whose keys and values may come from a cache: never its last token.
+        """The part of the prompt whose keys and values may come from a cache, always without the last token.
 
-        A contrastive search reads all of its prompt, because a cache has no hidden states.
+        Empty for a contrastive search, because a cache has no hidden states.
         """
         if self.request.contrastive is not None:
             return ()
@@ -104,18 +104,18 @@ class Sequence:
 
     @property
     def lag(self) -> int:
-        """Number of tokens that are not in its KV lane yet."""
+        """Number of tokens that its KV lane does not hold yet."""
         return len(self.prompt) + len(self.output) - self.num_computed_tokens
 
     @property
     def known(self) -> tuple[int, ...]:
-        """The ids that the output has next, whatever the chain would choose; () where it is drawn."""
+        """The next ids of a given output or prefix, whatever the chain chooses; () for a drawn output."""
         ids = self.request.prefix if self.request.given is None else self.request.given
         return ids[len(self.output) :] if ids else ()
 
     @property
     def room(self) -> int:
-        """Number of tokens until the text has reached a limit."""
+        """Number of tokens until the text reaches a limit."""
         return self._longest - len(self)
 
     @property
@@ -130,11 +130,11 @@ class Sequence:
 
     @property
     def unit(self) -> Sequence | Group:
-        """The group of the sequence, which ends as a whole; without one, the sequence itself."""
+        """The group of the sequence, which ends as a whole, or the sequence itself."""
         return self.group or self
 
     def enqueue(self, number: int) -> None:
-        """Take a place in the order of submission."""
+        """Set the position in the order of submission."""
         self.number = number
 
     def place(self, slot: int, num_cached: int = 0, rope: int = 0) -> None:
@@ -143,11 +143,11 @@ class Sequence:
         self.reuse(num_cached)
 
     def reuse(self, num_cached: int) -> None:
-        """Note that its lane holds a cached prefix of the prompt."""
+        """Set the cached prefix of the prompt that the lane holds."""
         self.num_computed_tokens = self.num_cached_tokens = num_cached
 
     def move(self, slot: int) -> None:
-        """Go on in another slot, to which the KV lane was copied."""
+        """Continue in another slot, to which the KV lane was copied."""
         self.slot = slot
 
     def start(self, now: float) -> None:
@@ -155,17 +155,17 @@ class Sequence:
         self.started = now
 
     def computed(self, count: int) -> None:
-        """Note that the model has computed `count` more tokens, drafts included."""
+        """Record that the model has computed `count` more tokens, drafts included."""
         self.num_computed_tokens += count
 
     def rollback(self) -> bool:
-        """Forget rejected drafts; return whether its lane holds any and has to be truncated."""
+        """Discard rejected drafts; return whether the lane holds any, so that it has to be truncated."""
         is_long = self.num_computed_tokens > len(self) - 1
         self.num_computed_tokens = min(self.num_computed_tokens, len(self) - 1)
         return is_long
 
     def recompute(self, rope: int) -> None:
-        """Start the prefill again, with other rotary factors."""
+        """Restart the prefill with other rotary factors."""
         self.rope, self.num_computed_tokens = rope, 0
 
     def record_drafts(self, drafted: Drafted) -> None:
@@ -173,7 +173,7 @@ class Sequence:
         self.drafted = drafted if self.drafted is None else self.drafted + drafted
 
     def hold(self, tokens: tuple[int, ...]) -> None:
-        """Set the tokens behind the output that are not certain; they are fed as drafts."""
+        """Set the held tokens, which are fed as drafts."""
         if self.held != tokens:
             self.decode_cost += self.request.num_lanes * (len(tokens) - len(self.held))
             self.held = tokens
@@ -232,7 +232,7 @@ class Sequence:
         return Taken(ids, tuple([entry.forced for entry in followed[: len(ids)]])), error
 
     def take_given(self, tokens: Tokens[int], followed: Tokens[GrammarStatus] = (), *, now: float) -> Taken:
-        """Append tokens of a given output, which nothing but its length ends; see `take`."""
+        """Append tokens of a given output; only the output's length ends it. Otherwise as `take`."""
         for token in tokens:
             self.output.append(token)
             self._add(self.stream.add(token))
@@ -246,7 +246,7 @@ class Sequence:
         return Taken(tuple(tokens), (*forced, *[False] * (len(tokens) - len(forced))) if forced else ())
 
     def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
-        """End a text at a limit; `closing` are tokens that complete its document, or none."""
+        """End a text at a limit; `closing`: tokens that complete its document, or ()."""
         for token in closing:
             self.output.append(token)
             self._add(self.stream.add(token))
@@ -255,7 +255,7 @@ class Sequence:
         self.close("closed" if closing else "length", cut or self.cut)
 
     def _follow(self, token: int, followed: GrammarStatus) -> Delta:
-        """Push a token of a text with a grammar."""
+        """Push a token of a text with a grammar to the stream."""
         is_inside = self.document in (None, "free", "open")
         self.document = followed.document
         if followed.document == "broken":
@@ -263,7 +263,7 @@ class Sequence:
         return self.stream.push(token, in_document=is_inside, grammar_end=followed.document == "over")
 
     def close(self, reason: str, matched: str | None = None) -> None:
-        """End the text for an external reason, and emit text that the stop rules held back."""
+        """End the text for a reason outside of it, and emit text that the stop rules held back."""
         self._add(self.stream.close(reason))
         self.finish = Reason(reason, matched)
 
@@ -274,7 +274,7 @@ class Sequence:
             self.finish = Reason("length", "max_tokens") if finish.reason == "length" else finish
 
     def restart(self, stream: TextStream) -> None:
-        """Reset to the prompt, without a slot. Text that is generated again is not emitted again."""
+        """Reset to the prompt, without a slot. Text that is generated again is not emitted twice."""
         self.stream = stream
         self.place(-1)
         self.hold(())
@@ -287,8 +287,8 @@ class Sequence:
         ids, text = tuple(self.output[num_ids:]), "".join(self._texts[num_texts:])
         self._emitted = max(num_ids, len(self.output)), max(num_texts, len(self._texts))
         entries = tuple(self._logprobs[num_ids:]) if self._logprobs else ()
-        views = tuple(self._views[-len(ids) :]) if ids else ()  # behind a restart there are older ones
-        self._views = []  # they may be large
+        views = tuple(self._views[-len(ids) :]) if ids else ()  # after a restart there are older views
+        self._views = []  # frees memory
         events: list[Event] = []
         if ids or text:
             events.append(Token(self.request.id, self.sample, text, ids, entries, views))

@@ -1,4 +1,4 @@
-"""State by slot: what is admitted, forked and released with a sequence."""
+"""State by slot: everything that is admitted, forked and released together with a sequence."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ __all__ = ["Lanes", "ProcessorState", "SlotOwner", "SlotOwners"]
 
 
 class SlotOwner(Protocol):
-    """Keeps state for each slot. The engine tells all owners when a sequence gets and leaves its slot."""
+    """Owner of some state by slot. The engine calls all owners when a sequence gets or leaves its slot."""
 
     def admit(self, sequence: Sequence) -> None:
-        """Begin with a sequence, which has its slot. Raises ProcessorsError if it cannot run."""
+        """Set up the state for a sequence that has its slot. Raises ProcessorsError if it cannot run."""
 
     def release(self, slot: int) -> None:
-        """Forget the sequence of a slot; no error if there is none."""
+        """Drop the state of a slot; no error if there is none."""
 
     def trim(self) -> None:
         """Free memory after out-of-memory. No slot is in use."""
@@ -44,7 +44,7 @@ class SlotOwner(Protocol):
 class Lanes:
     """The KV lanes of the model, one per slot. `release` keeps a lane's tokens: they are the prefix cache.
 
-    `ahead` is the runner, if it runs ahead.
+    `ahead`: the runner if it runs ahead, else None.
     """
 
     def __init__(self, runner: ModelRunner, ahead: RunAhead | None = None) -> None:
@@ -54,7 +54,7 @@ class Lanes:
         if sequence.num_computed_tokens:
             self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
         else:
-            self._runner.release(sequence.slot)  # another sequence's tokens
+            self._runner.release(sequence.slot)  # the lane holds another sequence's tokens
         for slot in sequence.group.slots[1:] if sequence.group else ():
             self._runner.release(slot)
 
@@ -67,9 +67,9 @@ class Lanes:
 
 
 class ProcessorState:
-    """Tokens, logits processors, draw and verification of each slot. `num_slots`: those of the engine.
+    """Tokens, logits processors, draw and verification of each slot, for the engine's `num_slots` slots.
 
-    `graphs` record the choice of a step's tokens on a GPU.
+    `graphs` captures the choice of a step's tokens on a GPU.
     """
 
     def __init__(self, env: Env, registry: Registry, *, num_slots: int, graphs: Graphs | None = None) -> None:
@@ -82,7 +82,7 @@ class ProcessorState:
         self._spare_slot = num_slots  # for checking requests on submission
 
     def check(self, request: Request, context: int) -> None:
-        """Raise ProcessorsError if a stage refuses the request. `context`: see Sequence."""
+        """Raise ProcessorsError if a stage rejects the request. `context`: as in Sequence."""
         self.pipeline.admit(self._spare_slot, request.chain, admission(request, context))
         self.pipeline.release(self._spare_slot)
 
@@ -109,12 +109,12 @@ class ProcessorState:
             self._graphs.clear()
 
     def rows(self, sampled: SampledSequences) -> Rows:
-        """Build the rows of a step. The stages prepare them before the model runs."""
+        """Build the rows of a step, prepared by the stages before the forward pass."""
         slots, drafts = [sequence.slot for sequence, _ in sampled], [run for _, run in sampled]
         return self.pipeline.prepare(Rows.build(self.history, slots, drafts))
 
     def commit(self, kept: Items[tuple[Sequence, Taken]]) -> None:
-        """Make the tokens of continuing sequences part of their output."""
+        """Append the tokens of continuing sequences to history and stages."""
         slots = [sequence.slot for sequence, _ in kept]
         self.history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
         if self.pipeline.commits:
@@ -123,7 +123,7 @@ class ProcessorState:
 
 
 class SlotOwners:
-    """All owners of state by slot, told as one in their order. `room` notes a full memory while forking."""
+    """Calls all owners of state by slot, in order. `room` records out-of-memory while forking."""
 
     def __init__(
         self, runner: ModelRunner, state: ProcessorState, owners: Items[SlotOwner], *, room: Room
@@ -131,18 +131,18 @@ class SlotOwners:
         self._runner, self._state, self._owners, self._room = runner, state, owners, room
 
     def admit(self, sequence: Sequence) -> None:
-        """Begin with a sequence, which has its slot. Raises ProcessorsError if it cannot run."""
+        """Set up a sequence that has its slot in all owners. Raises ProcessorsError if it cannot run."""
         for owner in self._owners:
             owner.admit(sequence)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the lane and the state of a beam to another slot."""
+        """Copy the lane and the state of a slot to another slot."""
         with self._room:
             self._runner.fork(source, target)
             self._state.fork(source, target)
 
     def release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
-        """Empty KV lanes, and forget all else that belongs to the requests of slots."""
+        """Empty KV lanes, and drop all other state of slots."""
         for lane in lanes:
             self._runner.release(lane)
         for slot in slots:

@@ -14,7 +14,9 @@ __all__ = ["Slots"]
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    """A session's lane between two requests. It holds `num_held` tokens, of which `tokens` are valid.
+    """A session's lane between two requests.
+
+    It holds `num_held` tokens; the first of them, `tokens`, are valid.
 
     `kind`: see Sequence.kind.
     """
@@ -33,8 +35,8 @@ class Slots:
     oldest parked one.
 
     `stays_warm` is false if prefix sharing is off, and for models without rollback, which cannot truncate a
-    lane to the shared prefix. `most` is the number of lanes that may hold tokens while others are warm: after
-    a full memory the lanes of finished sequences must not fill it again.
+    lane to the shared prefix. `most`: number of lanes that may hold tokens while some are warm; it keeps
+    lanes of finished sequences from filling the memory again after out-of-memory.
     """
 
     def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
@@ -56,8 +58,7 @@ class Slots:
     def take(self, sequence: Sequence, *, rope: int, at_least: int) -> tuple[int, int]:
         """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`.
 
-        A warm lane with fewer than `at_least` cached tokens is not preferred. Only the
-        `reusable` tokens count.
+        A warm lane with fewer than `at_least` cached tokens is not preferred. Only `reusable` tokens count.
         """
         beginning, kind = sequence.reusable, (rope, sequence.request.salt)
         parked = self._parked.pop(sequence.request.session, None)
@@ -74,9 +75,9 @@ class Slots:
         return [self._unused() for _ in range(count)]
 
     def put(self, sequence: Sequence) -> list[int]:
-        """Take back a sequence's slot. Return the slots whose lanes the caller has to empty."""
+        """Free a sequence's slot. Return the slots whose lanes the caller has to empty."""
         slot, session = sequence.slot, sequence.request.session
-        # From the last token on, the lane may hold rejected drafts.
+        # After the last token the lane may hold rejected drafts.
         tokens = sequence.tokens(0, min(sequence.num_computed_tokens, len(sequence) - 1))
         freed = []
         if session:
@@ -91,7 +92,7 @@ class Slots:
         return self.free(freed)
 
     def free(self, slots: Iterable[int]) -> list[int]:
-        """Take back slots. Return them: the caller has to empty their lanes."""
+        """Free slots. Return them: the caller has to empty their lanes."""
         freed = [*slots]
         for slot in freed:
             heapq.heappush(self._empty, slot)

@@ -1,4 +1,4 @@
-"""The result of a step, brought to the host in one transfer."""
+"""The result of a step, copied to the host in one transfer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ __all__ = ["StepResult", "first_rows", "own_logprobs"]
 class StepResult:
     """The accepted and sampled tokens of each sequence; -1 if no token could be chosen.
 
-    `logits` [R, V]: guidance applied, stages not. `logprobs`: log-probability of each token under the model
-    alone, without stages and guidance; computed for best-of requests, else 0 or left out. `searches`: the
-    beam searches, whose tokens are not chosen yet. `choices`: those of contrastive searches. `entries`:
-    log-probabilities of each token with all that TokenLogprobs has, for the sequences that ask for them; left
-    out if none does. `inspect`: finds those of beams and candidates.
+    `logits` [R, V]: after guidance, before stages. `logprobs`: log-probability of each token under the
+    model's own logits, for best-of requests; else 0 or empty. `searches`: beam searches, whose tokens are not
+    chosen yet. `choices`: choices of contrastive searches. `entries`: TokenLogprobs of each token, by
+    sequence, for requests with log-probabilities. `inspect`: computes the entries of beams and candidates.
     """
 
     sampled: SampledSequences
@@ -60,9 +59,9 @@ class StepResult:
     ) -> StepResult:
         """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits.
 
-        `measured`: rows that ask for log-probabilities, and the number of the sequence of each. `scored`:
-        prompt positions, whose scorings take their entries here. `meanwhile` launches what the device does
-        next; it is called once, before the host waits for the values.
+        `measured`: rows with log-probabilities, and the index of each row's sequence. `scored`: prompt
+        positions, whose scorings get their entries here. `meanwhile` launches the next work of the device; it
+        is called once, before the host waits for the values.
         """
         tokens, counts = verified
         width = tokens.shape[1]
@@ -72,7 +71,7 @@ class StepResult:
             plain = _read(tokens, meanwhile)
             return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
         table = torch.cat([counts[:, None], tokens], dim=1)
-        if any(wanted):  # as float64, which holds every token exactly
+        if any(wanted):  # in float64, which represents every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
         packed = [ranked.ranking.packed] if ranked else []
         packed += [choices.packed] if choices else []
@@ -102,7 +101,7 @@ def first_rows(rows: Rows) -> list[int]:
 
 
 def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | None) -> list[list[Any]]:
-    """Bring tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
+    """Copy tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
     if not packed:
         return [_read(table, meanwhile)]
     every = (table, *packed)
@@ -115,7 +114,7 @@ def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | No
 
 
 def _read(table: Tensor, meanwhile: Callable[[], None] | None) -> list[Any]:
-    """Return the values of a tensor. The host does not wait for what `meanwhile` launches on a GPU."""
+    """Return the values of a tensor. On a GPU the host does not wait for work launched by `meanwhile`."""
     if meanwhile is None:
         found: list[Any] = table.tolist()
         return found
@@ -131,7 +130,7 @@ def _rows(flat: list[float], width: int) -> list[list[float]]:
 def _by_owner(
     measured: Measured, owners: list[int], values: list[list[float]]
 ) -> dict[int, list[TokenLogprobs]]:
-    """Return the entries of each sequence."""
+    """Return the entries of each sequence, by its index."""
     found = dict[int, list[TokenLogprobs]]()
     for owner, entry in zip(owners, measured.read(values), strict=True):
         found.setdefault(owner, []).append(entry)
@@ -139,9 +138,9 @@ def _by_owner(
 
 
 def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Sequence[bool]) -> Tensor:
-    """Log-probabilities [Q, K + 1] float64 of the tokens [Q, K + 1]; 0 for requests that are not `wanted`.
+    """Return log-probabilities [Q, K + 1] float64 of tokens [Q, K + 1]; 0 for requests not `wanted`.
 
-    `logits` [R, V]: the model's own. Token j of a request belongs to the request's row j.
+    `logits` [R, V]: the model's own logits. Token j of a request belongs to the request's row j.
     """
     owners = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
     mine = [row for row, owner in enumerate(owners) if wanted[owner]]

@@ -1,6 +1,6 @@
-"""Whether a line of a trace is a record of a token, as docs/trace.schema.json says, for what its readers use.
+"""Checks whether a line of a trace is a token record (docs/trace.schema.json), as far as readers need.
 
-By hand: to validate a record by the schema takes a hundred times as long.
+Written by hand, because validating a record by the schema takes a hundred times as long.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from processors.catalog import Draw
 
 __all__ = ["check_record", "typed"]
 
-_MOST = 1e39  # a float32 is less
-_MOST_COUNT = 1 << 53  # the largest whole number that every reader of JSON holds
+_MOST = 1e39  # above any float32
+_MOST_COUNT = 1 << 53  # the largest integer that every JSON reader represents exactly
 
 
 def check_record(line: Mapping[str, Any]) -> None:
-    """Raise KeyError, TypeError or ValueError if a record lacks what its readers use, or has it wrong."""
+    """Raise KeyError, TypeError or ValueError if a field that readers use is missing or invalid."""
     typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
     _counts(line, "pos", "id")
     for key in ("raw", "final"):
@@ -112,7 +112,7 @@ def _listed(found: Any) -> list[Any]:
 
 
 def typed(found: Mapping[str, Any], **types: type) -> None:
-    """Raise KeyError for an absent field, TypeError for one of another type."""
+    """Raise KeyError for a missing field, TypeError for one of another type."""
     for name, kind in types.items():
         if not isinstance(found[name], kind):
             raise TypeError(f"{name} is {_shown(found[name])}")
@@ -136,7 +136,7 @@ def _number_or_none(found: Mapping[str, Any], name: str, least: float = -_MOST) 
 
 
 def _number(value: Any, name: str, *, least: float = -_MOST, most: float = _MOST) -> None:
-    """Raise ValueError unless the value is a number in these bounds; JSON's true is none."""
+    """Raise ValueError unless the value is a number within these bounds; booleans are not numbers."""
     if type(value) not in (int, float) or not least <= value <= most:
         raise ValueError(f"{name} is {_shown(value)}")
 

@@ -1,7 +1,7 @@
-"""Two chains on one text: where they part, and how far their distributions are apart.
+"""Two chains on one text: where they diverge, and the distances of their distributions.
 
-A's text is the given one. At each of its places the chain B gets the same logits, the same tokens before
-it and the same noise. Nothing of size T x V is kept: a row of logits is measured when it comes.
+A's text is the given one. At each position the chain B gets the same logits, the same preceding tokens and
+the same noise. No tensor [T, V] is stored: each row of logits is measured when it arrives.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from processors.explain.kept import KeptLogits
 
 __all__ = ["Comparison", "Output", "Place", "SideBySide", "Summary", "Unmeasured", "summarize"]
 
-# Why a place has no measures: the kept logits are not enough; B leaves no token; the grammar of B does not
-# allow A's text before the place.
+# Why a position has no measures: the kept logits do not suffice; B masks every token; B's grammar forbids A's
+# text before the position.
 Unmeasured = Literal["kept", "empty", "grammar"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One token of A's text, at the output position `pos`, and what B would choose there.
+    """One token of A's text, at output position `pos`, and B's choice there.
 
-    `a` is the text's id, `b` that of B; None without measures. `decided_a` and `decided_b` are the stages
-    without which the same draw of either chain gives another token; those of B are found where it parts.
+    `a`: the text's id. `b`: B's id, None without measures. `decided_a`, `decided_b`: stages without which the
+    same draw of the chain gives another token; `decided_b` is computed only where B chooses another token.
     """
 
     pos: int
@@ -50,7 +50,7 @@ class Place:
 
 
 class SideBySide:
-    """Runs two chains along A's text, from its first token on. Both are Replays that begin there."""
+    """Runs two chains along A's text from its first token. Both are Replays that begin there."""
 
     def __init__(self, a: Replay, b: Replay) -> None:
         self._a, self._b = a, b
@@ -64,12 +64,11 @@ class SideBySide:
         *,
         other: KeptLogits | None = None,
     ) -> Place:
-        """Return the next place, where A's text has `token`.
+        """Return the next position's Place, where A's text has `token`.
 
-        `decided_by` are the stages that decided it; without them they are found here. `other` are the logits
-        of B, if another model makes them. Where a draw is greedy its distribution is the token alone.
-        Measures need that A chooses the text's token: where it does not, the logits or the chain are not
-        those of the text.
+        `decided_by`: the stages that decided the token; computed if None. `other`: B's logits, if they come
+        from another model. The distribution of a greedy draw is its token alone. A position has measures only
+        if A chooses the text's token; otherwise the logits or the chain do not belong to the text.
         """
         if decided_by is None:
             decided_by = self._a.explain(kept, token).decided_by
@@ -84,7 +83,7 @@ class SideBySide:
         return found
 
     def _measured(self, place: Place, kept: KeptLogits, other: KeptLogits) -> Place:
-        """Return the place with what B makes of it."""
+        """Return the place with B's choice and the measures."""
         if self._is_lost:
             return replace(place, unmeasured="grammar")
         a, b = self._a.look(kept), self._b.look(other)
@@ -99,7 +98,7 @@ class SideBySide:
 
 
 def _drawn(look: Look, replay: Replay) -> Tensor:
-    """Return the logits [V] of the distribution that is drawn from."""
+    """Return the logits [V] of the distribution that is sampled."""
     if replay.run.draw != "greedy":
         return look.logits
     alone = torch.full_like(look.logits, -torch.inf)
@@ -109,7 +108,7 @@ def _drawn(look: Look, replay: Replay) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A text that a side has made: its token ids, the text, and why it ended; `error` if it failed."""
+    """A side's text: token ids, text, and why it ended; `error` if it failed."""
 
     tokens: tuple[int, ...]
     text: str
@@ -119,7 +118,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A prompt with A's text, its places, and the text of B's own run; None if B has not been run."""
+    """A prompt with A's text, its positions, and the text of B's own run; None if B was not run."""
 
     id: str
     prompt: str
@@ -129,9 +128,9 @@ class Comparison:
 
     @property
     def parted_at(self) -> int | None:
-        """The first position at which the tokens of the two texts differ, or only one of them has a token.
+        """The first position at which the two texts have different tokens, or only one has a token.
 
-        Without B's own text, that of the first place where B chooses another token. None if there is none.
+        Without B's own text: the first position at which B chooses another token. None if there is none.
         """
         if self.b is None:
             return next((place.pos for place in self.places if place.is_parted), None)
@@ -142,7 +141,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool | None:
-        """Whether both texts are the same; None if the kept logits are not enough to tell."""
+        """Whether both texts are equal; None if the kept logits do not suffice to tell."""
         if self.b is not None:
             return self.parted_at is None and self.a.text == self.b.text
         if any(place.a != place.b and place.unmeasured != "kept" for place in self.places):
@@ -152,10 +151,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Sums over places, of which `measured` have measures; those of several texts can be added.
+    """Sums over positions, `measured` of them with measures; summaries of several texts can be added.
 
     The sums and means of KL are over the finite values; `infinite_ab` and `infinite_ba` count the others.
-    `decided_a` and `decided_b` count the parted places that each stage of a side decided.
+    `decided_a` and `decided_b` count, for each stage of a side, the diverging positions that it decided.
     """
 
     places: int = 0
@@ -192,7 +191,7 @@ class Summary:
 
 
 def summarize(places: Sequence[Place]) -> Summary:
-    """Return the sums over the places of a text."""
+    """Return the sums over the positions of a text."""
     apart = [place.divergence for place in places if place.divergence is not None]
     parted = [place for place in places if place.is_parted]
     tv, ab, ba = ([getattr(one, key) for one in apart] for key in ("tv", "kl_ab", "kl_ba"))

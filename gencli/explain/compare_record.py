@@ -1,4 +1,4 @@
-"""Comparisons as JSON (docs/compare.schema.json): a record for each prompt, and the sums over all."""
+"""Comparisons as JSON (docs/compare.schema.json): a record for each prompt, and the totals."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from gencli.explain.record import significant
 
 __all__ = ["TextOf", "comparison_record", "summary_record"]
 
-TextOf = Callable[[int], str | None]  # the text of a token id; None if it is not known
+TextOf = Callable[[int], str | None]  # returns the text of a token id; None if unknown
 
 
 def comparison_record(found: Comparison, text_of: TextOf) -> dict[str, Any]:
-    """Return the record of a prompt. Tokens are [id, text]; an infinite KL is null beside a number `tv`."""
+    """Return the record of a prompt.
+
+    Tokens are [id, text]; an infinite KL divergence is null while `tv` is a number.
+    """
     return {
         "id": found.id,
         "prompt": found.prompt,
@@ -53,7 +56,7 @@ def _place(place: Place, text_of: TextOf) -> dict[str, Any]:
 
 
 def summary_record(summary: Summary) -> dict[str, Any]:
-    """Return the numbers over places."""
+    """Return the totals over positions as JSON."""
     means = ("tv_mean", "kl_ab_mean", "kl_ba_mean")
     rounded = {key: None if (mean := getattr(summary, key)) is None else significant(mean) for key in means}
     return {

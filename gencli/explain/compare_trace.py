@@ -1,4 +1,4 @@
-"""A chain on the kept logits of a trace, beside the chain that made it. No model is needed."""
+"""Compares a chain with the chain of a trace, on the trace's kept logits. No model is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Other", "compare_trace", "known_texts"]
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The chain B. What is None is as in the trace; a draw that was greedy there is gumbel."""
+    """The chain B. None takes the trace's value; a draw that was greedy in the trace becomes gumbel."""
 
     chain: Chain
     draw: Draw | None = None
@@ -34,8 +34,8 @@ class Other:
 def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None = None) -> Comparison:
     """Return the comparison of a traced text; without a vocabulary no stage may need the texts of ids.
 
-    Raises GenerationError for a text without kept logits or a wrong head, UsageError for another vocabulary,
-    ProcessorsError for a chain that cannot run.
+    Raises GenerationError for a text without kept logits or an invalid head, UsageError for another
+    vocabulary, ProcessorsError for a chain that cannot run.
     """
     tokens = tuple(record["id"] for record in text.records)
     own = Output(tokens, "".join(record["text"] for record in text.records), text.reason)
@@ -54,7 +54,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
 def _begin(
     head: Mapping[str, Any], kept: KeptLogits, other: Other, vocabulary: Vocabulary | None
 ) -> SideBySide:
-    """Return both chains at the first place of a text."""
+    """Return both chains at the first position of a text."""
     if vocabulary is not None and vocabulary.vocab_size > kept.vocab_size:
         raise UsageError(
             f"The model's tokenizer has {vocabulary.vocab_size} tokens, those of the trace are "
@@ -76,7 +76,7 @@ def _begin(
 
 
 def known_texts(text: TracedText) -> dict[int, str]:
-    """Return the texts of the ids that the records name."""
+    """Return the texts of all ids in the records."""
     found = {record["id"]: record["text"] for record in text.records}
     for record in text.records:
         for place in (record["raw"], record["final"], *record["stages"]):

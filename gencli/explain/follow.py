@@ -1,4 +1,4 @@
-"""The lines of a file that another process is still writing."""
+"""Lines of a file that another process is still writing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gencli.files import open_regular
 
 __all__ = ["follow", "opened_trace"]
 
-_PAUSE = 0.1  # seconds between two looks at the end of the file
+_PAUSE = 0.1  # seconds between two checks of the end of the file
 _CHUNK = 1 << 16  # bytes
 
 
 def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
-    """Yield the complete lines of a trace, those there are and those to come; it never ends by itself.
+    """Yield the complete lines of a trace, existing and future ones; never ends by itself.
 
-    A pipe ends with its writer. Holds one line at a time. Raises UsageError for a file that cannot be read,
-    GenerationError if it is replaced or cut, or for a line without end.
+    A pipe ends with its writer. Keeps one line in memory. Raises UsageError for a file that cannot be read,
+    GenerationError if it is replaced or truncated, or for an endless line.
     """
     with opened_trace(name) as file:
         yield from _lines(Path(name), file, pause)
@@ -60,7 +60,7 @@ def _lines(path: Path, file: BinaryIO, pause: float) -> Iterator[str]:
 
 
 def _check(path: Path, file: BinaryIO) -> None:
-    """Raise GenerationError if the file is not the one that was begun, or shorter than what was read."""
+    """Raise GenerationError if the file was replaced, or is shorter than the part read so far."""
     try:
         there = os.stat(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Where texts part: from a cut in a text of a tree to requests, and from their results to nodes."""
+"""Forks of texts: a cut in a text of a tree becomes requests, and their results become nodes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from processors.rng import derive
 
 __all__ = ["Cut", "Forks", "pieces", "token_of"]
 
-_NEAREST = 4  # tokens that a message names
+_NEAREST = 4  # tokens listed in a message
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Behind the first `at` tokens of a node's text; there `token` comes, or with None a drawn one."""
+    """A cut after the first `at` tokens of a node's text; the next token is `token`, or drawn if None."""
 
     node: int
     at: int
@@ -34,7 +34,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Forks:
-    """The run of a tree: its job, with its grammar compiled, its prompt, and the tokenizer of its model."""
+    """The run of a tree: its job with compiled grammar, its prompt, and the tokenizer of its model."""
 
     job: Job
     prompt: tuple[int, ...]
@@ -46,7 +46,7 @@ class Forks:
         return cls(job, encode_prompt(job, prompt, tokenizer), tokenizer)
 
     def root(self, text: TracedText) -> Node:
-        """Return the first node of a tree: the traced text. Raises GenerationError for another model's."""
+        """Return the root of a tree: the traced text. Raises GenerationError if another model wrote it."""
         ids = tuple(record["id"] for record in text.records)
         if not ids:
             raise GenerationError("The text has no tokens, so nothing can part from it.")
@@ -59,7 +59,7 @@ class Forks:
         return Node(ROOT, None, 0, first["text"], shown, ids, 0, first["raw"]["p"], False, text.reason)
 
     def check(self, tree: Tree) -> None:
-        """Raise GenerationError if the texts of a tree are not those of its tokens: of another model."""
+        """Raise GenerationError if a tree's texts do not match its tokens: another model wrote them."""
         for node in tree.nodes.values():
             for token in node.ids:
                 self._check_id(token)
@@ -84,7 +84,7 @@ class Forks:
     def requests(self, tree: Tree, cut: Cut, count: int, seed: int | None = None) -> list[Request]:
         """Return requests named 1, 2, ... for children at the cut, each with a seed of its own.
 
-        `seed` takes the place of the run's. Raises UsageError for a cut behind the text.
+        `seed` replaces the run's. Raises UsageError for a cut after the end of the text.
         """
         ids, head = tree.ids(cut.node), tree.head
         if cut.at >= len(ids):
@@ -95,18 +95,18 @@ class Forks:
         return [replace(one, prefix=prefix) for one in made]
 
     def ranking(self, tree: Tree, cut: Cut, rank: int) -> Request:
-        """Return a request whose last token at the cut has the `rank` most likely ids beside it."""
+        """Return a request whose last token, at the cut, has the `rank` most likely ids as alternatives."""
         given = tree.ids(cut.node)[: cut.at + 1]
         return replace(self._request("rank", 0), given=given, logprobs=rank)
 
     def node(self, tree: Tree, cut: Cut, request: Request, row: Row) -> Node | None:
-        """Return the node of a request's result; None if it failed, or has no token of its own."""
+        """Return the node of a request's result; None if it failed or has no new token."""
         end, entries = row.outcomes[0], row.scores.of(0)
         if not isinstance(end, Finish) or len(entries) <= cut.at:
             return None
         ids = tuple(entry.chosen.id for entry in entries)
         before = "".join(pieces(request.prompt_ids, ids[: cut.at], self.tokenizer, is_whole=False))
-        # A stop string that began before the cut is in neither text.
+        # A stop string that began before the cut belongs to neither text.
         kept = min(len(before), len(end.text), len(tree.text(cut.node)))
         return Node(
             id=tree.next_id + int(request.id) - 1,
@@ -130,9 +130,9 @@ class Forks:
 def pieces(
     prompt: tuple[int, ...], ids: tuple[int, ...], tokenizer: Tokenizer, *, is_whole: bool = True
 ) -> list[str]:
-    """Return the text that each token adds behind a prompt; the last one with the rest, if it `is_whole`.
+    """Return the text that each token adds after a prompt; with `is_whole` the last has the held rest.
 
-    A character comes with the token that completes it.
+    A character belongs to the token that completes it.
     """
     stream = tokenizer.stream(prompt)
     found = [stream.push(token) for token in ids]
@@ -142,7 +142,7 @@ def pieces(
 
 
 def token_of(text: str, tokenizer: Tokenizer) -> int:
-    """Return the id of the token with exactly this text. Raises UsageError with the nearest ones."""
+    """Return the id of the token with exactly this text. Raises UsageError with the nearest tokens."""
     data = text.encode()
     found = next((token for token, known in enumerate(tokenizer.token_bytes) if known == data), None)
     if found is None:
@@ -161,7 +161,7 @@ def token_of(text: str, tokenizer: Tokenizer) -> int:
 
 
 def _near(data: bytes, tokenizer: Tokenizer) -> Iterator[bytes]:
-    """Yield tokens that are like a text, the likest first: other spaces or letters, then its beginnings."""
+    """Yield tokens similar to a text, most similar first: other spaces or case, then its prefixes."""
     known = set(tokenizer.token_bytes) - {b""}
     bare = data.strip()
     for one in (b" " + bare, bare, b" " + bare.lower(), bare.lower(), b" " + bare.capitalize()):

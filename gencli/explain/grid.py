@@ -1,4 +1,4 @@
-"""The grid of a sweep: which options vary, and the values of each cell."""
+"""The grid of a sweep: which options vary, and their values in each cell."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gencli.errors import UsageError
 __all__ = ["MOST_CELLS", "VARIED", "Axis", "cells", "read_axis"]
 
 MOST_CELLS = 1000
-_LARGEST = Decimal(10) ** 15  # of a bound of a range
+_LARGEST = Decimal(10) ** 15  # limit of a range's bounds
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops")
-# Options that a sweep may vary: numbers and names, of the sections that decide a text.
+# Options that a sweep may vary: numbers and names in the sections that affect a text.
 VARIED = {entry.key: entry for entry in OPTIONS if entry.section in _SECTIONS and not entry.many and (
     entry.type in (int, float) or entry.choices)}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An option by key, and its values as texts, in their order."""
+    """An option by key, and its values as texts, in order."""
 
     key: str
     values: tuple[str, ...]
@@ -33,7 +33,7 @@ class Axis:
 def read_axis(text: str) -> Axis:
     """Return the axis of `key=a,b,c` or `key=from:to:step`, both ends included, steps exact in decimals.
 
-    Raises UsageError for an unknown option, a wrong value, or one that is given twice.
+    Raises UsageError for an unknown option, an invalid value, or a duplicate.
     """
     name, sign, given = text.partition("=")
     key = name.strip().lstrip("-").replace("-", "_")
@@ -73,7 +73,10 @@ def _plain(number: Decimal) -> str:
 
 
 def cells(axes: Sequence[Axis]) -> list[Mapping[str, str]]:
-    """Return the values of each cell, the last axis changing fastest. Raises UsageError if too many."""
+    """Return the values of each cell, the last axis changing fastest.
+
+    Raises UsageError if there are too many.
+    """
     keys = [axis.key for axis in axes]
     if len(set(keys)) < len(keys):
         raise UsageError("An option is varied twice.", hint="Put its values into one list.")

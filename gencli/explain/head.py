@@ -10,7 +10,7 @@ __all__ = ["text_head"]
 
 
 def text_head(info: RunInfo, prompt: str, prompt_ids: tuple[int, ...]) -> dict[str, Any]:
-    """Return model, prompt, chain, draw and seed, and what else a chain needs to run on kept logits."""
+    """Return model, prompt, chain, draw and seed, and other data that a chain needs to run on kept logits."""
     return {
         "model": info.model,
         "prompt": prompt,

@@ -1,4 +1,4 @@
-"""Kept logits as fields of a record, and read back."""
+"""Kept logits as fields of a record: writing and reading."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from processors.explain.kept import KeptLogits
 
 __all__ = ["kept_fields", "read_kept"]
 
-_MOST = 1 << 20  # ids of a vocabulary
-_SLACK = 1e-3  # what rounding adds to a sum of logits
-_IDS, _VALUES = "<i4", "<f4"  # as they are written
+_MOST = 1 << 20  # limit of vocabulary sizes
+_SLACK = 1e-3  # rounding error of a sum of logits
+_IDS, _VALUES = "<i4", "<f4"  # number formats in the file
 
 
 def kept_fields(kept: KeptLogits) -> dict[str, Any]:
     """Return the fields: ids (int32) and values (float32) as little-endian bytes in base64.
 
-    `rest` is null if the others have no probability.
+    `rest` is null if the other ids have no probability.
     """
     return {
         "ids": _packed(kept.ids.numpy(), _IDS),
@@ -37,7 +37,7 @@ def kept_fields(kept: KeptLogits) -> dict[str, Any]:
 
 
 def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
-    """Return the kept logits of a record. Raises KeyError, TypeError or ValueError for other fields."""
+    """Return the kept logits of a record. Raises KeyError, TypeError or ValueError for invalid fields."""
     size, seed, rest = fields["vocab"], fields["seed"], fields["rest"]
     if not isinstance(size, int) or not 0 < size <= _MOST:
         raise ValueError(f"vocab is {str(size)[:40]}")
@@ -50,10 +50,10 @@ def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
         raise ValueError(f"ids reach from {int(ids.min())} to {int(ids.max())} in a vocabulary of {size}")
     if rest is not None and not (isinstance(rest, int | float) and math.isfinite(rest)):
         raise ValueError(f"rest is {str(rest)[:40]}")
-    if not bool((values < math.inf).all()):  # nor is any value not a number
+    if not bool((values < math.inf).all()):  # also rejects NaN
         raise ValueError("a logit is no number")
     most = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
-    if rest is not None and rest > most + _SLACK:  # none of the others is above the least kept one
+    if rest is not None and rest > most + _SLACK:  # no other logit exceeds the smallest kept one
         raise ValueError(f"rest is {rest}, but at most {most} with the logits that are kept")
     return KeptLogits(ids, values, -math.inf if rest is None else float(rest), size, seed)
 
@@ -63,7 +63,7 @@ def _packed(values: NDArray[Any], kind: str) -> str:
 
 
 def _unpacked(text: str, kind: str) -> Tensor:
-    """Return int64 or float32 values [L]."""
+    """Return the decoded numbers [L], int64 or float32."""
     try:
         found = np.frombuffer(base64.b64decode(text, validate=True), kind)
     except (binascii.Error, ValueError) as error:

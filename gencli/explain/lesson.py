@@ -1,4 +1,4 @@
-"""A lesson: one fixed row of logits, and what a chain makes of it, stage by stage. No model is needed."""
+"""A lesson: one fixed row of logits, and the effect of a chain on it, stage by stage. No model is needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = ["TEXT", "WORDS", "Column", "Lesson", "make_lesson"]
 
 _SAID = ("The", " cat", " sat", " on", " the", " mat", ".", " The", " dog", " sat", " on", " the")
 TEXT = "".join(_SAID)
-# What a model might give as the next word; "mat" stands in the text already, behind the same three words.
+# Probabilities that a model might give the next word; "mat" occurs in the text already, after the same three
+# words.
 WORDS = {
     " mat": 0.30, " floor": 0.22, " sofa": 0.15, " chair": 0.11, " bed": 0.08, " roof": 0.05,
     " table": 0.04, " grass": 0.025, " moon": 0.012, " idea": 0.007, " Tuesday": 0.004, " of": 0.002,
@@ -28,7 +29,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The words' probabilities after a stage; 0 for a removed one. `about` says what the stage does."""
+    """The words' probabilities after a stage; 0 for a removed word. `about`: the effect of the stage."""
 
     title: str
     about: str
@@ -36,13 +37,13 @@ class Column:
 
     @property
     def entropy(self) -> float:
-        """In nats."""
+        """Entropy in nats."""
         return -math.fsum(p * math.log(p) for p in self.p if p > 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """The model's column and one for each stage; the drawn word."""
+    """The column of the model and one for each stage; the drawn word."""
 
     columns: tuple[Column, ...]
     draw: Draw

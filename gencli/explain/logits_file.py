@@ -1,4 +1,4 @@
-"""Logits of any origin: rows of a .npy or .safetensors file."""
+"""Logits from a .npy or .safetensors file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gencli.errors import UsageError
 
 __all__ = ["read_logits"]
 
-_MOST = 1 << 31  # bytes of all rows
+_MOST = 1 << 31  # limit of bytes of all rows
 
 
 def read_logits(name: str, tensor: str | None = None) -> Tensor:
-    """Return logits [T, V] float32 of a file with numbers of [V] or [T, V]. Raises UsageError for another.
+    """Return logits [T, V] float32 from a file with a tensor [V] or [T, V]. Raises UsageError otherwise.
 
-    `tensor` chooses one of a .safetensors file that has several. No pickled objects are read.
+    `tensor`: name of the tensor in a .safetensors file with several. Pickled objects are not read.
     """
     path = Path(name)
     try:

@@ -1,4 +1,4 @@
-"""Why a named token was not chosen: its way through the chain at each place of a text."""
+"""Why a named token was not chosen: its path through the chain at each position of a text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["Seeker", "Sight", "find_token", "why_record"]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A named token at one place of a text, where `chosen` was chosen.
+    """A named token at one position of a text, whose token there is `chosen`.
 
-    `view` explains the named token. `winner` is what the chain draws here, the chosen token if it is the
-    chain of the text. `removed_by`: the stage that masked the named token, "" if it was left. `wins_without`:
-    the stages without each of which the same draw chooses it. `bound`: the least kept logit, if that of the
-    named token was not kept and so is at most this; then the view does not know its probability.
-    `kept` is the number of kept logits.
+    `view` explains the named token. `winner`: the token that the chain draws here, equal to `chosen` for the
+    text's own chain. `removed_by`: the stage that masked the named token, "" if none did. `wins_without`:
+    stages without each of which the same draw gives the named token. `bound`: smallest kept logit, an upper
+    bound of the named token's logit if that was not kept; its probability is then unknown. `kept`: number of
+    kept logits.
     """
 
     view: RowView
@@ -41,7 +41,7 @@ class Sight:
 
 
 class Seeker:
-    """Follows texts with a chain and a named token; `sights` has its places by request and sample."""
+    """Follows texts with a chain and a named token; `sights`: a Sight a position, by request and sample."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Seeker:
         self._replays: dict[tuple[str, int], Replay] = {}
 
     def add(self, key: tuple[str, int], head: Mapping[str, Any], chosen: int, kept: KeptLogits) -> None:
-        """Look for the named token at the next place of a text, which goes on with `chosen`."""
+        """Add the Sight of the next position of a text, whose token there is `chosen`."""
         if key not in self._replays:
             parts = self.tokenizer, self._chain, self._draw, self._registry
             self._replays[key], self.sights[key] = replay_of(head, kept, *parts), []
@@ -87,7 +87,7 @@ def _look(named: int, chosen: int, kept: KeptLogits, replay: Replay, count: int)
 
 
 def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], position: int) -> dict[str, Any]:
-    """Return the record of the named token at a place, with the fields of the sight beside it.
+    """Return the record of the named token at a position, extended by the fields of the sight.
 
     `chosen` and `winner` are [id, text]; `kept` is the number of logits that the trace keeps.
     """
@@ -104,10 +104,10 @@ def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], positio
 
 
 def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:
-    """Return the id of the token with this text, and a notice if it is not just this text.
+    """Return the id of the token for this text, and a notice if the token's text differs.
 
-    "#12" is the token with the id 12. Otherwise it is the token with the same bytes, that with a space
-    before them, or the first token of the text. Raises UsageError if there is none.
+    "#12" means the token with id 12. Otherwise: the token with the same bytes, with a space before them, or
+    the first token of the text. Raises UsageError if there is none.
     """
     known = tokenizer.token_bytes
     for wanted in (text, f" {text}"):

@@ -11,16 +11,16 @@ from processors.explain.view import Place, RowView, StageView, Weighed
 
 __all__ = ["VERSION", "Record", "significant", "token_record", "token_text"]
 
-VERSION = 1  # of the lines of a trace
+VERSION = 1  # version of the lines of a trace
 Record = Mapping[str, Any]
-_DIGITS = 6  # significant ones of a number
+_DIGITS = 6  # significant digits of a number
 
 
 def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
     """Return the record of a token at an output position, counted from 0.
 
-    Ids are written with their texts, [id, text, p]; bytes that are no characters show as U+FFFD there, and
-    `bytes` has those of the token in base64.
+    Ids are written with their texts, [id, text, p]. Bytes of partial characters appear as U+FFFD; `bytes` has
+    the token's bytes in base64.
     """
     names = _Names(tokenizer)
     return {
@@ -65,23 +65,23 @@ def _kept(view: RowView) -> dict[str, Any]:
 
 
 def token_text(token: int, tokenizer: Tokenizer) -> str:
-    """Return what a token adds to the text, as characters."""
+    """Return the characters that a token adds to the text."""
     return _Names(tokenizer).text(token)
 
 
 class _Names:
-    """Ids with their texts."""
+    """Looks up the texts of ids."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def bytes(self, token: int) -> bytes:
-        """Return what the token adds to the text."""
+        """Return the bytes that the token adds to the text."""
         known = self._tokenizer.token_bytes
         return known[token] if token < len(known) else b""
 
     def text(self, token: int) -> str:
-        """Return the same as characters."""
+        """Return the characters that the token adds to the text."""
         return self.bytes(token).decode("utf-8", "replace")
 
     def pair(self, token: int) -> list[Any]:
@@ -89,12 +89,12 @@ class _Names:
         return [token, self.text(token)]
 
     def weighed(self, found: Iterable[Weighed]) -> list[list[Any]]:
-        """Return [id, text, p] of each."""
+        """Return [id, text, p] for each pair."""
         return [[token, self.text(token), significant(p)] for token, p in found]
 
 
 def significant(value: float) -> float | None:
-    """Return the number with six significant digits; null for one that is not finite."""
+    """Return the number with six significant digits; None if it is not finite."""
     rounded = float(f"{value:.{_DIGITS}g}")
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 

@@ -1,4 +1,4 @@
-"""Chains on kept logits: what a chain would have chosen at each place of a text, without its model."""
+"""Replay: a chain on kept logits, to compute its choices at each position of a text without the model."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from processors.registry import Registry
 
 __all__ = ["Look", "Replay", "chain_of", "kept_of", "replay_of"]
 
-_ENDED: tuple[Document, ...] = ("broken", "over")  # no token may follow
-_MOST_STAGES = 256  # of the chain of a trace
-_SAME = 1e-6  # difference of probabilities that rounding makes
+_ENDED: tuple[Document, ...] = ("broken", "over")  # states of a document after which no token may follow
+_MOST_STAGES = 256  # limit of stages in a trace's chain
+_SAME = 1e-6  # difference of probabilities due to rounding
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """A chain at one place of a text: the token that it chooses, and its processed logits [V] float32.
+    """A chain at one position of a text: its chosen token, and its processed logits [V] float32.
 
-    `is_exact` is false where logits that were not kept could change either.
+    `is_exact`: false if logits that were not kept could change either.
     """
 
     token: int
@@ -42,10 +42,10 @@ class Look:
 
 
 class Replay:
-    """Runs one chain along a text: for each of its tokens `look`, perhaps `explain`, then `commit`.
+    """Runs one chain along a text: for each token `look`, optionally `explain`, then `commit`.
 
-    The chain sees the text's tokens, whatever it would choose itself, and draws with the text's noise, whose
-    seed is that of `kept`, the logits at the first place. Raises ChainError, ParamError or UnknownStage.
+    The chain sees the text's tokens, whatever it would choose itself, and draws with the text's noise; the
+    seed is that of `kept`, the logits at the first position. Raises ChainError, ParamError or UnknownStage.
     """
 
     def __init__(
@@ -63,22 +63,22 @@ class Replay:
         self.run = ChainRun(chain, env, seeds=seeds, draw=draw, request=request, registry=registry)
 
     def look(self, kept: KeptLogits) -> Look:
-        """Return what the chain makes of the logits at the next place."""
+        """Return the chain's choice for the logits of the next position."""
         chosen = self.run.choose(self._rows(kept))
         token, logits = int(chosen.tokens[0]), chosen.logits[0]
         return Look(token, logits, self._is_whole or _is_settled(chosen.tokens, chosen.logits, kept.ids))
 
     def explain(self, kept: KeptLogits, token: int, *, count: int = 5) -> RowView:
-        """Return the way of a token through the chain at the next place, chosen or not."""
+        """Return the explanation of a token, chosen or not, at the next position."""
         rows = self._rows(kept)
         return self.run.explain(rows, torch.full((len(rows),), token), count=count)[0]
 
     def follows(self, token: int) -> bool:
-        """Whether the chain's grammar, if there is one, goes on behind this token at the next place."""
+        """Whether the chain's grammar, if any, may continue after this token at the next position."""
         return all(one.document not in _ENDED for one in self.run.pipeline.preview(0, [token]))
 
     def commit(self, token: int) -> None:
-        """Go on to the place behind the text's token."""
+        """Advance by a token of the text."""
         self.run.commit([token])
 
     def _rows(self, kept: KeptLogits) -> Tensor:
@@ -86,7 +86,7 @@ class Replay:
 
 
 def _is_settled(tokens: Tensor, logits: Tensor, ids: Tensor) -> bool:
-    """Whether both shapes of the bin [2, V] lead to the same token and distribution, on kept ids alone."""
+    """Whether both rows of KeptLogits.rows [2, V] give the same token and distribution, on kept ids only."""
     others = logits.index_fill(1, ids, -torch.inf)
     if bool((others > -torch.inf).any()) or bool(tokens[0] != tokens[1]):
         return False
@@ -111,7 +111,7 @@ def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple
 
 
 def kept_of(text: TracedText) -> Iterator[tuple[Record, KeptLogits]]:
-    """Yield each record of a traced text with its logits. Raises GenerationError for one without."""
+    """Yield each record of a traced text with its kept logits. Raises GenerationError if they are missing."""
     for record in text.records:
         if "logits" not in record:
             raise GenerationError("The trace has no logits.", hint="Write it with `trace` and `keep_logits`.")

@@ -1,4 +1,4 @@
-"""Measures of drawn texts: of the distributions that they came from, and of the texts themselves."""
+"""Measures of drawn texts: of their distributions, and of the texts themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MEASURES: dict[str, str] = {
 
 
 def distinct(ids: Sequence[int], size: int) -> float | None:
-    """Return the number of different n-grams of `size` tokens by that of all; None for a shorter text.
+    """Return (number of different n-grams of `size` tokens) / (number of n-grams); None for a shorter text.
 
     Li et al. 2016, A Diversity-Promoting Objective Function for Neural Conversation Models (distinct-n).
     """
@@ -37,14 +37,14 @@ def distinct(ids: Sequence[int], size: int) -> float | None:
 
 
 def repetition(ids: Sequence[int]) -> float | None:
-    """Return seq-rep-4 of Welleck et al. 2020, 1 - the share of different 4-grams; None without any."""
+    """Return seq-rep-4 of Welleck et al. 2020: 1 - distinct-4; None for fewer than 4 tokens."""
     found = distinct(ids, 4)
     return None if found is None else 1 - found
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text of a cell: why it ended, and its measures by name; None where there is nothing to measure."""
+    """One text of a cell: why it ended, and its measures by name; None if a measure is undefined."""
 
     prompt: int
     sample: int
@@ -56,7 +56,7 @@ class Sample:
 
 @dataclass(slots=True)
 class TextMeter:
-    """Adds up the explained tokens of one sample, until its end."""
+    """Accumulates the explained tokens of one sample until its end."""
 
     prompt: int
     sample: int
@@ -80,7 +80,7 @@ class TextMeter:
         self.decided += bool(view.decided_by)
 
     def measures(self) -> dict[str, float | None]:
-        """Return the measures so far, without validity."""
+        """Return the measures so far, without `valid`."""
         count = len(self.bits)
         return {
             "tokens": len(self.ids),
@@ -103,6 +103,6 @@ class TextMeter:
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean of those that are not None; None without any."""
+    """Return the mean of the values that are not None; None if there are none."""
     found = [value for value in values if value is not None]
     return math.fsum(found) / len(found) if found else None

@@ -1,8 +1,8 @@
-"""A trace: the records of explained tokens as JSON lines, written while they are made, and read back.
+"""A trace: the records of explained tokens as JSON lines; writing and reading.
 
 A line is an object with a `kind`: `text` begins a sample (request, sample, model, prompt, chain, seed),
-`token` is a record (see gencli.explain.record), `end` says how the sample ended. The lines of samples that
-run side by side are mixed; `run` and `sample` tell them apart. docs/trace.schema.json has all fields.
+`token` is a record (see gencli.explain.record), `end` has the finish reason. The lines of concurrent samples
+are interleaved; `run` and `sample` distinguish them. docs/trace.schema.json has all fields.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ __all__ = [
 ]
 
 MAX_LINE = 1 << 22  # characters of a line
-Head = Callable[[str, int], Mapping[str, Any]]  # what is said of a sample before its tokens
+Head = Callable[[str, int], Mapping[str, Any]]  # returns the head of a sample, by request and sample
 
 
 @dataclass(slots=True)
 class _Sample:
-    """A running sample: the number of its records, and the explanations that wait for its end."""
+    """A running sample: the number of its records, and explanations held until its end."""
 
     count: int = 0
     waiting: list[RowView] = field(default_factory=list)
 
 
 class TraceWriter:
-    """Writes the lines of a trace. `waits`: a sample may be tried again, so only its last tokens count."""
+    """Writes the lines of a trace.
+
+    `waits`: samples may be retried, so only tokens of the last attempt are written.
+    """
 
     def __init__(
         self, write: Callable[[str], None], head: Head, tokenizer: Tokenizer, *, waits: bool = False
@@ -55,14 +58,14 @@ class TraceWriter:
         self._running: dict[tuple[str, int], _Sample] = {}
 
     def add(self, event: Event) -> None:
-        """Write what the event adds."""
+        """Write the lines of an event."""
         if isinstance(event, Token):
             self._add_token(event)
         elif isinstance(event, Finish | Error):
             self._end(event)
 
     def close(self) -> None:
-        """Do nothing: every line is written when its event comes."""
+        """Do nothing: lines are written when their event arrives."""
 
     def _sample(self, request: str, sample: int) -> _Sample:
         key = request, sample
@@ -124,18 +127,18 @@ class TracedText:
 
     @property
     def key(self) -> tuple[str, int]:
-        """The request and the number of the sample."""
+        """The request and the index of the sample."""
         return self.head["run"], self.head["sample"]
 
 
 def read_trace(lines: Iterable[str]) -> list[TracedText]:
-    """Return the samples of a trace in the order in which they began. GenerationError for another file."""
+    """Return the samples of a trace in the order of their beginnings. GenerationError for another file."""
     heads: dict[tuple[str, int], Mapping[str, Any]] = {}
     records: dict[tuple[str, int], list[Record]] = {}
     reasons: dict[tuple[str, int], str] = {}
     for key, line in read_lines(lines):
         if line["kind"] == "text":
-            heads[key], records[key] = line, []  # of a row that a batch ran again, the last time counts
+            heads[key], records[key] = line, []  # for a row that a batch ran again, the last run counts
             reasons.pop(key, None)
         elif line["kind"] == "token":
             records[key].append(line)
@@ -145,9 +148,9 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
-    """Yield the lines of a trace one by one, checked, with request and sample of each.
+    """Yield the checked lines of a trace one by one, each with its request and sample.
 
-    Raises GenerationError at the first line that is none.
+    Raises GenerationError at the first invalid line.
     """
     begun = set[tuple[str, int]]()
     for number, line in objects(lines):
@@ -180,7 +183,7 @@ def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _checked(line: dict[str, Any], number: int) -> Record:
-    """Return a token's record. Raises GenerationError if a field is absent or of another type."""
+    """Return a token's record. Raises GenerationError if a field is missing or has another type."""
     try:
         check_record(line)
     except (LookupError, TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""A tree of continuations: texts that part from one another at a token."""
+"""A tree of continuations: texts that diverge from one another at a token."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 __all__ = ["ROOT", "Node", "Tree"]
 
-ROOT = 0  # the id of the text that the tree began with
+ROOT = 0  # id of the text with which the tree began
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A text that is its parent's up to output position `at`, and its own from there on.
+    """A text that equals its parent's up to output position `at`, and differs from there on.
 
-    `ids`: its own tokens; `text` is theirs, behind the first `kept` characters of the parent's text. `token`
-    is the text of its first token, `p` the probability of that one under the model, without guidance and
-    stages. `given`: the first token was chosen by the user, not drawn. `reason`: why the text ended. `seed`:
-    of the request that drew it.
+    `ids`: the node's own tokens. `text`: their text, which follows the first `kept` characters of the
+    parent's text. `token`: text of the first own token. `p`: that token's probability under the model,
+    without guidance and stages. `given`: the first token was chosen by the user, not drawn. `reason`: why the
+    text ended. `seed`: of the request that drew it.
     """
 
     id: int
@@ -38,7 +38,7 @@ class Node:
 class Tree:
     """Tree of texts: the nodes by id, each after its parent, and the head of the run (see TreeFile).
 
-    `next_id`: no node had this id or a higher one, also none that was pruned.
+    `next_id`: above the ids of all nodes, pruned ones included.
     """
 
     head: Mapping[str, Any]
@@ -73,7 +73,7 @@ class Tree:
         return found
 
     def walk(self, node: int = ROOT, depth: int = 0) -> Iterator[tuple[int, Node]]:
-        """Yield the nodes below and with `node`, each before its children, with their depths."""
+        """Yield `node` and all nodes below it with their depths, each before its children."""
         below: dict[int | None, list[Node]] = {}
         for one in self.nodes.values():
             below.setdefault(one.parent, []).append(one)
@@ -85,11 +85,11 @@ class Tree:
             stack += [(depth + 1, child) for child in children]
 
     def grown(self, nodes: Iterable[Node]) -> Tree:
-        """Return the tree with these nodes, whose parents it has."""
+        """Return the tree extended by these nodes; their parents have to be in it."""
         new = {one.id: one for one in nodes}
         return replace(self, nodes={**self.nodes, **new}, next_id=max([self.next_id, *(n + 1 for n in new)]))
 
     def pruned(self, node: int) -> Tree:
-        """Return the tree without a node and all below it."""
+        """Return the tree without a node and all nodes below it."""
         gone = {one.id for _, one in self.walk(node)}
         return replace(self, nodes={key: one for key, one in self.nodes.items() if key not in gone})

@@ -1,8 +1,8 @@
 """The file of a tree: JSON lines that are only appended (docs/tree.schema.json).
 
-The first line has the kind `tree` and says of the run what makes it again, each other one is a `node`, or
-the `prune` of one with all below it. Lines are appended with one write, so only the last one can be
-incomplete; it is then no part of the tree.
+The first line has the kind `tree` and the recipe of the run. Each other line is a `node`, or a `prune` of a
+node and all nodes below it. Each line is appended with one write, so only the last can be incomplete; it is
+then ignored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from gencli.files import NO_LINK, read_file
 
 __all__ = ["VERSION", "TreeFile", "checked_head", "node_line", "read_tree", "recipe_of"]
 
-VERSION = 1  # of the lines of a tree
+VERSION = 1  # version of the lines of a tree
 _HEAD = ("run", "sample", "model", "prompt", "chain", "draw", "seed", "preset", "code", "files")
-_MOST = 64 << 20  # bytes of a file
+_MOST = 64 << 20  # limit of bytes of a file
 _MOST_ID, _MOST_SEED = 2**31, 2**64
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
 class TreeFile:
-    """The tree of a file; what is added to it is appended to the file. Its writer holds the file's lock.
+    """The tree of a file; additions are appended to the file. The writer holds the file's lock.
 
-    Raises UsageError for a file that cannot be read or written, GenerationError for one that is no tree.
+    Raises UsageError for a file that cannot be read or written, GenerationError for one without a valid tree.
     """
 
     def __init__(self, path: Path) -> None:
@@ -49,24 +49,27 @@ class TreeFile:
         return cls(path)
 
     def add(self, nodes: Iterable[Node]) -> None:
-        """Append nodes, whose parents the tree has."""
+        """Append nodes; their parents have to be in the tree."""
         new = list(nodes)
         self._append("".join(map(node_line, new)))
         self.tree = self.tree.grown(new)
 
     def prune(self, node: int) -> None:
-        """Append that a node is no part of the tree any more, with all below it."""
+        """Append the removal of a node and all nodes below it."""
         self._append(_line("prune", {"id": node}))
         self.tree = self.tree.pruned(node)
 
     def _append(self, text: str) -> None:
         with suppress(OSError):
-            os.truncate(self.path, self._size)  # what a killed process left of its last line
+            os.truncate(self.path, self._size)  # the incomplete last line of a killed process
         self._size += _append(self.path, text)
 
 
 def read_tree(path: Path) -> Tree:
-    """Return the tree of a file. Raises UsageError if it cannot be read, GenerationError if it is none."""
+    """Return the tree of a file.
+
+    Raises UsageError if it cannot be read, GenerationError if it has no valid tree.
+    """
     return _read(path)[0]
 
 
@@ -80,9 +83,9 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
 
 
 def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a trace's line of kind `text`, or a tree's first line, says of its run.
+    """Return the run's data from a trace's line of kind `text`, or from a tree's first line.
 
-    Raises GenerationError if it lacks anything, or has something of another type.
+    Raises GenerationError for a missing field, or one of another type.
     """
     try:
         types: dict[str, Any] = dict.fromkeys(("run", "model", "prompt", "draw", "preset"), str)
@@ -102,7 +105,7 @@ def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_of(head: Mapping[str, Any]) -> Recipe:
-    """Return what makes the job of a checked head's run again."""
+    """Return the recipe that reproduces the job of a checked head's run."""
     return Recipe(head["preset"], head["code"], head["files"])
 
 
@@ -111,7 +114,7 @@ def _are(values: Any, kind: type) -> bool:
 
 
 def _append(path: Path, text: str, flags: int = 0) -> int:
-    """Write text behind the end of a file and return the number of its bytes."""
+    """Append text to a file and return its number of bytes."""
     data = text.encode()
     try:
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | NO_LINK | _BINARY | flags, 0o666)
@@ -127,7 +130,7 @@ def _append(path: Path, text: str, flags: int = 0) -> int:
 
 
 def _read(path: Path) -> tuple[Tree, int]:
-    """Return the tree, and the bytes of its complete lines."""
+    """Return the tree, and the size in bytes of its complete lines."""
     try:
         data = read_file(path, _MOST)
         whole = data[: data.rfind(b"\n") + 1]
@@ -170,7 +173,7 @@ class _Reader:
         self._gone = set[int]()
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Add a node. Raises KeyError, TypeError or ValueError for a wrong one."""
+        """Add a node. Raises KeyError, TypeError or ValueError for an invalid one."""
         typed(line, token=str, text=str, ids=list, reason=str, given=bool)
         node, at, kept = (_whole(line, key, _MOST_ID) for key in ("id", "at", "kept"))
         seed, parent, p = _whole(line, "seed", _MOST_SEED), line["parent"], line["p"]
@@ -195,7 +198,7 @@ class _Reader:
         self._next = max(self._next, node + 1)
 
     def prune(self, line: Mapping[str, Any]) -> None:
-        """Note that a node is pruned."""
+        """Record that a node is pruned."""
         node = _whole(line, "id", _MOST_ID)
         if node == ROOT or node not in self.nodes:
             raise ValueError(f"node {node} cannot be pruned")

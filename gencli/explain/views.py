@@ -22,7 +22,7 @@ def views() -> Views:
 def records(
     found: Iterable[RowView], tokenizer: Tokenizer, *, run: str, sample: int, first: int = 0
 ) -> list[Record]:
-    """Return the records of tokens that follow each other; the first one is at the position `first`."""
+    """Return the records of consecutive tokens; the first one has position `first`."""
     return [
         token_record(view, tokenizer, run=run, sample=sample, position=position)
         for position, view in enumerate(found, start=first)

@@ -11,13 +11,13 @@ __all__ = ["Words"]
 
 @dataclass(frozen=True)
 class Words:
-    """A vocabulary for stages and records: id i is the i-th text. A text that is none of them has no ids."""
+    """A vocabulary for stages and records: id i is the i-th text. Other texts have no ids."""
 
     texts: Sequence[str]
 
     @classmethod
     def numbered(cls, count: int) -> Words:
-        """Return `count` ids without texts, named by their numbers."""
+        """Return a vocabulary of `count` ids without texts, named by number."""
         return cls([f"#{number}" for number in range(count)])
 
     @property
@@ -27,7 +27,7 @@ class Words:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """None."""
+        """No ids are special."""
         return frozenset()
 
     @cached_property
@@ -36,5 +36,5 @@ class Words:
         return [text.encode() for text in self.texts]
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the id of the text, if it has one."""
+        """Return [id] of the text; [] if the vocabulary lacks it."""
         return [self.texts.index(text)] if text in self.texts else []

@@ -1,7 +1,7 @@
-"""The local cache of the hub: which models are in it, and which files they lack. Imports nothing heavy.
+"""The local cache of the hub: its models, and the files that they lack. Imports nothing heavy.
 
-`models--ORG--NAME/` holds `blobs/` (files by their hash), `snapshots/COMMIT/` (links to them) and `refs/`
-(files that name the commit of a branch or tag), as huggingface_hub lays them out.
+The layout is that of huggingface_hub: `models--ORG--NAME/` has `blobs/` (files by hash), `snapshots/COMMIT/`
+(links to blobs) and `refs/` (files with the commit of a branch or tag).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = [
     "repository_lock",
 ]
 
-_FOLDER = re.compile(r"[0-9A-Za-z]{1,64}")  # of a snapshot
+_FOLDER = re.compile(r"[0-9A-Za-z]{1,64}")  # name of a snapshot's folder
 _TRUE = ("1", "ON", "YES", "TRUE")
-UNFINISHED = ".incomplete"  # the end of a blob that is not complete
+UNFINISHED = ".incomplete"  # suffix of an incomplete blob
 _PREFIX = "models--"
 
 
@@ -111,13 +111,13 @@ def find_snapshot(name: HubName) -> Path | None:
 
 
 def find_file(name: HubName, file: str) -> Path | None:
-    """Return a file at the top of a repository's revision; None if it is not in the cache."""
+    """Return a top-level file of a repository's revision; None if it is not in the cache."""
     folder = _snapshot(name)
     return folder / file if folder is not None and "/" not in file and (folder / file).is_file() else None
 
 
 def find_gguf(name: HubName) -> Path | None:
-    """Return the first file of the GGUF model that a name chooses; None if it is not in the cache.
+    """Return the first file of the GGUF model selected by a name; None if it is not in the cache.
 
     Raises ModelError if the cache has several.
     """
@@ -170,7 +170,7 @@ def _snapshots(repository: Path) -> Iterator[Cached]:
 
 
 def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
-    """Return the needed files that a model folder lacks, as far as its files name them.
+    """Return the required files that a model folder lacks, as far as its own files list them.
 
     `with_code` includes the model's own Python modules.
     """
@@ -191,7 +191,7 @@ def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
 
 
 def _code(folder: Path) -> list[str]:
-    """Return the model's own Python modules that its configuration names."""
+    """Return the model's own Python modules listed in its configuration."""
     named = read_object_if_any(folder / "config.json").get("auto_map")
     texts = named.values() if isinstance(named, dict) else ()
     own = (text for text in texts if isinstance(text, str) and "--" not in text)

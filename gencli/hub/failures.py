@@ -1,4 +1,4 @@
-"""Failures of the hub: which requests are retried, and the error that the user gets."""
+"""Failures of the hub: which requests are retried, and the resulting error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
-    HTTPError,  # the base of all that the HTTP client raises
+    HTTPError,  # base class of the HTTP client's exceptions
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -28,7 +28,7 @@ __all__ = ["FAILURES", "TRIES", "explain", "retry_delay", "retrying"]
 T = TypeVar("T")
 FAILURES = (HTTPError, OfflineModeIsEnabled)
 TRIES = 4
-_DELAY, _MAX_DELAY = 0.5, 60.0  # seconds: after the first failure, and at most if the hub asks for more
+_DELAY, _MAX_DELAY = 0.5, 60.0  # seconds: after the first failure; limit if the hub asks for more
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 
@@ -46,7 +46,7 @@ def retrying(call: Callable[[], T]) -> T:
 
 
 def retry_delay(error: Exception, attempt: int) -> float | None:
-    """Return the seconds to wait before the next try; None if a retry would not help."""
+    """Return the seconds to wait before the next attempt; None if a retry would not help."""
     if isinstance(error, OfflineModeIsEnabled):
         return None
     delay: float = _DELAY * 2**attempt

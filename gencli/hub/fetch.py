@@ -32,7 +32,7 @@ from gencli.models.watch import OnBytes
 __all__ = ["FetchPlan", "fetch", "plan_fetch"]
 
 _WORKERS = 4
-_SPARE = 64 * 2**20  # bytes of the disk that stay free
+_SPARE = 64 * 2**20  # bytes that stay free on the disk
 _CONFIG = "config.json"
 
 
@@ -98,8 +98,8 @@ def _plan(listing: Listing, chosen: Iterable[RemoteFile]) -> FetchPlan:
 def fetch(plan: FetchPlan, on_bytes: OnBytes | None = None) -> Path:
     """Transfer the missing files, and return the model's folder. Raises ModelError if that fails.
 
-    `on_bytes` is called with the present and the total bytes. Transferred parts stay if the process ends;
-    the folder appears when all files are complete.
+    `on_bytes` is called with the present and the total bytes. Transferred parts are kept if the process ends;
+    the folder is created when all files are complete.
     """
     blobs = _blobs(plan.listing.name)
     missing = [file for file in plan.missing if not _is_cached(file, blobs)]
@@ -126,7 +126,7 @@ def _transfer(listing: Listing, files: Iterable[RemoteFile], on_bytes: Callable[
     stop = Event()
     transfer = Transfer(listing, _blobs(listing.name), on_bytes, stop)
     with repository_lock(listing.name), ThreadPoolExecutor(_WORKERS, "fetch") as pool:
-        # Small files first: their failures are known before the weights are transferred.
+        # Small files first, so that their failures are known before the weights are transferred.
         tasks = [pool.submit(transfer.fetch, file) for file in sorted(once.values(), key=_size)]
         try:
             ended, _ = wait(tasks, return_when=FIRST_EXCEPTION)
@@ -171,7 +171,7 @@ def _blobs(name: HubName) -> Path:
 
 
 def _is_cached(file: RemoteFile, blobs: Path) -> bool:
-    """Whether the content is in the cache. A file of another size is removed."""
+    """Whether the content is in the cache. Removes a file of another size."""
     path = blobs / file.blob
     if path.is_file() and path.stat().st_size == file.size:
         return True

@@ -1,4 +1,4 @@
-"""Choose a GGUF file among those of a repository by its quantization, such as Q4_0, or by its name."""
+"""Selects a GGUF file of a repository by quantization, such as Q4_0, or by name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gencli.models.gguf.head import PART, is_gguf
 
 __all__ = ["choose_gguf", "gguf_models"]
 
-_BESIDE = ("mmproj", "imatrix")  # beginnings of GGUF files that are no language models
+_BESIDE = ("mmproj", "imatrix")  # prefixes of GGUF files that are not language models
 
 
 def gguf_models(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the GGUF files by the name of the model's first file: itself, or all of its parts."""
+    """Return GGUF files by the name of a model's first file: this file, or all of its parts."""
     made: dict[str, list[str]] = {}
     for file in sorted(files):
         if not is_gguf(file) or file.lower().startswith(_BESIDE):
@@ -32,7 +32,7 @@ def gguf_models(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def choose_gguf(files: Iterable[str], wanted: str) -> dict[str, tuple[str, ...]]:
     """Return the models, by their first file, that are quantized as `wanted` or have that file name.
 
-    The quantization is a part of the name between dots or dashes, in capital or small letters.
+    The quantization is a part of the name between dots or dashes; case is ignored.
     """
     models = gguf_models(files)
     if is_gguf(wanted):

@@ -1,4 +1,4 @@
-"""The files of a model on the hub, and which of them gencli needs."""
+"""The files of a model on the hub, and the selection that gencli needs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
 
 
 def gguf_names(listing: Listing) -> tuple[str, ...]:
-    """Return the GGUF file that the name chooses, or all of its parts. Raises ModelError if it is not one."""
+    """Return the GGUF file selected by the name, or all of its parts. Raises ModelError if it is not one."""
     name = listing.name
     found = choose_gguf(listing.files, name.gguf)
     if len(found) == 1:
@@ -107,12 +107,12 @@ def gguf_names(listing: Listing) -> tuple[str, ...]:
 
 
 def _by_name(name: HubName, files: Mapping[str, object]) -> str:
-    """Return how one of the files is named."""
+    """Return a hint how to name one of the files."""
     return f"Name one, as in {replace(name, gguf=next(iter(files)))}." if files else ""
 
 
 def refuse_unnamed_gguf(listing: Listing) -> None:
-    """Raise ModelError if the weights are GGUF files only, of which the name chooses none."""
+    """Raise ModelError if the weights are GGUF files only and the name selects none."""
     models = gguf_models(listing.files)
     if models and not any(path.endswith(".safetensors") for path in listing.files):
         name = listing.name
@@ -120,7 +120,7 @@ def refuse_unnamed_gguf(listing: Listing) -> None:
 
 
 def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:
-    """Return the weight files: one, or those that the index names. Raises ModelError if there are none."""
+    """Return the weight files: one, or those listed by the index. Raises ModelError if there are none."""
     files = listing.files
     if WEIGHTS in files:
         return {WEIGHTS}

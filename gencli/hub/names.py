@@ -1,6 +1,6 @@
 """Names of models on the hub, such as Qwen/Qwen3-0.6B or Qwen/Qwen3-0.6B@v1, and of their weight files.
 
-A valid name never leads out of the cache folder.
+A valid name cannot lead out of the cache folder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _REVISION = re.compile(r"[A-Za-z0-9_](?:[\w./+-]{0,198}[\w+])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class HubName:
-    """A repository and a revision: branch, tag or commit. `gguf` chooses a GGUF file in it, as in Q4_0."""
+    """A repository and a revision: branch, tag or commit.
+
+    `gguf`: quantization, such as Q4_0, or name of a GGUF file.
+    """
 
     repo: str
     revision: str = MAIN
@@ -39,7 +42,7 @@ class HubName:
 
 
 def read_hub_name(text: str) -> HubName | None:
-    """Parse a name: org/name, org/name@revision, org/name:Q4_0. None for one that the hub does not allow."""
+    """Parse a name: org/name, org/name@revision, org/name:Q4_0. None for a name that the hub forbids."""
     text, colon, gguf = text.partition(":")
     if colon and not _GGUF.fullmatch(gguf):
         return None

@@ -1,4 +1,4 @@
-"""Download one file from the hub: resumed after an interruption, kept only with the right hash."""
+"""Downloads one file from the hub: resumed after an interruption, kept only if its hash is correct."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gencli.hub.listing import Listing, RemoteFile
 
 __all__ = ["Stopped", "Transfer"]
 
-_CHUNK = 2**20  # bytes that are hashed at once
+_CHUNK = 2**20  # bytes hashed at once
 _RANGE = re.compile(r"bytes (\d{1,18})-")
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 
 class _Truncated(Exception):
-    """The answer ended before the file did."""
+    """The reply ended before the end of the file."""
 
 
 class _Part:
@@ -50,7 +50,7 @@ class _Part:
 
     @property
     def is_correct(self) -> bool:
-        """Whether the part has the hash that the hub states."""
+        """Whether the part has the hash stated by the hub."""
         return bool(self._digest.hexdigest() == self._file.blob)
 
     def add(self, chunk: bytes) -> None:
@@ -71,14 +71,13 @@ class _Part:
     def _new_digest(self) -> Any:
         if len(self._file.blob) == 64:
             return sha256()
-        return sha1(b"blob %d\0" % self._file.size, usedforsecurity=False)  # git's name of a file
+        return sha1(b"blob %d\0" % self._file.size, usedforsecurity=False)  # git's hash of a file
 
 
 class Transfer:
     """Downloads files of a listing into a folder of blobs.
 
-    `on_bytes` is called with the bytes that a file gains, or loses when it restarts. `stop` ends all
-    transfers.
+    `on_bytes` is called with the bytes received, negative if a file restarts. `stop` ends all transfers.
     """
 
     def __init__(self, listing: Listing, blobs: Path, on_bytes: Callable[[int], None], stop: Event) -> None:
@@ -98,7 +97,7 @@ class Transfer:
                 part = _Part(stream, file, self._on_bytes)
                 is_resumed = part.done > 0
                 self._fill(part, file)
-                if not part.is_correct and is_resumed:  # the old part may be of another program
+                if not part.is_correct and is_resumed:  # the old part may come from another program
                     part.restart()
                     self._fill(part, file)
             if not part.is_correct:
@@ -126,7 +125,7 @@ class Transfer:
                     raise Stopped from None
 
     def _read(self, part: _Part, file: RemoteFile) -> None:
-        """Download the missing bytes, as many as one answer has."""
+        """Download the missing bytes, as far as one reply contains them."""
         name = self._listing.name
         url = hf_hub_url(name.repo, file.path, revision=self._listing.commit, endpoint=endpoint())
         headers = build_hf_headers(library_name="gencli", library_version=__version__)
@@ -134,9 +133,9 @@ class Transfer:
         if part.done:
             headers["Range"] = f"bytes={part.done}-"
         timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        # The client drops the token where a redirect leaves the hub's address.
+        # The client drops the token if a redirect leaves the hub's address.
         with get_session().stream("GET", url, headers=headers, timeout=timeout) as response:
-            if response.status_code == 416:  # the range is empty
+            if response.status_code == 416:  # the requested range is empty
                 part.restart()
                 raise _Truncated
             hf_raise_for_status(response)

@@ -45,14 +45,14 @@ class Collected:
     notes: list[str] = field(default_factory=list)
 
     def note(self, name: str, reason: str) -> None:
-        """Say that a field was not taken over, and why; the number of notes is bounded."""
+        """Record that a field was not taken over, and why; the number of notes is bounded."""
         if len(self.notes) < _MOST_NOTES:
             self.notes.append(f"{_short(name)} is not taken over: {reason}.")
         elif len(self.notes) == _MOST_NOTES:
             self.notes.append("More fields are not taken over.")
 
     def drop(self, place: Place, reason: str) -> None:
-        """Leave a value out, and say why, by the name of its field unless other values of it stay."""
+        """Remove a value, with a note that names its field unless other values of the field remain."""
         del self.stages[place]
         name = self.said.pop(place)
         if name not in self.said.values():
@@ -96,7 +96,7 @@ def _no_setting(peer: Peer, name: str) -> str:
 
 
 def _one(value: Any) -> Any:
-    """A command line gives numbers as texts, and flags that may be repeated as a tuple."""
+    """Return a command line's value in plain form: numbers come as text, repeatable flags as tuples."""
     if isinstance(value, tuple):
         return list(value)
     for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
@@ -141,7 +141,7 @@ def _checked_field(place: Place, value: Any, registry: Registry) -> Any:
     except UnknownStage:
         raise NotTaken(f"there is no stage {stage}") from None
     if isinstance(value, float) and value.is_integer() and isinstance(params.default(inner), int):
-        value = int(value)  # JSON of JavaScript has 40.0
+        value = int(value)  # JavaScript writes 40.0 for 40
     return getattr(params.from_mapping({inner: value}, stage=stage), inner)
 
 

@@ -22,7 +22,7 @@ def import_from(
 ) -> Imported:
     """Return the preset of one file, of stdin (`-`), or of a command line of several words.
 
-    `peer` names the system; "" tells it by the fields. Raises UsageError and ConfigError.
+    `peer`: name of the system; "" detects it from the fields. Raises UsageError and ConfigError.
     """
     if peer and peer not in PEERS:
         near = did_you_mean([repr(name) for name in close_names(peer, PEERS)])

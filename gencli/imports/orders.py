@@ -1,4 +1,4 @@
-"""Lists of samplers of other systems as orders of stages.
+"""Lists of samplers of other systems, as orders of stages.
 
 Sources: llama.cpp src/llama-sampler.cpp and common/sampling.cpp (names, letters, aliases),
 text-generation-webui modules/sampler_hijack.py, koboldcpp gpttype_adapter.cpp (numbers).
@@ -50,14 +50,14 @@ _NUMBERS = {
     5: ("temperature", "dynamic_temperature", "smoothing", "top_n_sigma"),
     6: ("repetition", "presence"),
 }
-# What always masks before all else here, wherever a list has it.
+# Stages that always mask first in gencli, wherever a list has them.
 _FIRST = ("no_repeat_ngram", "encoder_repetition_penalty")
-_MOST = 100  # names in a list
+_MOST = 100  # limit of names in a list
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Stages in order, and names that no stage has. `is_open`: stages that are not named run first."""
+    """Stages in order, and names that no stage has. `is_open`: unnamed stages run first."""
 
     stages: tuple[str, ...]
     unknown: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Order:
 
 
 def llama_order(value: Any) -> Order:
-    """Read llama.cpp's samplers: a list, or names with semicolons. What is not named does not run."""
+    """Read llama.cpp's samplers: a list, or names separated by semicolons. Unnamed samplers do not run."""
     order = _named(_words(value, ";"))
     stages = _with_dynamic(order.stages)
     return Order(("bias", *stages), order.unknown)
@@ -79,7 +79,7 @@ def llama_letters(value: Any) -> Order:
 
 
 def webui_order(value: Any) -> Order:
-    """Read text-generation-webui's priorities: a list, or lines. What is not named runs first."""
+    """Read text-generation-webui's priorities: a list, or lines. Unnamed samplers run first."""
     separator = "\n" if isinstance(value, str) and "\n" in value else ","
     order = _named(word for word in _words(value, separator) if word not in _FIRST)
     last = [stage for stage in ("adaptive_p", "mirostat") if stage in order.stages]  # they choose the token
@@ -88,7 +88,7 @@ def webui_order(value: Any) -> Order:
 
 
 def kobold_order(value: Any) -> Order:
-    """Read koboldcpp's numbers; DRY runs before, XTC and adaptive_p behind. Without a 6 it is the first."""
+    """Read koboldcpp's numbers; DRY runs first, XTC and adaptive_p last. Without a 6, 6 comes first."""
     if not isinstance(value, list) or not all(type(item) is int and item in _NUMBERS for item in value):
         raise NotTaken("it is no list of numbers from 0 to 6")
     numbers = value if 6 in value else [6, *value]
@@ -117,6 +117,6 @@ def _named(words: Iterable[str]) -> Order:
 
 
 def _with_dynamic(stages: Sequence[str]) -> tuple[str, ...]:
-    """Put the dynamic temperature where the temperature is, which is one sampler there."""
+    """Put the dynamic temperature at the position of the temperature, as both are one sampler there."""
     both = {"temperature": ("temperature", "dynamic_temperature")}
     return tuple(name for stage in stages for name in both.get(stage, (stage,)))

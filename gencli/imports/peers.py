@@ -1,4 +1,4 @@
-"""The systems whose settings can be read: their profile, their own units, and what is no setting there."""
+"""The systems whose settings can be read: profile, units, and names that are no settings."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from gencli.imports.readers import (
 
 __all__ = ["NO_SETTINGS", "PEERS", "Peer"]
 
-_UNIT = 1e-4  # of epsilon and eta in text-generation-webui and Aphrodite
+_UNIT = 1e-4  # unit of epsilon and eta in text-generation-webui and Aphrodite
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A system: `profile` is its compat profile, "" for none; `readers` read what is its own.
+    """A system. `profile`: its compat profile, "" for none. `readers`: readers of its specific fields.
 
-    They go by the system's name of a field, or by the option of that meaning. `short` are one-letter flags of
-    its command line. `dropped` are names that set nothing, and why.
+    Readers are keyed by the system's name of a field, or by the equivalent option. `short`: one-letter flags
+    of its command line. `dropped`: names without effect on settings, with the reason.
     """
 
     title: str
@@ -44,7 +44,7 @@ def _why(reason: str, names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), reason)
 
 
-# What no system means as a setting of how tokens are chosen.
+# Names that are not sampling settings in any system.
 NO_SETTINGS: Mapping[str, str] = {
     **_why("a prompt is no setting", "prompt messages input text memory file system_prompt sys system "
            "in_prefix in_suffix suffix prefill"),
@@ -73,7 +73,7 @@ def _other_order(*names: str) -> dict[str, str]:
 def _bias_texts(value: Any) -> Found | None:
     """Read llama.cpp's TOKEN+NUMBER and TOKEN-NUMBER of a command line."""
     if not isinstance(value, tuple):
-        return None  # the form of a request, which all servers share
+        return None  # a request's form, which all servers share
     pairs = []
     for text in value:
         at = max(text.rfind("+"), text.rfind("-"))
@@ -138,7 +138,7 @@ _WEBUI: Mapping[str, Reader] = {
     "eta": scaled("eta.cutoff", _UNIT),
     "penalty_window": window(*WINDOWS, "dry.window"),
 }
-# A penalty that is full for a range and then fades; the range is a window if it does not fade.
+# A penalty that is full for a range and then fades; without fading the range is a window.
 _FADING: Mapping[str, Reader] = {
     **dict.fromkeys(
         ("penalty_window", "penalty_range", "token_repetition_range"),

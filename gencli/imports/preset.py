@@ -1,4 +1,4 @@
-"""Settings of another system as the text of a preset, and what of them was not taken over."""
+"""Writes settings of another system as the text of a preset, and reports fields that were not taken over."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Imported", "import_settings"]
 _KEYS: Mapping[Place, str] = {
     (entry.stage, entry.field): entry.key for entry in OPTIONS if entry.stage and entry.when is None
 }
-_WITH_MIROSTAT = ("llama-cpp", "koboldcpp")  # where mirostat stands for all cuts
+_WITH_MIROSTAT = ("llama-cpp", "koboldcpp")  # systems in which mirostat replaces all truncation
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Base:
 def import_settings(source: Source, registry: Registry) -> Imported:
     """Return a preset with the settings of a source, above the profile of its system.
 
-    Values that change nothing there are left out. Raises ConfigError for settings that contradict each other.
+    Values without effect are omitted. Raises ConfigError for settings that contradict each other.
     """
     peer = PEERS[source.peer]
     found = collect(peer, source.fields, registry)
@@ -107,7 +107,7 @@ def _resolve_hints(found: Collected) -> None:
 
 
 def _resolve_contrastive(found: Collected, alpha: float) -> None:
-    """Contrastive search among the top_k most likely tokens, which elsewhere runs where nothing is drawn."""
+    """Set contrastive search among the top_k most likely tokens; elsewhere it runs only without sampling."""
     top_k, why = ("top_k", "k"), ""
     count = found.stages.get(top_k, 0)
     if not found.hints.get("greedy"):
@@ -127,7 +127,7 @@ def _resolve_contrastive(found: Collected, alpha: float) -> None:
 
 
 def _resolve_encoder(found: Collected, strength: float) -> None:
-    """A penalty of the prompt that rewards: repetition with its inverse, over the prompt."""
+    """Set a reward of prompt tokens: repetition with the inverse penalty, over the prompt."""
     if found.stages.get(("repetition", "penalty"), 1.0) != 1.0 or strength <= 0:
         found.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
         return
@@ -142,7 +142,7 @@ def _profile(name: str, found: Collected) -> str:
 
 
 def _resolve_order(found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
-    """Return the order if it is not the profile's; what does not run there is dropped or switched off."""
+    """Return the order if it differs from the profile's; stages that do not run there are dropped or off."""
     order = found.hints.get("order")
     if base.profile.endswith("-mirostat"):
         order = Order(base.order)
@@ -163,7 +163,7 @@ def _resolve_order(found: Collected, base: _Base, registry: Registry) -> tuple[s
 
 
 def _new_order(stages: list[str], found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
-    """Return the order, () if the profile's is the same; `temperature_last` moves what scales within it."""
+    """Return the order, () if it equals the profile's; `temperature_last` moves SCALE stages within it."""
     if [name for name in base.order if name in stages] == stages:
         return ()
     if found.options.pop("temperature_last", False):
@@ -174,7 +174,7 @@ def _new_order(stages: list[str], found: Collected, base: _Base, registry: Regis
 
 
 def _switch_off(stage: str, found: Collected, base: _Base, registry: Registry) -> None:
-    """Set the main value of a stage that the profile has on to the one that is off."""
+    """Set the main value of a stage to "off" if the profile has the stage on."""
     params = registry.spec(stage).params
     main = params.main()
     if base.stages.get((stage, main), params.default(main)) != params.default(main):
@@ -182,7 +182,7 @@ def _switch_off(stage: str, found: Collected, base: _Base, registry: Registry) -
 
 
 def _leave_out_idle(found: Collected, base: _Base, registry: Registry) -> None:
-    """Drop values that are the same without the field, and fields of stages that are off."""
+    """Drop values that equal those without the field, and fields of stages that are off."""
     for place, value in list(found.stages.items()):
         stage, inner = place
         params = registry.spec(stage).params
@@ -193,7 +193,7 @@ def _leave_out_idle(found: Collected, base: _Base, registry: Registry) -> None:
             if value == base.stages.get(place, default) or place not in found.said:
                 del found.stages[place]
             elif stage in PENALTY_STAGES or inner in ("window", "keep"):
-                del found.stages[place]  # of all penalties, one of which is off
+                del found.stages[place]  # a field of all penalties, one of which is off
             else:
                 found.drop(place, f"{stage} is off")
 
@@ -226,7 +226,7 @@ def _lines(found: Collected, base: _Base, order: tuple[str, ...]) -> Iterator[st
 
 
 def _check(text: str, registry: Registry) -> None:
-    """Raise ConfigError for settings that are right one by one, but not together."""
+    """Raise ConfigError for settings that are valid one by one, but contradict each other."""
     preset = read_text(text.encode(), Path("imported.yaml"), registry)
     for message in preset.messages():
         raise ConfigError(f"The settings make no preset: {message}")

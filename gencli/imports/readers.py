@@ -1,7 +1,7 @@
-"""Readers of single fields: from a value of another system to values here, with its units and "off" values.
+"""Readers of single fields: convert a value of another system, with its units and "off" values.
 
-A reader returns values by key: that of an option (`max_tokens`), `stage.field`, or a hint that begins with
-`?`, which only means something beside other fields. Source of the units: each system's own code.
+A reader returns values by key: an option (`max_tokens`), `stage.field`, or a hint that begins with `?`, which
+only has a meaning together with other fields. Source of the units: each system's own code.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["COMMON", "WINDOWS", "Found", "NotTaken", "Reader", "breakers", "gree
            "switch", "texts", "to", "window"]  # fmt: skip
 
 Found = dict[str, Any]
-Reader = Callable[[Any], Found | None]  # None: the form that all share
+Reader = Callable[[Any], Found | None]  # None: the value has the common form
 WINDOWS = ("repetition.window", "frequency.window", "presence.window")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _MOST_DIGITS = 400
 
 
 class NotTaken(Exception):
-    """A field is not taken over: why, as the end of a sentence."""
+    """A field is not taken over; the message is the reason, as the end of a sentence."""
 
 
 def number(value: Any) -> int | float:
-    """Return a number, which a command line gives as a text. Raises NotTaken."""
+    """Return a number; a command line gives it as text. Raises NotTaken."""
     if isinstance(value, str) and len(value) <= _MOST_DIGITS and _NUMBER.fullmatch(value.strip()):
         value = float(value) if set(value) & set(".eE") else int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
@@ -46,7 +46,7 @@ def _float(value: int | float) -> float:
 
 
 def switch(value: Any) -> bool:
-    """Return true or false, also from a number or a text. Raises NotTaken."""
+    """Return a boolean, also from a number or a text. Raises NotTaken."""
     words = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
     text = str(value).casefold()
     if text not in words:
@@ -55,9 +55,9 @@ def switch(value: Any) -> bool:
 
 
 def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
-    """Return a reader of a number for these keys; up to 0 it means `off` if that is given.
+    """Return a reader of a number for these keys; numbers <= 0 mean `off`, if `off` is given.
 
-    With `below` only numbers below 0 mean it.
+    With `below` only numbers < 0 mean `off`.
     """
 
     def read(value: Any) -> Found:
@@ -69,12 +69,12 @@ def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
 
 
 def scaled(key: str, unit: float) -> Reader:
-    """Return a reader of a number that counts in `unit`."""
+    """Return a reader of a number in multiples of `unit`."""
     return lambda value: {key: float(f"{number(value) * unit:.12g}")}
 
 
 def greedy_below(limit: float, raised: float = 0.0) -> Reader:
-    """Return a reader of a temperature that is greedy below `limit`, and raised to `raised` above."""
+    """Return a reader of a temperature: greedy below `limit`, otherwise at least `raised`."""
 
     def read(value: Any) -> Found:
         found = number(value)
@@ -84,7 +84,7 @@ def greedy_below(limit: float, raised: float = 0.0) -> Reader:
 
 
 def window(*keys: str, zero_is_all: bool = True) -> Reader:
-    """Return a reader of a number of tokens; -1, and mostly 0, mean all of them."""
+    """Return a reader of a number of tokens; -1, and mostly 0, means all tokens."""
 
     def read(value: Any) -> Found:
         found = number(value)
@@ -111,8 +111,8 @@ def texts(value: Any) -> list[str]:
 
 
 def breakers(value: Any) -> Found:
-    """Read the breakers of DRY; in a command line they have escapes, and `none` clears them."""
-    if isinstance(value, tuple):  # of a command line
+    """Read the breakers of DRY; on a command line they have escapes, and `none` removes them."""
+    if isinstance(value, tuple):  # from a command line
         try:
             return {"dry.breakers": [unescape(item) for item in value if item != "none"]}
         except UsageError as error:
@@ -134,7 +134,7 @@ def _ban_eos(value: Any) -> Found:
 
 
 def _neutral(plain: Any, why: str) -> Reader:
-    """Return a reader of something that gencli lacks, which is nothing with the value `plain`."""
+    """Return a reader of a feature that gencli lacks; the value `plain` means that it is off."""
 
     def read(value: Any) -> Found:
         if value in (plain, None, "", []):

@@ -1,4 +1,4 @@
-"""The text of another system's settings as fields: JSON, YAML or a command line, and whose they are."""
+"""Reads the text of another system's settings as fields: JSON, YAML or a command line; detects the system."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["MAX_BYTES", "Source", "read_arguments", "read_text"]
 MAX_BYTES = PRESET_BOUNDS.max_bytes
 _JSON = JsonLimits(max_depth=PRESET_BOUNDS.max_depth, max_digits=400, has_decimals=False)
 _NUMBER = re.compile(r"-\.?\d")
-_LISTS = ("dry_sequence_breaker", "logit_bias", "reverse_prompt", "stop")  # flags that may be repeated
-# Fields that only one system has, in the order in which they decide.
+_LISTS = ("dry_sequence_breaker", "logit_bias", "reverse_prompt", "stop")  # repeatable flags
+# Fields that only one system has; the first match decides.
 _MARKS: tuple[tuple[str, frozenset[str]], ...] = tuple(
     (peer, frozenset(names.split()))
     for peer, names in (
@@ -43,7 +43,7 @@ _MARKS: tuple[tuple[str, frozenset[str]], ...] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Fields of a system's settings. `what` says in what form they came."""
+    """Fields of a system's settings. `what`: the form of the text."""
 
     peer: str
     what: str
@@ -53,7 +53,7 @@ class Source:
 def read_text(text: str, peer: str = "") -> Source:
     """Return the fields of a file: a JSON object, a YAML mapping, or a command line.
 
-    Raises UsageError if the system cannot be told, ConfigError for a text that is none of these.
+    Raises UsageError if the system cannot be detected, ConfigError for any other text.
     """
     stripped = text.strip()
     if stripped.startswith(("{", "[")):
@@ -140,7 +140,7 @@ def _yaml(text: str) -> Any:
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of what is nested: SGLang's sampling_params, TabbyAPI's overrides, extra_body."""
+    """Return the fields, merged with those in sampling_params (SGLang), overrides (TabbyAPI), extra_body."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if name in ("sampling_params", "extra_body", "parameters") and isinstance(value, Mapping):
@@ -160,7 +160,7 @@ def _guess(fields: Mapping[str, Any], *, is_yaml: bool) -> str:
         if marks & fields.keys():
             return peer
     if is_yaml and fields:
-        return "tgw"  # the one whose presets are YAML, often of a few fields
+        return "tgw"  # the only system with YAML presets, often of few fields
     raise _untold("no field of it belongs to one system alone")
 
 

@@ -1,1 +1,1 @@
-"""Stages from outside: found, imported when they are named, checked, adapted, guarded."""
+"""Stages and drafters from plug-ins: discovery, import on first use, checks, adapters, guards."""

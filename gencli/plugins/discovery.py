@@ -25,8 +25,8 @@ SWITCH = "GENCLI_NO_PLUGINS"
 class Plugin:
     """Location of a stage or drafter: a file or a module, and an attribute in it.
 
-    `source` is shown in messages: package and version, or the text that was typed. `name` is that of the
-    entry point, and has to be that of the stage or drafter.
+    `source`: shown in messages; package and version, or the text that was typed. `name`: name of the entry
+    point, which has to equal the name of the stage or drafter.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Load the class of a plugin. Its code runs here for the first time."""
+"""Loads the class of a plugin; this runs the plugin's code for the first time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
         target = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
     except PluginError:
         raise
-    except (Exception, SystemExit, GeneratorExit) as error:  # whatever the plugin's code does
+    except (Exception, SystemExit, GeneratorExit) as error:  # any exception of the plugin's code
         raise PluginError(
             f"The plugin {plugin.source} cannot be imported: {type(error).__name__}: {error}",
             hint="gencli stages list shows all plugins.",
@@ -62,10 +62,10 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
 
 
 def _file(path: Path) -> ModuleType:
-    """Return the module of a file, executed again."""
+    """Execute a file and return its module."""
     if not path.is_file():
         raise PluginError(f"The plugin {path} does not exist: no such file.")
-    # A unique name, so that the module shadows no other; dataclasses look their module up by name.
+    # A unique name, so that the module shadows no other one; dataclasses look their module up by name.
     name = f"gencli_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -16,7 +16,7 @@ def plugin_notices(
 ) -> Iterator[str]:
     """Yield a notice for each loaded stage or drafter that is not used, and for each slow stage.
 
-    `active` are the stages that are on in the run or in any of its rows, `drafters` those in use.
+    `active`: stages that are on in the run or in any of its rows. `drafters`: drafters in use.
     """
     loaded = registry.drafters() if isinstance(registry, PluginRegistry) else {}
     for name, source in loaded.items():

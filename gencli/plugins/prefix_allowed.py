@@ -1,4 +1,4 @@
-"""`prefix_allowed`: a stage that asks a Python function which tokens may come next."""
+"""`prefix_allowed`: a stage that calls a Python function for the tokens that may come next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from processors.rows import Rows
 
 __all__ = ["AllowedNext", "prefix_allowed"]
 
-AllowedNext = Callable[[list[int]], Iterable[int] | None]  # from the output's ids to those that may follow
+AllowedNext = Callable[[list[int]], Iterable[int] | None]  # returns the ids that may follow the output's ids
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PluginRegistry", "make_registry"]
 
-_RENAMED = {"passes": "is_autoregressive", "passes_for": "is_autoregressive_for"}  # of drafters
+_RENAMED = {"passes": "is_autoregressive", "passes_for": "is_autoregressive_for"}  # renamed attributes
 
 
 class PluginRegistry(Registry):
@@ -30,7 +30,7 @@ class PluginRegistry(Registry):
     def __init__(self, installed: Iterable[Plugin] | None = None) -> None:
         super().__init__(BUILTIN)
         self._given = installed
-        self._drafters: dict[str, tuple[str, type[Drafter]]] = {}  # by name: source, class
+        self._drafters: dict[str, tuple[str, type[Drafter]]] = {}  # source and class of each drafter, by name
 
     @functools.cached_property
     def installed(self) -> tuple[Plugin, ...]:
@@ -72,7 +72,7 @@ class PluginRegistry(Registry):
         self._drafters[kind.name] = (plugin.source, kind)
 
     def take_class(self, stage: type[Processor[Any]]) -> None:
-        """Check and register a stage class that Python code gives. Raises PluginError."""
+        """Check and register a stage class passed by Python code. Raises PluginError."""
         from gencli.plugins.validation import check_class, check_defaults
 
         source = f"{getattr(stage, '__module__', '?')}:{getattr(stage, '__qualname__', repr(stage))}"
@@ -115,9 +115,9 @@ class PluginRegistry(Registry):
 
 
 def make_registry(plugins: Iterable[str | type[Processor[Any]]] = ()) -> PluginRegistry:
-    """Return the registry of a run: built-in stages, installed plugins, and those that `plugin` names.
+    """Return the registry of a run: built-in stages, installed plugins, and the given `plugins`.
 
-    Python code may also give classes of stages.
+    Python code may also pass classes of stages.
     """
     registry = PluginRegistry()
     for plugin in plugins:

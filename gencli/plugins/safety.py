@@ -13,9 +13,9 @@ __all__ = ["DraftGuard", "draft_fault"]
 
 
 def draft_fault(registry: Registry, name: str, params: Params) -> str:
-    """Return what fails when the stage sees draft tokens, with these or example values.
+    """Return the contract check that fails if the stage sees draft tokens, with these or example values.
 
-    "" if nothing does.
+    "" if none fails.
     """
     from processors.testing import Subject, examples, run_check  # only plugin stages need the kit
     from processors.testing.checks import drafts_equal_steps

@@ -44,7 +44,7 @@ def check_defaults(stage: type[Processor[Any]], source: str) -> None:
 
 
 def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
-    """Raise PluginError for a drafter with a wrong name, without `propose`, or with arguments."""
+    """Raise PluginError for a drafter with a wrong name, without `propose`, or with required arguments."""
     name = drafter.name
     if not re.fullmatch("[a-z][a-z0-9_-]*", name):
         _refuse(drafter, plugin.source, f"has the name {name!r}", 'name = "my_drafter", in small letters')

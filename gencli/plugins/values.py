@@ -21,10 +21,10 @@ from processors.params import Params, param
 __all__ = ["AdapterParams", "params_of"]
 
 _SIMPLE = (bool, int, float, str, type(None))
-_ANYTHING = bool | int | float | str  # for arguments without an annotation
+_ANYTHING = bool | int | float | str  # type of arguments without an annotation
 
 
-@dataclass(frozen=True)  # no slots: `super` needs the class as it is written
+@dataclass(frozen=True)  # no slots: `super` needs the original class
 class AdapterParams(Params):
     """Params of an adapted stage.
 
@@ -127,7 +127,7 @@ def _guess(default: Any) -> Any:
 
 
 def _supported(hint: Any) -> Any:
-    """Return the type as Params have it, with tuples for lists; None if Params cannot have it."""
+    """Return the type in the form that Params support, with tuples for lists; None if unsupported."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in _SIMPLE:
         return hint

@@ -1,4 +1,4 @@
-"""Values collected with the tokens of a request, by sample; of a retried sample those of the last attempt."""
+"""Values collected with the tokens of a request, by sample; for a retried sample of the last attempt."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ T = TypeVar("T")
 
 
 def of_last_attempt(held: Sequence[T], end: Finish | Error) -> Sequence[T]:
-    """Return what belongs to the tokens of the attempt that has ended; earlier ones stand before it."""
+    """Return the last `completion_tokens` values of `held`, which belong to the attempt that has ended."""
     return held[max(0, len(held) - end.completion_tokens) :]
 
 
 @dataclass(slots=True)
 class ByToken(Generic[T]):
-    """Collects from the events of one request what `find` finds in a Token event."""
+    """Collects values from the Token events of one request; `find` extracts them from an event."""
 
     find: Callable[[Token], Sequence[T]]
     _samples: dict[int, list[T]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
-        """Add what the event has. At the end of a sample that of earlier attempts is dropped."""
+        """Add the event's values. At the end of a sample, values of earlier attempts are dropped."""
         if isinstance(event, Token):
             if found := self.find(event):
                 self._samples.setdefault(event.sample, []).extend(found)

@@ -23,9 +23,9 @@ class Sample:
 
     `matched` is the stop string, token id or limit that ended it. `error` is the reason for an invalid
     result, None for a valid one. Token counts are of this sample; `cached_tokens` of the prompt were in the
-    prefix cache. `score` is that of beam search or best-of-n, `value` the parsed structured output.
-    `logprobs` are those of the tokens, if they were asked for; so are the records of `trace`, which say what
-    each stage did (docs/trace.schema.json).
+    prefix cache. `score`: score of beam search or best-of-n. `value`: the parsed structured output.
+    `logprobs`: log-probabilities of the tokens, if requested. `trace`: records of the effect of each stage,
+    if requested (docs/trace.schema.json).
     """
 
     text: str
@@ -73,9 +73,9 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Samples of a prompt. All properties but `texts` are those of the first sample.
+    """Samples of a prompt. All properties except `texts` refer to the first sample.
 
-    `prompt_logprobs`: an entry for each prompt token if they were asked for, None for the first; else empty.
+    `prompt_logprobs`: an entry for each prompt token, None for the first; empty if not requested.
     """
 
     prompt: str
@@ -92,7 +92,7 @@ class Completion:
     ) -> Completion:
         """Return the completion of a prompt from the final events of its samples.
 
-        `scores` are its log-probabilities, `trace` returns the records of a sample.
+        `scores`: log-probabilities of the prompt and its samples. `trace` returns the records of a sample.
         """
         scores = scores or Scores()
         samples = tuple(Sample.of(end, scores.of(end.sample), trace(end.sample)) for end in ends)
@@ -105,12 +105,12 @@ class Completion:
 
     @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
-        """Log-probabilities of the first sample's tokens; empty if they were not asked for."""
+        """Log-probabilities of the first sample's tokens; empty if not requested."""
         return self.samples[0].logprobs
 
     @property
     def trace(self) -> tuple[Record, ...]:
-        """Records of the first sample's tokens, with the effect of each stage; empty if not asked for."""
+        """Records of the first sample's tokens, with the effect of each stage; empty if not requested."""
         return self.samples[0].trace
 
     @property
@@ -120,7 +120,7 @@ class Completion:
 
     @property
     def finish_reason(self) -> str:
-        """Why the first sample ended."""
+        """Reason why the first sample ended."""
         return self.samples[0].finish_reason
 
     @property
@@ -130,7 +130,7 @@ class Completion:
 
     @property
     def error(self) -> str | None:
-        """Why the first sample has no valid result; None if it has one."""
+        """Reason why the first sample has no valid result; None if it has one."""
         return self.samples[0].error
 
 
@@ -150,7 +150,7 @@ class Completions:
             prompt.ends.append(event)
 
     def done(self) -> list[Completion]:
-        """Return the completions, when all samples have ended."""
+        """Return the completions, once all samples have ended."""
         return [self._completion(str(index), prompt) for index, prompt in enumerate(self._prompts)]
 
     def _completion(self, run: str, prompt: _Prompt) -> Completion:
@@ -163,7 +163,7 @@ class Completions:
 
 @dataclass(slots=True)
 class _Prompt:
-    """A prompt, and what the events of its samples have said so far."""
+    """A prompt, and the data collected from the events of its samples."""
 
     text: str
     ends: list[Finish | Error] = field(default_factory=list)

@@ -11,7 +11,7 @@ from gencli.core.events import Drafted, Finish
 
 __all__ = ["draft_lines", "draft_record"]
 
-_SHOWN = 8  # draft positions in a line
+_SHOWN = 8  # draft positions shown in a line
 _LOSS = 0.97  # a speed-up below this is reported as a loss
 
 

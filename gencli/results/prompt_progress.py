@@ -1,4 +1,4 @@
-"""Progress of the prompts being read, from a run's events."""
+"""Progress of the prompts in prefill, from a run's events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ __all__ = ["PromptProgress"]
 
 
 class PromptProgress:
-    """Count the read tokens of prompts without output so far.
+    """Counts the prefilled tokens of prompts without output so far.
 
     A prompt shared by several samples counts once.
     """
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[int, int]] = {}  # tokens read, and total, by request
+        self._open: dict[str, tuple[int, int]] = {}  # tokens prefilled, and total, by request
 
     def add(self, event: Event) -> None:
-        """Add an event. A request with output or an end is no longer counted."""
+        """Add an event. A request with output, or at its end, is no longer counted."""
         if isinstance(event, Reading):
             done, _ = self._open.get(event.request, (0, 0))
             self._open[event.request] = max(done, event.done), event.total

@@ -1,4 +1,4 @@
-"""JSON record of a prompt's result, as docs/run-output.schema.json describes it."""
+"""JSON record of a prompt's result, in the format of docs/run-output.schema.json."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["RunInfo", "record", "timings"]
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """Values that all records of a run share. `chain` is the chain that the engine runs."""
+    """Values shared by all records of a run. `chain` is the chain that the engine runs."""
 
     model: str
     chain: Chain
     job: Job
     compiled: Compiled | None = None
     identity: ModelIdentity | None = None
-    tokenizer: Tokenizer | None = None  # for log-probabilities
-    eos_ids: tuple[int, ...] = ()  # for traces
+    tokenizer: Tokenizer | None = None  # needed for log-probabilities
+    eos_ids: tuple[int, ...] = ()  # needed for traces
 
     @property
     def drafter(self) -> str:
@@ -44,7 +44,7 @@ class RunInfo:
 def record(row: Row, info: RunInfo) -> dict[str, Any]:
     """Return the record of a prompt.
 
-    With several samples `text` becomes `texts`, and each value of a sample becomes a list beside it.
+    With several samples `text` becomes `texts`, and each value of a sample becomes a list.
     """
     samples = [_sample(row, sample, info) for sample in range(len(row.outcomes)) if row.outcomes[sample]]
     of_sample: dict[str, Any] = {key: [sample[key] for sample in samples] for key in samples[0]}
@@ -76,7 +76,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
 
 
 def timings(finishes: Sequence[Finish]) -> dict[str, float | None] | None:
-    """Return the times in seconds, and the speed, of samples submitted together; None without any."""
+    """Return times in seconds and speed of samples submitted together; None without samples."""
     if not finishes:
         return None
     times = [finish.timings for finish in finishes]
@@ -113,7 +113,7 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
 def _logprobs(
     entries: Sequence[TokenLogprobs | None], asked: int | None, key: str, info: RunInfo
 ) -> dict[str, Any]:
-    """Return the field with these entries; no field if they are not asked for."""
+    """Return {key: entries as JSON}; {} if they are not requested."""
     if asked is None:
         return {}
     assert info.tokenizer is not None
@@ -121,7 +121,7 @@ def _logprobs(
 
 
 def _search(job: Job) -> dict[str, Any] | None:
-    """Return the options of beam search, contrastive search or best-of-n; None without any."""
+    """Return the options of beam search, contrastive search or best-of-n; None without a search."""
     if job.beams is not None:
         return {
             "beams": job.beams.width,
@@ -161,7 +161,7 @@ def _grammar(info: RunInfo) -> dict[str, Any] | None:
 
 
 def _stages(info: RunInfo) -> list[dict[str, dict[str, Any]]]:
-    """Return the chain. The text of a grammar that an option gave is left out, because it may be long."""
+    """Return the chain. The text of a grammar set by an option is omitted, because it may be long."""
     stages = info.chain.to_list()
     if info.job.structure is not None:
         for stage in stages:

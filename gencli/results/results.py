@@ -26,10 +26,10 @@ class Failure:
 
 @dataclass(slots=True)
 class Row:
-    """A prompt, and the text so far and the outcome of each sample.
+    """A prompt with the text so far and the outcome of each sample.
 
-    `is_partial` says whether invalid texts are shown. `running` are the samples with text and without an
-    outcome, `num_open` is the number of samples without an outcome.
+    `is_partial`: whether invalid texts are shown. `running`: samples with text but no outcome yet.
+    `num_open`: number of samples without an outcome.
     """
 
     id: str
@@ -74,7 +74,7 @@ class Row:
         return [outcome for outcome in self.outcomes if isinstance(outcome, Finish)]
 
     def shown(self, sample: int) -> str | None:
-        """Return the output of a finished sample; None if it is not valid and hidden, or never began."""
+        """Return the output of a finished sample; None if it is invalid and hidden, or has not begun."""
         outcome = self.outcomes[sample]
         if isinstance(outcome, Finish) and outcome.reason == "interrupted" and not outcome.completion_tokens:
             return None
@@ -88,7 +88,7 @@ class Row:
 class Results:
     """The rows of a run, in the order of the prompts.
 
-    `is_partial` says whether texts of failed samples are shown.
+    `is_partial`: whether texts of failed samples are shown.
     """
 
     def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
@@ -131,7 +131,7 @@ class Results:
 
 
 def failure(outcome: Outcome) -> Failure | None:
-    """Return why a sample has no result; None if it has one."""
+    """Return the reason why a sample has no result; None if it has one."""
     if isinstance(outcome, Error):
         return Failure(outcome.request, outcome.sample, outcome.type, outcome.message)
     if outcome.verdict is None or outcome.verdict.is_valid:
@@ -144,7 +144,7 @@ def failure(outcome: Outcome) -> Failure | None:
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
     """Return the decoding speed of samples submitted together, in tokens per second; None if too few tokens.
 
-    Counts the tokens after the first of each sample, over the time from the first token of all to the last.
+    (number of tokens - one per sample) / (time from the first token of all samples to the last).
     """
     tokens = sum(max(0, finish.completion_tokens - 1) for finish in finishes)
     if not tokens:

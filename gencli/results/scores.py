@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt and its samples: collected from events, and as JSON and text."""
+"""Log-probabilities of a prompt and its samples: collected from events, formatted as JSON and text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scores:
     _samples: ByToken[TokenLogprobs] = field(default_factory=lambda: ByToken(lambda event: event.logprobs))
 
     def add(self, event: Event) -> None:
-        """Add what the event has."""
+        """Add the log-probabilities of an event."""
         if isinstance(event, PromptScores):
             self.prompt = event.scores
         self._samples.add(event)
@@ -35,7 +35,7 @@ class Scores:
 
 
 def entry_record(entry: TokenLogprobs | None, tokenizer: Tokenizer) -> dict[str, Any] | None:
-    """Return an entry as JSON. A log-probability of minus infinity is null."""
+    """Return an entry as JSON. A log-probability of -inf is null."""
     if entry is None:
         return None
     return {
@@ -59,7 +59,7 @@ def _alternative(one: Alternative, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Return a log-probability with the digits that do not depend on what ran beside it."""
+    """Return a log-probability rounded to the digits that do not depend on the rest of its batch."""
     return None if not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -68,14 +68,14 @@ def _bytes(token: int, tokenizer: Tokenizer) -> bytes:
 
 
 def piece(token: int, tokenizer: Tokenizer) -> str:
-    """Return the text of a token, of a special token its name; "" for an id that the tokenizer lacks."""
+    """Return the text of a token; for a special token its name, for an id that the tokenizer lacks ""."""
     if token in tokenizer.special_ids:
         return tokenizer.decode([token], skip_special=False)
     return _bytes(token, tokenizer).decode(errors="replace")
 
 
 def score_rows(entries: Sequence[TokenLogprobs | None], tokenizer: Tokenizer) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a table of entries, the head first: token, log-probabilities, ranks, the best ids."""
+    """Yield the rows of a table of entries, header first: token, log-probabilities, ranks, top ids."""
     yield ("token", "logprob", "rank", "processed", "rank", "best under the model")
     for entry in entries:
         if entry is None:

@@ -28,7 +28,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         parts += [_reasons(results), f"seed {info.job.seed}"]
         prompts = f"{len(results.rows)} prompts: " if len(results.rows) > 1 else ""
         yield prompts + ", ".join(parts)
-    # The error of a cut sample without a result names the limit.
+    # The error of a cut sample without a result already names the limit.
     limits = {finish.matched for finish in finishes if finish.reason == "length" and not failure(finish)}
     if "max_tokens" in limits and info.job.limits.max_tokens:
         yield f"Cut at `max_tokens` = {info.job.limits.max_tokens}; raise it for more."
@@ -43,7 +43,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
 
 
 def thinking(results: Results) -> Iterator[str]:
-    """Yield the text before each result of a model that thinks first."""
+    """Yield the reasoning text before each result."""
     for finish in results.finishes:
         if finish.verdict and finish.verdict.thinking:
             which = _which(finish.request, finish.sample, results)
@@ -102,7 +102,7 @@ def _about_samples(results: Results) -> Iterator[str]:
 
 
 def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
-    """Yield the number of attempts of each valid result, and stages that a grammar overruled."""
+    """Yield the number of attempts of each valid result, and stages that a grammar overrode."""
     for finish in results.finishes:
         which = _which(finish.request, finish.sample, results)
         verdict = finish.verdict
@@ -115,7 +115,7 @@ def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
 
 
 def _asks_for_more(finish: Finish, chain: Chain) -> str:
-    """Return the stage that asks for a longer text than the grammar allows; "" if none does."""
+    """Return the stage that requires a longer text than the grammar allows; "" if there is none."""
     if finish.reason != "grammar":
         return ""
     at_least, ignore = (cast(Any, chain.get(name)) for name in ("min_tokens", "ignore_eos"))
@@ -125,7 +125,7 @@ def _asks_for_more(finish: Finish, chain: Chain) -> str:
 
 
 def _which(request: str, sample: int, results: Results) -> str:
-    """Return which of several prompts and samples a sentence is about, as its beginning."""
+    """Return the beginning of a sentence that names the prompt and sample; "" if there is only one."""
     rows = f"prompt {request}" if len(results.rows) > 1 else ""
     samples = f"sample {sample + 1}" if len(results.row(request).outcomes) > 1 else ""
     which = ", ".join(part for part in (rows, samples) if part)

@@ -1,4 +1,4 @@
-"""Retries: sample again outputs that are not valid, and report the last attempt of each sample."""
+"""Retries: invalid outputs are sampled again; the last attempt of each sample is reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RetryingEngine"]
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One attempt at a sample of a request, and the seconds that earlier attempts took."""
+    """One attempt at a sample of a request, and the seconds spent on earlier attempts."""
 
     request: Request
     structure: OutputSpec | None
@@ -50,11 +50,11 @@ class RetryingEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._validators = PerSpec(OutputValidator)
-        self._submitted: dict[str, _Submitted] = {}  # by request id, during first attempts
-        self._retries: dict[tuple[str, int], _Attempt] = {}  # by the engine's request id and sample
+        self._submitted: dict[str, _Submitted] = {}  # submitted requests by id, during first attempts
+        self._retries: dict[tuple[str, int], _Attempt] = {}  # retries by the engine's request id and sample
 
     def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
-        """Queue a request whose texts have to satisfy `structure`."""
+        """Queue a request; `structure` validates its texts, if given."""
         self._engine.submit(request)
         self._submitted[request.id] = _Submitted(request, structure, request.n)
 
@@ -72,7 +72,7 @@ class RetryingEngine:
         return self._engine.has_work
 
     def step(self) -> list[Event]:
-        """Run one step of the engine; its events as of `run`. For a loop of the caller's own."""
+        """Run one step of the engine; return its events as `run` would. For the caller's own loop."""
         return [processed for event in self._engine.step() for processed in self._process(event)]
 
     def cancel(self, request_id: str) -> None:
@@ -104,7 +104,7 @@ class RetryingEngine:
             yield event
 
     def _attempt_of(self, name: str, sample: int, *, is_end: bool) -> _Attempt:
-        """Return the attempt that an event of the engine belongs to; at its end, remove it."""
+        """Return the attempt that an event belongs to; with `is_end` remove the attempt."""
         if (name, sample) in self._retries:
             return self._retries.pop((name, sample)) if is_end else self._retries[name, sample]
         submitted = self._submitted[name]
@@ -114,7 +114,7 @@ class RetryingEngine:
         return _Attempt(submitted.request, submitted.structure, sample)
 
     def _retry(self, end: Finish | Error, attempt: _Attempt) -> bool:
-        """Queue another attempt if one is left; return whether it was."""
+        """Queue another attempt if one is left; return whether it was queued."""
         if attempt.is_last:
             return False
         request, limits, seconds = attempt.request, attempt.request.limits, attempt.seconds
@@ -133,7 +133,7 @@ class RetryingEngine:
 
 
 def _is_retryable(end: Finish | Error) -> bool:
-    """Return whether the sample has no result, and a retry may have one."""
+    """Return whether the sample has no valid result and a retry may have one."""
     if isinstance(end, Error):
         return end.type == "EmptySupport"
     return end.verdict is not None and not end.verdict.is_valid and end.reason != "interrupted"

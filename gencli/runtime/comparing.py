@@ -1,4 +1,4 @@
-"""The two sides of a comparison, run: A's text with its places, and the text of B's own run."""
+"""Runs the two sides of a comparison: A's text with its positions, and the text of B's own run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from processors.explain.kept import KeptLogits
 
 __all__ = ["SideRun", "compare", "compare_models"]
 
-_Pair = tuple[Request, Request]  # of one prompt: A's and B's
+_Pair = tuple[Request, Request]  # the requests of A and B for one prompt
 
 
 @dataclass(frozen=True, slots=True)
 class SideRun:
-    """A side with its model: what its texts are generated and its chain is run with."""
+    """One side: the engine, model and grammars that generate its texts, and its job."""
 
     engine: Engine
     loaded: Loaded
@@ -34,7 +34,7 @@ class SideRun:
     job: Job
 
     def replay(self, request: Request, kept: KeptLogits) -> Replay:
-        """Return the chain at the first token of a text, whose logits are `kept`."""
+        """Return a replay of the chain at the first token of a text, from the `kept` logits."""
         env = Env(kept.vocab_size, self.loaded.tokenizer, self.engine.eos_ids, grammars=self.grammars)
         told = admission(request, self.loaded.runner.spec.context)
         return Replay(request.chain, env, kept, draw=request.draw, request=told, registry=self.job.registry)
@@ -72,7 +72,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Both:
-    """A prompt while its two texts are generated."""
+    """A prompt and its two texts during generation."""
 
     prompt: str
     requests: _Pair
@@ -88,8 +88,8 @@ class _Both:
 def compare(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:
     """Yield the comparisons of two sides on one engine, in the order of the prompts.
 
-    A's requests are explained and keep all their logits, which are measured as they come. Raises UsageError,
-    ConfigError or ProcessorsError for a request that cannot run.
+    A's requests are explained and keep all their logits, which are measured while A is generated. Raises
+    UsageError, ConfigError or ProcessorsError for a request that cannot run.
     """
     open_ = dict[str, _Both]()
     for prompt, requests in zip(prompts, _pairs(a, b, prompts), strict=True):
@@ -114,8 +114,8 @@ def compare(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparis
 def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:
     """Yield the comparisons of two sides with a model each, in the order of the prompts.
 
-    Both texts are generated, then both models read A's text: so B's logits are those behind A's tokens.
-    The models have one vocabulary; see `compare` for errors.
+    Both texts are generated, then both models read A's text, so that B's logits follow A's tokens too. The
+    models have equal vocabularies. Raises the errors of `compare`.
     """
     pairs = _pairs(a, b, prompts)
     texts = [_generated(side.engine, [pair[n] for pair in pairs]) for n, side in enumerate((a, b))]
@@ -134,17 +134,17 @@ def _generated(engine: Engine, requests: Sequence[Request]) -> list[Output]:
 
 
 def _read(a: SideRun, b: SideRun, pair: _Pair, tokens: tuple[int, ...]) -> Iterator[Place]:
-    """Yield the places of A's text, which both models read step by step."""
+    """Yield the positions of A's text, which both models read step by step."""
     size = min(side.loaded.runner.spec.vocab_size for side in (a, b))
     rows = (_rows(side.engine, request, tokens, size) for side, request in zip((a, b), pair, strict=True))
     along = None
-    for token, *kept in zip(tokens, *rows, strict=False):  # an interrupted one is shorter
+    for token, *kept in zip(tokens, *rows, strict=False):  # an interrupted text is shorter
         along = along or SideBySide(*map(SideRun.replay, (a, b), pair, kept))
         yield along.place(token, kept[0], other=kept[1])
 
 
 def _rows(engine: Engine, request: Request, tokens: tuple[int, ...], size: int) -> Iterator[KeptLogits]:
-    """Yield the logits of the first `size` ids at each token of a text. Raises GenerationError."""
+    """Yield the logits of the first `size` ids at each token of a given text. Raises GenerationError."""
     limits = Limits(max(request.limits.max_tokens, len(tokens)))
     plain = replace(request, chain=Chain(), draw="gumbel", limits=limits, given=tokens)
     engine.submit(replace(plain, trace=1, keep_logits=engine.pipeline.env.vocab_size))

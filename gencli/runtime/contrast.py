@@ -15,10 +15,10 @@ __all__ = ["load_amateurs"]
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:
-    """Return the amateur's runner by its name; {} for NO_AMATEUR.
+    """Return {name: runner} of the amateur; {} for NO_AMATEUR.
 
-    The amateur is loaded like the expert, as `choice` says. Raises ModelError for a model that cannot be
-    contrasted with it.
+    The amateur is loaded with the load options of the expert, `choice`. Raises ModelError for a model that
+    cannot be contrasted with the expert.
     """
     if name == NO_AMATEUR:
         return {}

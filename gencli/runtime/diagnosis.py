@@ -29,7 +29,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding. `advice` is what to do about it, or what it means."""
+    """One finding. `advice`: what the user can do about it, or what it means."""
 
     area: str
     name: str
@@ -39,11 +39,11 @@ class Finding:
 
 
 def examine() -> Iterator[Finding]:
-    """Yield all findings. An exception in one area is a finding, too."""
+    """Yield all findings. An exception in one area becomes a finding."""
     for area, look in _AREAS.items():
         try:
             yield from look()
-        except Exception as error:  # the user wants to know what is broken
+        except Exception as error:  # the finding shows the user what is broken
             yield Finding(
                 area, "failed", f"{type(error).__name__}: {error}", "See the message.", is_good=False
             )

@@ -1,4 +1,4 @@
-"""Make the drafters of a run by name."""
+"""Makes the drafters of a run by name."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def make_drafter(
     registry: Registry | None = None,
     clock: Clock | None = None,
 ) -> Drafter:
-    """Return a drafter with all built-in drafters, which cost nothing until used, and the named one.
+    """Return a drafter that combines the built-in drafters, which cost nothing until used, and the named one.
 
-    `name` is a built-in drafter, a drafter plugin of the registry, or a model. A draft model is loaded like
-    the target, as `choice` says. Raises ModelError for a model that cannot draft for the target.
+    `name` is a built-in drafter, a drafter plugin of the registry, or a model. A draft model is loaded with
+    the load options of the target, `choice`. Raises ModelError for a model that cannot draft for the target.
     """
     work = clock or work_clock(target.runner.spec.device)
     made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _BUILT_IN.items()]
@@ -81,7 +81,7 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
         if choice.spread.is_on:
             raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
         return ModelDrafter(_first_layers(name, target, choice.max_batch))
-    # With `tp` only the first process has an engine, and so a draft model.
+    # With `tp` only the first process has an engine and thus a draft model.
     draft = load(replace(choice, name=name, spread=ONE_DEVICE))
     if not draft.runner.spec.can_rollback:
         raise ModelError(

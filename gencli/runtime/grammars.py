@@ -25,8 +25,8 @@ from processors.grammar.compile.compiler import GrammarCompiler
 __all__ = ["Compiled", "Compiling", "Grammars", "PerSpec", "compile_plan", "grammar_env", "make_compiler"]
 
 T = TypeVar("T")
-_MAX_ENTRIES = 256  # as many as a compiler keeps grammars
-_HEAD_START = 1.0  # seconds in which only the first variant compiles; most are ready by then
+_MAX_ENTRIES = 256  # as many as a compiler caches
+_HEAD_START = 1.0  # seconds in which only the first variant compiles; most variants need less
 # A ready variant waits for a better one during this share of the plan's seconds, and at most 6 s.
 _PATIENCE, _MOST_PATIENCE = 0.2, 6.0
 
@@ -35,7 +35,7 @@ _PATIENCE, _MOST_PATIENCE = 0.2, 6.0
 class Compiled:
     """The chosen variant, the seconds of compiling, and why better variants were not chosen.
 
-    `warnings` are those of the back end.
+    `warnings`: warnings of the back end.
     """
 
     variant: Variant
@@ -48,13 +48,13 @@ def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
     """Compile the variants concurrently. Raises ConfigError with all reasons if none compiles.
 
     The first variant is chosen if it is ready within a fifth of the plan's seconds (at most 6 s), otherwise
-    the best one that is ready. Compiling of the others is stopped.
+    the best one that is ready then. The other compiles are stopped.
     """
     return _Race(plan, compiler).winner()
 
 
 class _Race:
-    """The variants that have not failed, best first; `_futures` are those of the first ones."""
+    """The variants that have not failed, best first; `_futures` belong to the first of them."""
 
     def __init__(self, plan: Plan, compiler: Compiler) -> None:
         self._compiler, self._seconds = compiler, plan.seconds
@@ -137,10 +137,10 @@ def make_compiler(env: Env, timeout: float) -> GrammarCompiler:
 
 
 class Compiling:
-    """Compile a run's grammar on a thread while the model loads.
+    """Compiles a run's grammar on a thread while the model loads.
 
     `begin` uses the vocabulary of the tokenizer and the model's configuration. If the loaded model has
-    another one, `finish` compiles the grammar again.
+    another vocabulary, `finish` compiles the grammar again.
     """
 
     def __init__(self, structure: OutputSpec | None, timeout: float) -> None:
@@ -180,7 +180,8 @@ class PerSpec(Generic[T]):
 
     def __init__(self, make: Callable[[OutputSpec | None], T]) -> None:
         self._make = make
-        # Keyed by identity, as schemas have no hash. The entry holds the structure, so its id is not reused.
+        # Keyed by identity, because schemas have no hash. The entry keeps the structure alive, so its id is
+        # not reused.
         self._made: Recent[int, tuple[OutputSpec | None, T]] = Recent(_MAX_ENTRIES)
 
     def __call__(self, structure: OutputSpec | None) -> T:
@@ -189,7 +190,7 @@ class PerSpec(Generic[T]):
 
 
 class Grammars:
-    """Compile a grammar at its first request. If that fails, all requests for the grammar fail."""
+    """Compiles each grammar at its first request. If that fails, all requests for the grammar fail."""
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler

@@ -128,7 +128,10 @@ class LLM:
     def generate_from_ids(
         self, prompts: Sequence[Sequence[int]], params: Params = None, **values: Any
     ) -> list[Completion]:
-        """As `generate`, for prompts that are token ids already; their `prompt` is the decoded text."""
+        """Return the completions of prompts given as token ids; `prompt` is the decoded text.
+
+        Else as `generate`.
+        """
         texts = [self.tokenizer.decode(list(ids), skip_special=False) for ids in prompts]
         jobs = self._jobs.make(texts, params, values)
         completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts])
@@ -218,9 +221,9 @@ class LLM:
 
         An item is a text; a pair (context, continuation) as a tuple; or a mapping with `text`, with `context`
         and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
-        and `stride` say how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for each
-        token. With `mode` processed the scores are those under the chain of `params` and `values`, which the
-        mode raw does not take. Raises UsageError for an item that cannot be scored.
+        and `stride` define how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for
+        each token. With `mode` processed the scores are computed under the chain of `params` and `values`;
+        the mode raw accepts neither. Raises UsageError for an item that cannot be scored.
         """
         is_one = isinstance(items, str | tuple | Mapping)
         wanted = [read_item(item) for item in ([items] if is_one else items)]
@@ -233,7 +236,7 @@ class LLM:
         return found[0] if is_one else found
 
     def _terms(self, mode: MODES, params: SamplingParams | None, values: Mapping[str, Any]) -> Terms:
-        """Return what scores are under. Raises UsageError for options that have no part in them."""
+        """Return the settings of scoring. Raises UsageError for options that do not affect scores."""
         given = (params or SamplingParams()).replaced(**values)
         for key in given:
             if mode == "raw" or key not in CHAIN_KEYS | {"seed", "stages"}:

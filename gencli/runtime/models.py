@@ -43,9 +43,8 @@ _CURES = {
 class ModelChoice:
     """Name and load options of a model.
 
-    With `memory_check` a model that does not fit into the free memory is refused before it is loaded. With
-    `companions` samples may need a second KV lane. `rows` is the number of sequences that are mostly
-    computed at once, for which the kernels are chosen.
+    `memory_check`: a model larger than the free memory is refused before it is loaded. `companions`: samples
+    may need a second KV lane. `rows`: the usual number of sequences per step, for which kernels are chosen.
     """
 
     name: str = "tiny"
@@ -95,7 +94,7 @@ def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokeniz
     from gencli.models.files.vocabulary import declared_vocabulary
     from gencli.text.tokenizer import HFTokenizer
 
-    # Faults of the folder and the tokenizer are found before the weights are read, which takes longest.
+    # Faults of the folder and the tokenizer are reported before the weights are read, which takes longest.
     checkpoint, reason = _open(choice)
     _check_memory(choice, checkpoint)
     tokenizer = HFTokenizer.load(checkpoint.folder, trust_remote_code=choice.trust_remote_code)
@@ -106,7 +105,7 @@ def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokeniz
 
 
 def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
-    """Return the checked files of a model with what is to run it, and the reason for that."""
+    """Return the checked files of a model with the backend that runs it, and the reason for that backend."""
     from gencli.models.backend import choose_backend
     from gencli.models.files.checkpoint import check_checkpoint, read_checkpoint, read_folder
 
@@ -133,9 +132,9 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
 
 
 def check_memory(choices: Iterable[ModelChoice], *, free: int | None = None) -> None:
-    """Raise ModelError for the first model that does not fit into the memory beside those before it.
+    """Raise ModelError for the first model that does not fit into memory together with the models before it.
 
-    Only the heads of files are read. `free` (bytes) replaces the free memory.
+    Only file headers are read. `free` (bytes) replaces the free memory.
     """
     before: list[tuple[str, int]] = []
     for choice in choices:
@@ -149,7 +148,7 @@ def _check_memory(
     before: Sequence[tuple[str, int]] = (),
     free: int | None = None,
 ) -> int:
-    """Return the bytes of a model that is to be loaded after others; 0 if they are not to be checked."""
+    """Return the bytes of a model that is loaded after others; 0 if memory is not checked."""
     if not choice.memory_check or choice.spread.is_on or checkpoint.is_quantized:
         return 0
     from gencli.models.device import pick_device, pick_dtype
@@ -190,7 +189,7 @@ def _load_native(
 def _load_transformers(
     choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
 ) -> ModelRunner:
-    """Load a model for transformers, in the first of several processes as their leader."""
+    """Load a model to run by transformers; the first of several processes gets a leader."""
     from gencli.models.hf import HFRunner
 
     runner = HFRunner.load(
@@ -208,7 +207,7 @@ def _load_transformers(
 
 
 def _with_leader(runner: ModelRunner) -> ModelRunner:
-    """Return the runner, in the first of several processes as their leader."""
+    """Return the runner; the first of several processes gets a leader of the others."""
     from gencli.models.parallel import Leader
 
     return runner if rank() else Leader(runner)
@@ -224,7 +223,7 @@ def model_notices(loaded: Loaded) -> Iterator[str]:
 
 
 def batch_notices(loaded: Loaded) -> Iterator[str]:
-    """Yield a notice if texts depend on what is computed beside them."""
+    """Yield a notice if a text may depend on the other texts of its batch."""
     spec = loaded.runner.spec
     if not spec.is_batch_invariant:
         yield (

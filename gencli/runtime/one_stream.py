@@ -19,7 +19,7 @@ __all__ = ["OneStream"]
 
 
 class OneStream:
-    """An engine that one stream of events at a time is read from; outputs that are not valid are retried."""
+    """An engine whose events are read by one stream at a time; invalid outputs are retried."""
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
         self._engine, self._tokenizer = engine, tokenizer

@@ -1,4 +1,4 @@
-"""The jobs of prompts that a program gives, each with its own sampling parameters."""
+"""The jobs of prompts given by a program, each with its own sampling parameters."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from processors.base import Compiler
 
 __all__ = ["Params", "PromptJobs"]
 
-Params = SamplingParams | Sequence[SamplingParams] | None  # for all prompts, or one for each
+Params = SamplingParams | Sequence[SamplingParams] | None  # parameters for all prompts, or one for each
 
 
 class PromptJobs:
     """Makes the jobs of prompts, and collects the notices about them.
 
-    `settings` are those below the sampling parameters. `notices`: so far, in order, each once.
+    `settings`: the layer below the sampling parameters. `notices`: in order of occurrence, each once.
     """
 
     def __init__(self, settings: Settings, loaded: Loaded, compiler: Compiler) -> None:
@@ -43,7 +43,7 @@ class PromptJobs:
         changed = [(own or SamplingParams()).replaced(**values) for own in each]
         jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
-            self.note(notices(job, [text], has_rows=True))  # plug-ins may be for other requests
+            self.note(notices(job, [text], has_rows=True))  # plug-ins may be used by other requests
             self.note(adapter_notices([name for name, _ in job.chain], job.registry))
             if any(name not in text for name in job.untold_tools):
                 self.note(["The prompt does not name the tools, so the model does not know of them."])
@@ -60,5 +60,5 @@ class PromptJobs:
         return self._grammars.ready(job)
 
     def note(self, texts: Iterable[str]) -> None:
-        """Add notices; one that is known keeps its place."""
+        """Add notices; a known notice keeps its position."""
         self.notices |= dict.fromkeys(texts)

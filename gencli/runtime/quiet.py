@@ -1,4 +1,4 @@
-"""Import large libraries fast, and keep their progress bars, warnings and logs off stderr."""
+"""Imports large libraries fast, and keeps their progress bars, warnings and logs off stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 __all__ = ["importing", "quiet_libraries"]
 
-# The libraries read these when they are imported, which is later.
+# The libraries read these variables when they are imported later.
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -27,8 +27,8 @@ _QUIET = {
 def importing() -> Iterator[None]:
     """Pause the garbage collector while libraries are imported in the block.
 
-    It would walk their hundreds of thousands of objects again and again, all of which stay. After the block
-    it passes over what is there.
+    The collector would repeatedly traverse hundreds of thousands of objects that all stay alive. After the
+    block it ignores these objects.
     """
     gc.disable()
     try:
@@ -40,7 +40,7 @@ def importing() -> Iterator[None]:
 
 @contextmanager
 def quiet_libraries(*, is_on: bool = True) -> Iterator[None]:
-    """Silence the libraries inside the block. What a user needs to know becomes an error or a notice."""
+    """Silence the libraries inside the block. Messages that a user needs become errors or notices."""
     if not is_on:
         yield
         return

@@ -1,4 +1,4 @@
-"""Reports of a run to its user beside the result: lines, notices, and the progress of loading a model."""
+"""Interface for messages of a run to its user: lines, notices, and progress of loading a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Recorder", "Reporter"]
 
 
 class Reporter(Protocol):
-    """Takes the reports of a run. Messages name options by their keys; see gencli.config.options.flags."""
+    """Receives the messages of a run. They name options by key; see gencli.config.options.flags."""
 
     def say(self, text: str) -> None:
         """Report a line."""
@@ -24,25 +24,25 @@ class Reporter(Protocol):
     def loading(self, name: str, verb: str = "Loading") -> AbstractContextManager[OnBytes | None]:
         """Return a context in which a model is loaded or hashed.
 
-        Its value is to be called with the bytes done and the bytes in all.
+        The context's value is a function of the bytes done and the total bytes, or None.
         """
         ...
 
 
 class Recorder:
-    """Reporter that keeps lines and notices in `lines`, as in a process whose stderr nobody reads."""
+    """Reporter that stores lines and notices in `lines`, for a process whose stderr is not read."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        """Keep a line."""
+        """Store a line."""
         self.lines.append(text)
 
     def notice(self, text: str) -> None:
-        """Keep a notice."""
+        """Store a notice."""
         self.lines.append(text)
 
     def loading(self, name: str, verb: str = "Loading") -> AbstractContextManager[OnBytes | None]:
-        """Return a context without a value: nothing is kept of it."""
+        """Return a context without a value: progress is not stored."""
         return nullcontext()

@@ -1,8 +1,9 @@
-"""How the CPU threads of PyTorch wait for each other: spinning, or asleep.
+"""How PyTorch's CPU threads wait for each other: spinning or asleep.
 
-A matrix product ends when its last thread ends. On a quiet machine, threads that spin are up to a fifth
-faster. Where others use the cores as well, they take the time that the last thread needs, and are many
-times slower. The OpenMP library reads its setting when PyTorch is imported, so the choice comes before that.
+A matrix product ends when its last thread ends. On an idle machine, spinning threads are up to a fifth
+faster. If other processes use the cores as well, spinning threads take time from the last thread and are many
+times slower. The OpenMP library reads its setting when PyTorch is imported, so the choice is made before
+that.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _MAX_STALLED = 10.0  # percent of the last ten seconds in which some task waited
 
 
 def set_wait(wait: Wait, environ: MutableMapping[str, str]) -> None:
-    """Set how threads wait in this process. A value of OMP_WAIT_POLICY that is there already stays.
+    """Set how threads wait in this process. An existing value of OMP_WAIT_POLICY is kept.
 
-    `spin` is the default of the library, which sleeps after a few milliseconds of spinning: it costs nothing
-    while a chat waits for its next turn.
+    `spin` is the default of the library, which sleeps after a few milliseconds of spinning, so it costs
+    nothing while a chat waits for its next turn.
     """
     if wait == "sleep" or (wait == "auto" and is_shared()):
         environ.setdefault(_POLICY, "PASSIVE")
@@ -34,8 +35,8 @@ def set_wait(wait: Wait, environ: MutableMapping[str, str]) -> None:
 def is_shared(pressure: Path = _PRESSURE) -> bool:
     """Return whether other processes compete for the cores of this machine.
 
-    Linux says how long tasks waited for a core (pressure stall information). Elsewhere the load of the last
-    minute decides.
+    On Linux decided by how long tasks waited for a core (pressure stall information), elsewhere by the load
+    of the last minute.
     """
     with suppress(OSError, ValueError, IndexError):
         some = pressure.read_text(encoding="ascii").split()

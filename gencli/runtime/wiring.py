@@ -1,4 +1,4 @@
-"""Load the model of a run and make its engine, as the settings say."""
+"""Loads the model of a run and makes its engine, from the settings."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def load_model(
     is_chat: bool = False,
     on_tokenizer: OnTokenizer | None = None,
 ) -> tuple[Loaded, float]:
-    """Load the model of a run; return it and the seconds that this took.
+    """Load the model of a run; return it and the seconds of loading.
 
-    `companions`: samples may need a second KV lane. `rows`: the sequences and draft tokens that are computed
-    at once; where those beside a text may change it, a notice is reported. `on_tokenizer` is called before
-    the weights are read. Raises ModelError for a model without the chat template that `is_chat` asks for.
+    `companions`: samples may need a second KV lane. `rows`: sequences and draft tokens computed at once; a
+    notice is reported if other rows may change a text. `on_tokenizer` is called before the weights are read.
+    Raises ModelError if `is_chat` and the model has no chat template.
     """
 
     def begin(tokenizer: Tokenizer, vocab_size: int, eos_ids: tuple[int, ...]) -> None:
@@ -99,10 +99,10 @@ def make_engine(
     amateurs: Mapping[str, ModelRunner] | None = None,
     window: int = WINDOW,
 ) -> Engine:
-    """Return an engine on the model; `max_batch` overrides that of the settings. `window`: see Engine.
+    """Return an engine on the model; `max_batch` overrides the settings. `window`: as in Engine.
 
-    Drafter and contrast models are loaded as the settings say, unless given. Raises ModelError for a model
-    that cannot draft for the loaded one, or be contrasted with it.
+    Drafter and contrast models are loaded from the settings unless given. Raises ModelError for a model that
+    cannot draft for the loaded one, or be contrasted with it.
     """
     choice = model_choice(settings)
     if drafter is None:
@@ -125,7 +125,7 @@ def make_engine(
 
 
 def _step_tokens(spec: ModelSpec, batch: int) -> int:
-    """Return the token budget of a step; on a GPU its temporary memory has to fit beside the weights."""
+    """Return the token budget of a step; on a GPU its temporary memory has to fit next to the weights."""
     most = step_limit(None, batch)
     if spec.device.type != "cuda":
         return most
@@ -136,7 +136,7 @@ def _step_tokens(spec: ModelSpec, batch: int) -> int:
 
 
 def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:
-    """Return whether steps are asked to run ahead. Raises UsageError if the model is not on a GPU for it."""
+    """Return the setting of run-ahead. Raises UsageError if it is on and the model is not on a GPU."""
     wanted: bool | None = settings["async_steps"]
     if wanted and spec.device.type != "cuda":
         raise UsageError(
@@ -147,5 +147,5 @@ def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:
 
 
 def bare_engine(runner: ModelRunner, tokenizer: Tokenizer, **options: Any) -> Engine:
-    """Return an engine on a runner for a measurement, without settings. `options` are those of Engine."""
+    """Return an engine on a runner for a measurement, without settings. `options`: keywords of Engine."""
     return Engine(runner, tokenizer, **options)

@@ -1,1 +1,1 @@
-"""Scores of texts under a model: conventions, totals, and what is scored."""
+"""Scores of texts under a model: items, conventions, totals."""

@@ -1,4 +1,4 @@
-"""Items to score: a text, a continuation of a context, choices behind one, the last turn of a chat."""
+"""Items to score: a text, a continuation of a context, choices after a context, the last turn of a chat."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FORMS = "Give a text; or a context with a continuation or choices; or messages,
 
 @dataclass(frozen=True, slots=True)
 class TextItem:
-    """A text, all of which is scored."""
+    """A text that is scored as a whole."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PairItem:
-    """A continuation, scored behind a context."""
+    """A continuation, scored after a context."""
 
     context: str
     continuation: str
@@ -31,7 +31,7 @@ class PairItem:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceItem:
-    """Continuations of one context, which are compared."""
+    """Continuations of one context to compare."""
 
     context: str
     choices: tuple[str, ...]
@@ -39,7 +39,7 @@ class ChoiceItem:
 
 @dataclass(frozen=True, slots=True)
 class ChatItem:
-    """A conversation; the content of its last message is scored behind the others."""
+    """A conversation; the content of its last message is scored after the other messages."""
 
     messages: tuple[Message, ...]
 

@@ -1,4 +1,4 @@
-"""Rows of a batch that are scored: the engine of `gencli score`."""
+"""The loop of `gencli score`: scores the rows of a batch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ScoreLoop(OwnEngine):
 
     @property
     def reading(self) -> str:
-        """Nothing: rows are short steps of one kind."""
+        """Always "", because rows are short."""
         return ""
 
     @property
@@ -61,7 +61,7 @@ class ScoreLoop(OwnEngine):
         return self._is_stopped
 
     def stop(self, drain: float = 0.0) -> None:
-        """Stop: what runs is dropped, as a row takes a moment only. Safe in a signal handler."""
+        """Stop: running rows are dropped, as a row takes only a moment. Safe in a signal handler."""
         self._is_stopped = True
         self._scorer.interrupt()
 
@@ -82,7 +82,7 @@ class ScoreLoop(OwnEngine):
                 yield Task(row, read_item(row.scored), self._terms(row))
             except GencliError as error:
                 yield Task(row, error)
-            except Exception as error:  # an error of any kind fails this row only
+            except Exception as error:  # an error of any kind fails only this row
                 yield Task(row, _Known(Failure.of(error)))
 
     def _terms(self, row: Row) -> Terms:
@@ -110,7 +110,7 @@ class ScoreLoop(OwnEngine):
 
 
 class _Known(GencliError):
-    """A failure that is known as such."""
+    """A failure that is already described by its Failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

@@ -1,4 +1,4 @@
-"""The options of `gencli score`: its own, those of a batch for files, those of a run for model and chain."""
+"""The options of `gencli score`: its own, a batch's for files, a run's for model and chain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NEW: tuple[Option, ...] = (
     Option(("--format",), Literal["text", "jsonl", "csv", "tsv", "parquet"], "Form of the results; by "
            "default the suffix of the output decides, text on stdout.", "Output"),
 )  # fmt: skip
-# The values of a batch's options that have no part in scores are their defaults.
+# Options of a batch without effect on scores have their defaults.
 SCORE_OWN: tuple[Option, ...] = (
     *_NEW, *(entry for entry in OF_BATCH if entry.key != "format")
 )  # fmt: skip
@@ -56,7 +56,7 @@ CHAIN_KEYS = frozenset(
         "json_whitespace formats".split()
     )
 )
-# What decides a row's result, besides what makes the row.
+# Options that affect a row's result, besides those that control how rows are read.
 DECIDING = ("convention", "window", "stride", "mode", "tokens", "group_by")
 _TAKEN = tuple(entry for entry in BATCH_OPTIONS if entry in OF_BATCH and entry.key not in _HIDDEN)
 SCORE_OPTIONS: tuple[Option, ...] = (

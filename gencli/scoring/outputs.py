@@ -1,4 +1,4 @@
-"""Forms of scores: lines for a person, and the columns of tables."""
+"""Output formats of scores: lines for a person, and the columns of tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
     "id": "text",
     "group": "text",
-    "choice": "integer",  # from 0
+    "choice": "integer",  # counted from 0
     "text": "text",
     "tokens": "integer",
     "scored": "integer",
@@ -38,7 +38,7 @@ COLUMNS: Mapping[str, Kind] = {
     "greedy": "boolean",
     "unconditional": "number",
     "prob": "number",
-    "best": "text",  # the measures by which the choice is the best one
+    "best": "text",  # the measures by which the choice is the best
     "token_scores": "text",
     "convention": "text",
     "mode": "text",
@@ -90,7 +90,7 @@ class _Lines:
         self._target, self._is_begun = target, False
 
     def write(self, outcome: Outcome) -> None:
-        """Write the row's line, before the first one the names of the columns."""
+        """Write the row's line; before the first one the column names."""
         if not self._is_begun:
             self._is_begun = True
             self._put(_HEAD)
@@ -118,7 +118,7 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
 
 
 def open_text(lines: Callable[[], Iterator[str]]) -> Callable[[TextTarget, Table], Any]:
-    """Return what opens a writer of lines; `lines` are written behind all rows."""
+    """Return a function that opens a writer of lines; `lines` are written after all rows."""
 
     @contextmanager
     def opened(target: TextTarget, _: Table) -> Iterator[RowWriter]:

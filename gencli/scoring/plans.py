@@ -1,4 +1,4 @@
-"""How an item is scored: the windows that the model reads for it."""
+"""Plans of scoring: the windows that the model reads for an item."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Part", "Planner"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Windows of a text or continuation, and what its totals count."""
+    """Windows of a text or continuation, with the values that its totals need."""
 
     text: str
     tokens: int
@@ -33,18 +33,18 @@ class Part:
 
 
 class Planner:
-    """Makes the parts of items: of a choice its choices, then these without the context."""
+    """Makes the parts of items. A choice item has its choices, then the choices without the context."""
 
     def __init__(self, spec: ModelSpec, tokenizer: Tokenizer, convention: Convention) -> None:
         self._spec, self._tokenizer, self._convention = spec, tokenizer, convention
 
     def parts(self, item: Item) -> Iterator[Part]:
-        """Yield the parts of an item. Raises UsageError for one that the convention cannot score."""
+        """Yield the parts of an item. Raises UsageError for an item that the convention cannot score."""
         if isinstance(item, TextItem):
             prefix = None if self._convention.name == "strided" else self._prefix
             ids = encoded(item.text, self._tokenizer, prefix)
             if self._convention.name == "lm-eval" and ids[:1] == [prefix]:
-                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and no part of the text
+                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
             windows = tuple(text_windows(ids, self._convention, prefix))
             yield Part(item.text, len(ids), self._checked(windows))
         elif isinstance(item, ChatItem):

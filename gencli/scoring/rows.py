@@ -1,4 +1,4 @@
-"""Rows of files as items to score."""
+"""Converts rows of files to items to score."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gencli.scoring.scores import MODES
 
 __all__ = ["score_rows"]
 
-_SCORED = ("continuation", "choices")  # behind a context
+_SCORED = ("continuation", "choices")  # columns scored after a context
 _COLUMNS = ("text", "context", *_SCORED, "messages")
 
 
 def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode: MODES) -> Iterator[Row]:
-    """Yield a row for each record; its other columns are data, its options in the column `options`."""
+    """Yield a row for each record; other columns are data, options are in the column `options`."""
 
     def row(record: Record, name: str) -> Row:
         scored, given = _scored(record.columns, options), nested_options(record.columns)
@@ -51,7 +51,7 @@ def _check_options(given: Mapping[str, Any], mode: MODES) -> None:
 def _scored(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     """Return the columns to score; lists in the cells of a table are JSON.
 
-    A template or prompt column makes the context of a row with a continuation or choices, else the text.
+    A template or prompt column gives the context of a row with a continuation or choices, else the text.
     """
     found = {key: columns[key] for key in _COLUMNS if columns.get(key) not in (None, "")}
     if options.is_data:

@@ -27,15 +27,15 @@ __all__ = ["Scorer", "Task", "Terms", "make_convention"]
 
 T = TypeVar("T")
 _LLAMA_WINDOW = 512
-_AHEAD = 4  # the engine holds this many times the windows that run at once
+_AHEAD = 4  # windows in the engine, as a multiple of those that run at once
 
 
 def make_convention(
     name: CONVENTIONS, spec: ModelSpec, tokenizer: Tokenizer, *, window: int | None, stride: int | None
 ) -> Convention:
-    """Return the convention on a model. Raises UsageError for a window or stride that it cannot have.
+    """Return the convention for a model. Raises UsageError for an invalid window or stride.
 
-    `window` is by default the model's context, for llama 512; `stride` half of the window.
+    `window`: by default the model's context, for llama 512. `stride`: by default half of the window.
     """
     if stride is not None and name != "strided":
         raise UsageError(f"`stride` is for the convention strided, but it is {name}.")
@@ -53,7 +53,7 @@ def make_convention(
 class Terms:
     """Conditions of scoring: the model alone without a `job`, else the model with the chain of the job.
 
-    `seed` is for stages that draw. `max_tokens` is the limit that the stages know; None: the context.
+    `seed`: for stages that draw. `max_tokens`: the limit passed to the stages; None: the context.
     """
 
     job: Job | None = None
@@ -62,7 +62,7 @@ class Terms:
 
     @property
     def mode(self) -> MODES:
-        """raw or processed."""
+        """ "raw" or "processed"."""
         return "raw" if self.job is None else "processed"
 
     def request(self, name: str, window: Window, top: int, spec: ModelSpec, tokenizer: Tokenizer) -> Request:
@@ -90,7 +90,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
-    """An item to score under some terms; an error in its place is its outcome. `key` is the caller's."""
+    """An item to score under some terms; an error instead of an item is its outcome. `key`: the caller's."""
 
     key: T
     item: Item | GencliError
@@ -111,7 +111,7 @@ class _Open(Generic[T]):
 
 
 class Scorer:
-    """Scores texts, pairs, choices and chats. `top`: alternatives in the entries of each token."""
+    """Scores texts, pairs, choices and chats. `top`: number of alternatives for each token."""
 
     def __init__(
         self, engine: Engine, spec: ModelSpec, tokenizer: Tokenizer, convention: Convention, *, top: int = 0
@@ -123,7 +123,7 @@ class Scorer:
         self._open: dict[str, tuple[_Open[object], int, int]] = {}  # task, window, first scored position
 
     def scores(self, items: Iterable[Item], terms: Terms | None = None) -> Iterator[Score]:
-        """Yield the score of each item, in order. Raises the error of the first that cannot be scored."""
+        """Yield the score of each item, in order. Raises the error of the first one that cannot be scored."""
         early, turn = dict[int, Score | GencliError](), 0
         tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
         with closing(self.run(tasks)) as outcomes:
@@ -140,7 +140,7 @@ class Scorer:
     def run(
         self, tasks: Iterable[Task[T]], *, ahead: int | None = None
     ) -> Generator[tuple[T, Score | GencliError], None, None]:
-        """Yield the key of each task with its score or error, as they end; interrupted tasks have none.
+        """Yield (key, score or error) of each task when it ends; interrupted tasks yield nothing.
 
         Tasks are read ahead until the engine holds `ahead` windows.
         """
@@ -156,7 +156,7 @@ class Scorer:
                 self._drop()
 
     def _drop(self) -> None:
-        """End what is in the engine, and discard its events."""
+        """End all running requests, and discard their events."""
         self._open.clear()
         with suppress(Exception):  # the original error is raised instead
             self._engine.interrupt()
@@ -168,7 +168,7 @@ class Scorer:
         self._engine.interrupt()
 
     def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
-        """Return the entries of the scored tokens of each window, under the model alone."""
+        """Return the entries of the scored tokens of each window, under the model without a chain."""
         part = Part("", 0, tuple(windows))
         task = _Open[object](Task(None, TextItem(" ")), TextItem(" "), (part,), [[] for _ in windows], 0)
         if windows:
@@ -194,7 +194,7 @@ class Scorer:
                 self._submit(_Open(task, task.item, parts, [[] for _ in windows], 0), windows)
             except GencliError as error:
                 yield task.key, error
-            except ProcessorsError as error:  # a stage refuses the request
+            except ProcessorsError as error:  # a stage rejects the request
                 yield task.key, UsageError(str(error))
 
     def _submit(self, one: _Open[T], windows: Sequence[Window]) -> None:
@@ -249,7 +249,7 @@ class Scorer:
         return ChoiceScore(tuple(pairs[:count]), without, convention, mode)
 
     def _totals(self, text: str, entries: Sequence[TokenLogprobs], mode: MODES) -> Totals:
-        """Totals of a text; words, and bytes of the text itself, only where every token is scored."""
+        """Return the totals of a text; words, and bytes of the text, only if every token is scored."""
         is_whole = self.convention.name == "lm-eval"
         known = self.tokenizer.token_bytes
         size = len(text.encode()) if is_whole else sum(len(known[one.chosen.id]) for one in entries)
@@ -271,7 +271,7 @@ def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
 
 
 def _check(task: Task[T], parts: Iterable[Part]) -> None:
-    """Raise UsageError for several windows under a grammar, which would begin anew in each of them."""
+    """Raise UsageError for several windows under a grammar, which would restart in each of them."""
     job = task.terms.job
     if job is None or job.assembly.chain.get("grammar") is None:
         return

@@ -1,4 +1,4 @@
-"""Results of scoring, each with its convention and mode, and as JSON."""
+"""Results of scoring with their convention and mode, and their JSON form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODES = Literal["raw", "processed"]
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """Score of a text of `tokens` tokens. `entries` are those of the scored tokens, in order."""
+    """Score of a text of `tokens` tokens. `entries`: log-probabilities of the scored tokens, in order."""
 
     tokens: int
     totals: Totals
@@ -31,9 +31,9 @@ class TextScore:
 
 @dataclass(frozen=True, slots=True)
 class PairScore:
-    """Score of a continuation behind a context; `is_greedy`: every token is the most likely one.
+    """Score of a continuation after a context; `is_greedy`: every token is the most likely one.
 
-    Where a stage bans a token, `logprob` and what follows from it are None.
+    If a stage bans a token, `logprob` and all values derived from it are None.
     """
 
     text: str
@@ -46,7 +46,7 @@ class PairScore:
 
     @property
     def logprob(self) -> float | None:
-        """Sum over the tokens."""
+        """Sum of the tokens' log-probabilities."""
         return self.totals.logprob
 
     @property
@@ -70,9 +70,10 @@ class PairScore:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceScore:
-    """Scores of the choices behind one context.
+    """Scores of the choices after one context.
 
-    `unconditional` are their log-probabilities without the context; None if the model has no prefix token.
+    `unconditional`: log-probabilities of the choices without the context; None if the model has no prefix
+    token.
     """
 
     choices: tuple[PairScore, ...]
@@ -82,10 +83,10 @@ class ChoiceScore:
 
     @property
     def best(self) -> dict[str, int | None]:
-        """Index of the best choice by each measure; of equal ones the first; None if none is possible.
+        """Index of the best choice by each measure, ties by lowest index; None if all are banned.
 
-        sum, token, character, byte: the log-probability, divided by that length. unconditional: less the
-        log-probability without the context (mutual information).
+        sum, token, character, byte: the log-probability, divided by that length. unconditional:
+        log-probability minus that without the context (mutual information).
         """
         found: dict[str, list[float | None]] = {
             "sum": [one.logprob for one in self.choices],
@@ -100,7 +101,7 @@ class ChoiceScore:
 
     @property
     def probabilities(self) -> tuple[float | None, ...]:
-        """Probability of each choice, if one of them has to be: softmax of the sums; 0 for a banned one."""
+        """Probability of each choice, given that one of them occurs: softmax of the sums; 0 if banned."""
         known = [one.logprob for one in self.choices if one.logprob is not None]
         if not known:
             return (None,) * len(self.choices)
@@ -121,7 +122,7 @@ def _largest(values: Sequence[float | None]) -> int | None:
 
 
 def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
-    """Return a score as JSON; `tokenizer` adds a row for each scored token."""
+    """Return a score as JSON; with a `tokenizer` it has a row for each scored token."""
     how = {"convention": score.convention.record(), "mode": score.mode}
     if isinstance(score, ChoiceScore):
         alone = score.unconditional or (None,) * len(score.choices)

@@ -16,12 +16,12 @@ __all__ = ["Sums"]
 
 _INTERVAL = (2.5, 97.5)  # percentiles of the bootstrap
 _INTERVALS = ("perplexity_interval", "bits_per_byte_interval")
-_CELLS = 2**22  # random numbers at once
+_CELLS = 2**22  # random numbers drawn at once
 
 
 @dataclass(slots=True)
 class _Group:
-    """The rows of one kind and group: their totals, and of each row tokens, bytes and log-probability."""
+    """The rows of one kind and group: totals, and tokens, bytes and log-probability of each row."""
 
     kind: str
     name: str | None
@@ -30,10 +30,10 @@ class _Group:
 
 
 class Sums:
-    """Adds up records of texts and continuations, each kind for itself, and choices by their number.
+    """Accumulates records of texts and continuations by kind, and of choices by number of choices.
 
-    `samples`: number of random samples of rows, with replacement, for the 95 % interval (percentiles) of a
-    group. They depend on `seed` and the order of the rows only. A row takes 24 bytes of memory.
+    `samples`: number of bootstrap samples of rows (with replacement) for a group's 95 % interval
+    (percentiles). They depend on `seed` and the order of the rows only. A row takes 24 bytes of memory.
     """
 
     def __init__(self, *, samples: int, seed: int) -> None:
@@ -42,7 +42,7 @@ class Sums:
         self._num_choices = 0
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add the record of a row; errors do not count."""
+        """Add the record of a row; rows with an error do not count."""
         if "error" in record:
             return
         if "choices" in record:

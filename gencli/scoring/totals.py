@@ -12,7 +12,7 @@ __all__ = ["Totals", "count_words", "shown"]
 
 
 def count_words(text: str) -> int:
-    """Return the number of words as lm-evaluation-harness counts them: parts between white space."""
+    """Return the number of words as defined by lm-evaluation-harness: parts between white space."""
     return len(re.split(r"\s+", text))
 
 
@@ -20,9 +20,9 @@ def count_words(text: str) -> int:
 class Totals:
     """Sums over scored tokens: log-probabilities and their squares (natural logarithm).
 
-    `tokens` have a probability, and `possible` is the sum of theirs; `banned` more were impossible. With
-    these, what follows from the whole sum is None. `num_bytes` and `words` are those of the scored text;
-    `words` is None where a convention scores parts of words.
+    `tokens`: number of tokens with a probability; `possible`: sum of their log-probabilities. `banned`:
+    number of further, impossible tokens; if there are any, values derived from the whole sum are None.
+    `num_bytes`, `words`: size of the scored text; `words` is None if the convention scores parts of words.
     """
 
     tokens: int = 0
@@ -34,7 +34,7 @@ class Totals:
 
     @classmethod
     def of(cls, logprobs: Iterable[float], *, num_bytes: int, words: int | None) -> Totals:
-        """Return the totals of scored tokens."""
+        """Return the totals of the scored tokens with these log-probabilities."""
         values = [*logprobs]
         known = [value for value in values if value > -math.inf]
         return cls(
@@ -82,7 +82,7 @@ class Totals:
 
     @property
     def word_perplexity(self) -> float | None:
-        """exp(-logprob / words); None if the words are not known."""
+        """exp(-logprob / words); None if the number of words is unknown."""
         return None if self.logprob is None or not self.words else _exp(-self.logprob / self.words)
 
     @property
@@ -129,7 +129,7 @@ class Totals:
 
 
 def _exp(value: float | None) -> float | None:
-    """Return exp(value); None where it is not a finite number."""
+    """Return exp(value); None if it is not finite."""
     try:
         return None if value is None else math.exp(value)
     except OverflowError:

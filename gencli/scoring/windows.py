@@ -1,6 +1,6 @@
 """Conventions of scoring a text: which tokens the model reads together, and which of them are scored.
 
-Perplexities of different conventions cannot be compared, so every result names its own.
+Perplexities of different conventions are not comparable, so every result names its convention.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CONVENTIONS = Literal["lm-eval", "strided", "llama"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Tokens that are read together; those from `first` (>= 1) on are scored."""
+    """Tokens read together; those from index `first` (>= 1) on are scored."""
 
     ids: tuple[int, ...]
     first: int
@@ -38,13 +38,13 @@ class Window:
 class Convention:
     """How a text is cut into windows; `window` and `stride` count tokens.
 
-    - lm-eval: a prefix token (BOS, else EOS), then disjoint windows; the last one reaches back for context.
-      Every token is scored once. As lm-evaluation-harness does.
-    - strided: windows that begin every `stride` tokens; a window scores what no earlier one did. The first
-      token is not scored, with `stride` = `window` the first of each window. As the documentation of
-      transformers does.
+    - lm-eval: a prefix token (BOS, else EOS), then disjoint windows; the last one is extended backwards for
+      context. Every token is scored once. As in lm-evaluation-harness.
+    - strided: windows that begin every `stride` tokens; a window scores the tokens that no earlier one
+      scored. The first token is not scored; with `stride` = `window` the first of each window. As in the
+      documentation of transformers.
     - llama: disjoint windows, the first token of each replaced by BOS if the tokenizer adds one; the second
-      half of each is scored, an incomplete window at the end is not. As llama-perplexity does.
+      half of each is scored; an incomplete window at the end is not. As in llama-perplexity.
     """
 
     name: CONVENTIONS
@@ -65,7 +65,7 @@ class Convention:
 
 
 def prefix_id(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> int:
-    """Return the token before a text without context: BOS, else EOS. UsageError without either."""
+    """Return the token before a text without context: BOS, else EOS. Raises UsageError if it has neither."""
     found = tokenizer.bos_id
     if found is not None:
         return found
@@ -80,7 +80,7 @@ def prefix_id(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> int:
 
 
 def encoded(text: str, tokenizer: Tokenizer, prefix: int | None) -> list[int]:
-    """Return the ids of a text; special tokens are not added to one that begins with the prefix token."""
+    """Return the ids of a text; no special tokens are added to a text that begins with the prefix token."""
     name = "" if prefix is None else tokenizer.decode([prefix], skip_special=False)
     return tokenizer.encode(text, special=not (name and text.startswith(name)))
 
@@ -88,11 +88,11 @@ def encoded(text: str, tokenizer: Tokenizer, prefix: int | None) -> list[int]:
 def pair_window(
     context: str, continuation: str, tokenizer: Tokenizer, prefix: int | None, window: int
 ) -> Window:
-    """Return the window of a continuation behind a context.
+    """Return the window of a continuation after a context.
 
-    Spaces at the end of the context belong to the continuation. Both are encoded together and cut where the
-    context alone ends. An empty context is the prefix token. The beginning is cut so that the model reads at
-    most `window` tokens.
+    Spaces at the end of the context are moved to the continuation. Both are encoded together, and split at
+    the length of the encoded context. An empty context becomes the prefix token. The context is truncated at
+    its beginning so that the model reads at most `window` tokens.
     """
     if context:
         count = len(context) - len(context.rstrip())
@@ -109,7 +109,7 @@ def pair_window(
 
 
 def cut_window(head: Sequence[int], tail: Sequence[int], window: int) -> Window:
-    """Return the window of the tokens `tail` behind `head`, cut at its beginning."""
+    """Return the window of the tokens `tail` after `head`, truncated at its beginning."""
     if len(tail) > window:
         raise UsageError(
             f"The continuation has {len(tail)} tokens, but the model reads {window} at once.",
@@ -120,7 +120,7 @@ def cut_window(head: Sequence[int], tail: Sequence[int], window: int) -> Window:
 
 
 def text_windows(ids: Sequence[int], convention: Convention, prefix: int | None) -> Iterator[Window]:
-    """Yield the windows of a text with these ids. `prefix`: see prefix_id."""
+    """Yield the windows of a text with these ids. `prefix`: the id of prefix_id."""
     if convention.name == "lm-eval":
         assert prefix is not None
         yield from _rolling(ids, convention.window, prefix)

@@ -1,4 +1,4 @@
-"""Scoring the rows of files: the work of `gencli score`."""
+"""The work of `gencli score`: scores the rows of files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _COUNTS = (
 
 
 class Scoring:
-    """Rows are texts, pairs, choices and chats; results are scores. `seed` is that of the bootstrap."""
+    """Work whose rows are texts, pairs, choices and chats, and whose results are scores.
+
+    `seed`: seed of the bootstrap.
+    """
 
     decides = DECIDING
 
@@ -56,7 +59,7 @@ class Scoring:
         return open_scores(batch, reporter, is_chat=is_chat)
 
     def table(self, batch: Batch, survey: Survey) -> Table:
-        """Return the columns of scores, and those of the input that are kept."""
+        """Return the columns of scores, and the kept columns of the input."""
         kept = survey.columns if self._plan["keep_input"] else {}
         has_groups, has_tokens = self._plan["group_by"] is not None, self._plan["tokens"] is not None
         return score_table(kept, has_groups=has_groups, has_tokens=has_tokens)

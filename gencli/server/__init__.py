@@ -1,1 +1,1 @@
-"""The OpenAI-compatible server: one engine thread, pure translation of the wire, ASGI routes."""
+"""The OpenAI-compatible server: one engine thread, pure translation of the wire format, ASGI routes."""

@@ -1,4 +1,4 @@
-"""How much the server takes on: counted before any work is done, in the event loop alone."""
+"""Admission control of the server: calls are counted before any work, in the event loop alone."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["Admission", "Ticket"]
 
 
 class Ticket:
-    """The place of one call; `size` is its number of samples."""
+    """The place of one call; `size`: its number of samples."""
 
     def __init__(self, admission: Admission) -> None:
         self._admission, self.size = admission, 1
 
     def grow(self, size: int) -> None:
-        """Count the call as `size` samples. Raises ApiError 429 if there is no room beside other calls."""
+        """Count the call as `size` samples. Raises ApiError 429 if other calls leave too little room."""
         others = self._admission.num_samples - self.size
         if others and others + size > self._admission.most:
             raise self._admission.full()
@@ -26,7 +26,7 @@ class Ticket:
 
 
 class Admission:
-    """Counts the samples of all calls that are not answered. At most `most`, or one call of any size."""
+    """Counts the samples of all unanswered calls: at most `most`, or one call of any size."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -35,12 +35,12 @@ class Admission:
 
     @property
     def is_full(self) -> bool:
-        """Whether no call is taken now."""
+        """Whether no call is accepted now."""
         return self.num_samples >= self.most
 
     @contextmanager
     def enter(self) -> Iterator[Ticket]:
-        """Yield the ticket of a call; it is given back at the end. Raises ApiError 429 or 503."""
+        """Yield the ticket of a call; it is returned at the end of the block. Raises ApiError 429 or 503."""
         if self.is_draining:
             raise ApiError(503, "The server is shutting down.", code="shutdown")
         if self.is_full:
@@ -55,6 +55,6 @@ class Admission:
             self.num_calls -= 1
 
     def full(self) -> ApiError:
-        """Return the error for a full server, and count it."""
+        """Return the error for a full server, and count the refusal."""
         self.num_refused += 1
         return ApiError(429, f"The server is full: it takes {self.most} texts at a time.", code="queue_full")

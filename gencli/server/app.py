@@ -53,7 +53,7 @@ def make_app(models: Models) -> App:
         Exception: _any_error,
     }
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
-    app.router.redirect_slashes = False  # an answer names no address that the client gave
+    app.router.redirect_slashes = False  # a reply contains no address that the client sent
     return Guard(app, models.conditions.rules, lambda status: models.replies.update([status]))
 
 
@@ -98,7 +98,7 @@ def _post(models: Models) -> list[Route]:
 
 
 def _asking(models: Models, answer: Callable[[Serving], Any]) -> _Endpoint:
-    """Return the endpoint that answers with `answer` of the model that the query names."""
+    """Return an endpoint that replies with `answer(model)` for the model in the query."""
 
     async def endpoint(request: Request) -> Response:
         serving = models.get(request.query_params.get("model"))
@@ -109,12 +109,12 @@ def _asking(models: Models, answer: Callable[[Serving], Any]) -> _Endpoint:
 
 
 def _answering(models: Models, answer: Callable[[Serving, Any], Any]) -> _Endpoint:
-    """Return the endpoint that answers with `answer` of the model that the body names, and the body."""
+    """Return an endpoint that replies with `answer(model, body)` for the model in the body."""
 
     async def endpoint(request: Request) -> Response:
         async with models.body(request.scope, request.receive) as body:
             serving, value = await models.read(body, lambda serving, value: value)
-            # A chain, or the tools of a conversation, may have grammars; a text to tokenize waits for none.
+            # A chain or a conversation's tools may have grammars; tokenizing a text must not wait for those.
             is_slow = answer is chain_view or (isinstance(value, Mapping) and "messages" in value)
             return JSONResponse(await serving.beside(lambda: answer(serving, value), is_slow=is_slow))
 
@@ -136,7 +136,7 @@ async def _api_error(request: Request, error: Exception) -> Response:
 
 
 async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # nobody reads it
+    return Response(status_code=499)  # the client has disconnected
 
 
 async def _any_error(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""The body of a request: its type, its size, its JSON; and the memory of all bodies together."""
+"""The body of a request: its type, size and JSON; and the memory of all bodies together."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gencli.server.wire.errors import ApiError
 
 __all__ = ["Bodies", "Disconnected", "parse_body", "read_body"]
 
-_SECONDS, _RATE = 30.0, 1 << 18  # a body has 30 s, and one more for each 256 KiB that have come
-_VALUES = 1 << 19  # by the commas of a body; millions of small lists take 20 times the memory of their text
-_FREE = 1 << 16  # bytes of each body that do not count for the memory of all
+_SECONDS, _RATE = 30.0, 1 << 18  # a body has 30 s, and one more second for each 256 KiB received
+_VALUES = 1 << 19  # values, by the commas of a body; small lists take 20 times the memory of their text
+_FREE = 1 << 16  # bytes of each body that do not count towards the memory of all
 _JSON = JsonLimits(max_depth=64, max_digits=100, has_decimals=False)
 
 
 class Disconnected(Exception):
-    """The client has gone."""
+    """The client has disconnected."""
 
 
 class Bodies:
-    """The memory of the bodies of all calls that are not answered: `most` bytes, beside 64 KiB of each.
+    """Limits the memory of the bodies of all unanswered calls: `most` bytes beyond 64 KiB of each.
 
-    Many clients that never end a large body would fill the memory otherwise.
+    Otherwise many clients that never finish a large body would fill the memory.
     """
 
     def __init__(self, most: int = 256 << 20) -> None:
@@ -35,7 +35,10 @@ class Bodies:
 
     @contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
-        """Yield what counts the bytes of one body, until the end of its call. It raises ApiError 429."""
+        """Yield a function that counts the bytes of one body until the end of its call.
+
+        It raises ApiError 429.
+        """
         mine = 0
 
         def hold(size: int) -> None:
@@ -54,9 +57,10 @@ class Bodies:
 async def read_body(
     scope: Scope, receive: Receive, most: int, hold: Callable[[int], None] = lambda size: None
 ) -> bytes:
-    """Return the body; `hold` is told its size while it grows.
+    """Return the body; `hold` is called with its size while it grows.
 
-    Raises ApiError 415 for another type, 413 also for a body that does not say how long it is, 408.
+    Raises ApiError: 415 for another type, 413 for a body that is too large or has no declared length, 408 for
+    one that is too slow.
     """
     headers = scope["headers"]
     kind = header(headers, "content-type").partition(";")[0].strip().casefold()

@@ -1,4 +1,4 @@
-"""Access rules, limits and timeouts of the server, the same for all its models. Imports nothing heavy."""
+"""Access rules, limits and timeouts of the server, shared by all its models. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Conditions"]
 class Conditions:
     """Access rules, limits of a call, length of the queue, and timeouts in seconds.
 
-    `max_queue`: samples of a model beyond those that run at once. `queue_timeout`: until the first token of a
-    call. `shutdown_timeout`: for running calls. `write_timeout`: for a reader that takes nothing. `ping`:
-    between comments that keep a stream open.
+    `max_queue`: samples of a model beyond those that run at once. `queue_timeout`: limit until the first
+    token of a call. `shutdown_timeout`: limit for running calls at shutdown. `write_timeout`: limit for a
+    client that reads nothing. `ping`: interval between comments that keep a stream open.
     """
 
     rules: Rules = field(default_factory=Rules)

@@ -1,7 +1,7 @@
-"""Connections within limits: their number, the time for a request to come and for an answer to be read.
+"""Connections within limits: their number, the time to receive a request and to send a reply.
 
-uvicorn bounds none of these: a client that never ends its headers, or never reads its answer, would keep a
-connection for ever, and as many as the process may have files would keep all others out.
+uvicorn bounds none of these: a client that never completes its headers, or never reads its reply, would keep
+a connection for ever, and as many such clients as the process may have files would lock all others out.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gencli.server.wire.errors import ApiError
 __all__ = ["Connection", "Connections", "most_connections"]
 
 _MOST = 4096
-_OWN_FILES = 256  # of the process itself: weights, pools, logs
-_PIPELINED = 1 << 16  # bytes of a next request that may come while one is answered
+_OWN_FILES = 256  # files of the process itself: weights, pools, logs
+_PIPELINED = 1 << 16  # bytes of the next request that may arrive while one is answered
 
 
 def most_connections() -> int:
-    """Return how many connections the process takes; raises its limit of open files up to the hard one."""
+    """Return how many connections the process accepts; raises its limit of open files to the hard limit."""
     try:
         import resource
-    except ImportError:  # Windows
+    except ImportError:  # on Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < _MOST + _OWN_FILES:
@@ -43,9 +43,9 @@ def most_connections() -> int:
 class Connections:
     """The connections of a server, for its event loop. `sweep` has to be called about once a second.
 
-    At most `most`; a further one takes the place of the one that has kept the server waiting for the longest,
-    and is refused if all are being answered. `head_seconds`: for the head of a request to come. A closed
-    connection whose reader takes nothing of its last bytes for `close_seconds` is ended.
+    At most `most` connections; a further one replaces the one that has kept the server waiting longest, and
+    is refused if all are being answered. `head_seconds`: limit for receiving a request's head. A closed
+    connection is aborted if its client reads none of the last bytes for `close_seconds`.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Connections:
         self._most, self._head_seconds, self._close_seconds = most, head_seconds, close_seconds
         self._clock = clock
         self._open: dict[Connection, None] = {}
-        self._closing: dict[Connection, tuple[int, float]] = {}  # bytes to send, and since when so many
-        self._waiting: dict[Connection, float | None] = {}  # for the client; when a head has begun to come
+        self._closing: dict[Connection, tuple[int, float]] = {}  # bytes left to send, since when unchanged
+        self._waiting: dict[Connection, float | None] = {}  # waiting for the client; when a head began
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, connection: Connection) -> bool:
-        """Count a connection; return False if there is no room for it."""
+        """Count a connection; return False if there are too many."""
         if len(self._open) >= self._most:
             if not self._waiting:
                 return False
@@ -76,7 +76,7 @@ class Connections:
         return True
 
     def note(self, connection: Connection, *, is_waiting: bool, has_begun: bool) -> None:
-        """Note whether the server waits for the client, and whether a head has begun to come."""
+        """Record whether the server waits for the client, and whether a head has begun to arrive."""
         if not is_waiting:
             self._waiting.pop(connection, None)
         elif connection in self._open:
@@ -84,17 +84,17 @@ class Connections:
             self._waiting[connection] = (begun or self._clock()) if has_begun else None
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         for known in (self._open, self._waiting, self._closing):
             known.pop(connection, None)
 
     def drop(self, connection: Connection) -> None:
-        """End a connection at once; what was not sent is lost."""
+        """Abort a connection; unsent bytes are lost."""
         self.remove(connection)
         connection.transport.abort()
 
     def sweep(self) -> None:
-        """End the connections whose time is over."""
+        """Abort the connections that exceed a time limit."""
         now = self._clock()
         for connection, begun in [*self._waiting.items()]:
             if begun is not None and now - begun > self._head_seconds:
@@ -109,7 +109,7 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, counted among `connections`; its errors have the form of all others."""
+    """uvicorn's connection, counted in `connections`; its errors have the server's common form."""
 
     def __init__(self, *args: Any, connections: Connections, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -117,23 +117,23 @@ class Connection(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether a request has come whole and its answer has not gone out."""
+        """Whether a request has been received completely and its reply is not sent completely."""
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, or refuse it."""
+        """Accept the connection, or refuse it."""
         super().connection_made(transport)
         if not self._limits.add(self):
             self._refuse(ApiError(503, "The server has too many connections.", code="connections_full"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection."""
         self._limits.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read; reading goes on while a request is answered, as nothing else tells that a client has gone."""
+        """Read data. Reading continues while a request is answered, as only this detects a disconnect."""
         if self.transport.is_closing():
             return
         super().data_received(data)
@@ -149,7 +149,7 @@ class Connection(H11Protocol):
         self._limits.note(self, is_waiting=not self._is_answered, has_begun=False)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Reply to data that is not valid HTTP."""
         self._refuse(ApiError(400, "The request is no valid HTTP/1.1.", code="invalid_http"))
 
     def _refuse(self, error: ApiError) -> None:
@@ -159,7 +159,7 @@ class Connection(H11Protocol):
             ("content-length", str(len(body))),
             ("connection", "close"),
         ]
-        with suppress(h11.LocalProtocolError):  # an answer has begun: all that is left is to end it
+        with suppress(h11.LocalProtocolError):  # a reply has begun, so it can only be ended
             self.transport.write(
                 self.conn.send(h11.Response(status_code=error.status, headers=headers)) or b""
             )

@@ -1,4 +1,4 @@
-"""The thread that owns the engine: orders go in through an inbox, events come out once a step."""
+"""The thread that owns the engine: orders arrive through an inbox, events leave once per step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["EngineDied", "EngineThread", "Order", "Stepper"]
 
 
 _LOG = logging.getLogger(__name__)
-_PAUSE = 0.02  # seconds between two hand-overs of tokens: more than 50 a second help no reader
+_PAUSE = 0.02  # seconds between two deliveries of tokens; more than 50 a second do not help a reader
 
 
 class Stepper(Protocol):
@@ -36,7 +36,7 @@ class Stepper(Protocol):
         ...
 
     def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
-        """Queue a request. Raises an error for one that cannot run; nothing has changed then."""
+        """Queue a request. Raises an error for one that cannot run; the engine is unchanged then."""
         ...
 
     def cancel(self, request_id: str) -> None:
@@ -49,12 +49,12 @@ class Stepper(Protocol):
 
 
 class EngineDied(GenerationError):
-    """The engine has failed, and runs nothing any more."""
+    """The engine has failed and runs no further requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A request, and the structure that its texts have to have."""
+    """A request, and the structure required of its texts."""
 
     request: Request
     structure: OutputSpec | None = None
@@ -72,12 +72,12 @@ _Delivery = Event | _Refused
 
 
 class EngineThread:
-    """Runs the engine on a thread of its own, for readers on the event loop that makes this object.
+    """Runs the engine on its own thread, for readers on the event loop that creates this object.
 
-    All methods are for that event loop. The thread takes what is in the inbox before each step, hands the
-    events of a step over in one call, and blocks on the inbox while there is nothing to do. Tokens of short
-    steps wait until `pause` seconds after the last call: each one takes time from the engine. An error that
-    a step raises ends the thread: `error` is set, and every call, open or new, gets EngineDied.
+    All methods are called from that event loop. The thread processes its inbox before each step, delivers the
+    events of a step in one call, and blocks on the inbox when idle. Tokens of short steps are delivered at
+    most every `pause` seconds, because each delivery takes time from the engine. An error raised by a step
+    ends the thread: `error` is set, and every call, open or new, gets EngineDied.
     """
 
     def __init__(self, engine: Stepper, *, pause: float = _PAUSE) -> None:
@@ -85,10 +85,10 @@ class EngineThread:
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._mailboxes: dict[str, Mailbox] = {}  # by request
-        self._samples: dict[str, int] = {}  # that have not ended, by request
+        self._samples: dict[str, int] = {}  # number of samples that have not ended, by request
         self._is_stopped = False
-        self._held: list[_Delivery] = []  # of the thread: not handed over yet
-        self._due = 0.0  # of the thread: when tokens are handed over again
+        self._held: list[_Delivery] = []  # used by the thread: not delivered yet
+        self._due = 0.0  # used by the thread: time of the next delivery of tokens
         self.error: BaseException | None = None
         self.on_event: Callable[[Event], None] = lambda event: None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -96,13 +96,13 @@ class EngineThread:
 
     @property
     def num_open(self) -> int:
-        """The number of samples that have not ended."""
+        """Number of samples that have not ended."""
         return sum(self._samples.values())
 
     def open(self, orders: Sequence[Order]) -> Mailbox:
         """Submit the orders of one call; return the mailbox of their events. Ids have to be new.
 
-        An order that the engine refuses fails the mailbox with its error. Raises EngineDied.
+        If the engine rejects an order, the mailbox fails with its error. Raises EngineDied.
         """
         if self.error is not None:
             raise self._died()
@@ -114,14 +114,14 @@ class EngineThread:
         return mailbox
 
     def close(self, orders: Sequence[Order]) -> None:
-        """Cancel the orders that have not ended: they end within a step, and their events go nowhere."""
+        """Cancel the orders that have not ended: they end within a step, and their events are dropped."""
         for order in orders:
             self._mailboxes.pop(order.request.id, None)
             if order.request.id in self._samples:
                 self._inbox.put(lambda name=order.request.id: self._engine.cancel(name))  # type: ignore[misc]
 
     def stop(self) -> None:
-        """End the thread after the step that runs; open calls get EngineDied."""
+        """End the thread after the current step; open calls get EngineDied."""
         self._inbox.put(self._stop)
 
     def join(self, seconds: float) -> bool:
@@ -129,7 +129,7 @@ class EngineThread:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    # The engine's thread.
+    # Methods of the engine's thread.
 
     def _run(self) -> None:
         try:
@@ -144,19 +144,19 @@ class EngineThread:
         except DeviceError as raised:
             _LOG.critical("%s %s", raised.message, with_flags(raised.hint))
             error = raised
-        except BaseException as raised:  # of any kind: nobody else would learn of it
+        except BaseException as raised:  # any kind of exception, because nothing else would report it
             _LOG.critical("The engine has failed.", exc_info=raised)
             error = raised
         self._hand_over(lambda: self._die(error))
 
     def _is_due(self) -> bool:
-        """Whether events are handed over now: tokens alone wait while more are to come."""
+        """Whether events are delivered now; tokens alone wait while more may follow."""
         if time.monotonic() >= self._due or not self._engine.has_work:
             return True
         return not all(isinstance(event, Token) for event in self._held)
 
     def _take_inbox(self) -> None:
-        """Do what the inbox holds; wait for it if there is nothing else to do."""
+        """Process the inbox; block on it if the engine has no work."""
         if not self._engine.has_work:
             self._inbox.get()()
         with suppress(Empty):
@@ -167,17 +167,17 @@ class EngineThread:
         for order in orders:
             try:
                 self._engine.submit(order.request, order.structure)
-            except Exception as error:  # an error of any kind is that of this request alone
+            except Exception as error:  # an error of any kind concerns this request alone
                 self._held.append(_Refused(order.request.id, error))
 
     def _stop(self) -> None:
         self._is_stopped = True
 
     def _hand_over(self, call: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the event loop is closed: nobody listens
+        with suppress(RuntimeError):  # the event loop is closed: there is no reader
             self._loop.call_soon_threadsafe(call)
 
-    # The event loop.
+    # Methods of the event loop.
 
     def _deliver(self, events: Sequence[_Delivery]) -> None:
         for event in events:

@@ -1,4 +1,4 @@
-"""One call from its body to the last byte of its reply; a client that goes away ends its work."""
+"""One call from its body to the last byte of its reply; a disconnect cancels its work."""
 
 from __future__ import annotations
 
@@ -43,15 +43,16 @@ class Generate:
         self._models, self._route = models, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Reply to a request."""
         await _Exchange(self._models, self._route, scope, send).run(receive)
 
 
 class _Exchange:
     """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`.
-    `_is_traced`: its reply explains tokens.
 
-    `_serving` is the model of the request once its body is read, before that the first one.
+    `_is_traced`: the reply explains tokens.
+
+    `_serving`: the model of the request; before the body is read, the first model.
     """
 
     def __init__(self, models: Models, route: Route, scope: Scope, send: Send) -> None:
@@ -99,7 +100,7 @@ class _Exchange:
             serving.thread.close(prepared.orders)
 
     async def _first(self, mailbox: Mailbox, call: Call) -> list[Event]:
-        """Wait for the first events: until then an error has a status of its own."""
+        """Wait for the first events; until then an error can have its own status."""
         seconds = self._models.conditions.queue_timeout
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
@@ -156,11 +157,11 @@ class _Exchange:
         await self._data(data + _frames(stream, stream.end()) + stream.done, is_last=True)
 
     async def _made(self, make: Callable[[], T]) -> T:
-        """Return what `make` returns; with a trace, which may take long to write, beside the event loop."""
+        """Return `make()`; with a trace, which may be slow to write, outside of the event loop."""
         return await self._serving.beside(make, is_slow=True) if self._is_traced else make()
 
     async def _next(self, mailbox: Mailbox) -> list[Event]:
-        """Wait for events, with a comment in the stream from time to time."""
+        """Wait for events, sending a comment to the stream from time to time."""
         while True:
             try:
                 async with asyncio.timeout(self._models.conditions.ping):
@@ -176,7 +177,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        """Send; a reader that takes nothing for too long counts as gone."""
+        """Send; a client that reads nothing for too long counts as disconnected."""
         try:
             async with asyncio.timeout(self._models.conditions.write_timeout):
                 await self._send_raw(message)
@@ -184,7 +185,7 @@ class _Exchange:
             raise Disconnected from None
 
     async def _fail(self, error: ApiError) -> None:
-        """Send an error: as a whole reply, or as an event of the stream that has begun."""
+        """Send an error: as a whole reply, or as an event of a stream that has begun."""
         try:
             if self._has_begun and self._open is not None:
                 await self._data(self._open.error(error) + self._open.done, is_last=True)
@@ -204,7 +205,7 @@ def _length(body: bytes) -> list[tuple[bytes, bytes]]:
 
 
 async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Do the work; if the client goes away, cancel it and raise Disconnected."""
+    """Run the work; if the client disconnects, cancel it and raise Disconnected."""
     main, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
     try:
         await asyncio.wait((main, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -218,7 +219,7 @@ async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> Non
             raise Disconnected
         main.result()
     finally:
-        del main, gone  # a task and the traceback of its error would keep each other until a collection
+        del main, gone  # a task and the traceback of its error would keep each other alive
 
 
 async def _gone(receive: Receive) -> None:

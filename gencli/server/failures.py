@@ -1,4 +1,4 @@
-"""Any exception as an error of the wire."""
+"""Converts any exception to an error of the wire format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from processors.machine_faults import is_out_of_memory
 
 __all__ = ["api_error"]
 
-# Beginnings of messages that do not name their option.
+# Beginnings of messages that name no option.
 _BEGINNINGS = (
     ("The stop pattern", "stop_regex"),
     ("There is no stage", "chain"),
@@ -27,7 +27,7 @@ _BEGINNINGS = (
 
 
 def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
-    """Return the error of the wire; `fields` has the field of the body that set each option."""
+    """Return the ApiError of an exception; `fields`: the body's field that set each option."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineDied | DeviceError):
@@ -51,7 +51,7 @@ def _code(error: GencliError | ProcessorsError) -> str:
 
 
 def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:
-    """The field that a message is about, if it can be told."""
+    """Return the body's field that a message is about; None if unknown."""
     first = message.split(" ", 1)[0].strip("`:").partition("[")[0]
     keys = [first, *(entry.key for entry in OPTIONS if entry.stage == first)]
     keys += [key for beginning, key in _BEGINNINGS if message.startswith(beginning)]

@@ -1,4 +1,4 @@
-"""Replies that need no generation: model card, tokens, tokenizer, properties of the server, the chain."""
+"""Replies without generation: model card, tokens, tokenizer, server properties, effective chain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLAGS = ("add_special_tokens", "add_special", "return_token_strs", "with_pieces
 
 
 def model_card(serving: Serving) -> dict[str, Any]:
-    """The entry of a model in /v1/models."""
+    """Return the entry of a model in /v1/models."""
     return {
         "id": serving.name,
         "object": "model",
@@ -36,7 +36,7 @@ def model_card(serving: Serving) -> dict[str, Any]:
 
 
 def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
-    """The ids of a text (vLLM's `prompt`, llama.cpp's `content`) or of a conversation."""
+    """Return the ids of a text (vLLM's `prompt`, llama.cpp's `content`) or of a conversation."""
     body = _object(body, (*_TEXT, *_FLAGS, *_CHAT, "model", "parse_special"))
     given = [key for key in ("prompt", "content", "messages") if key in body]
     if len(given) != 1:
@@ -83,7 +83,7 @@ def _call(serving: Serving, body: Any) -> Call:
 
 
 def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
-    """The text of ids."""
+    """Return the text of ids."""
     ids = _object(body, ("tokens", "model")).get("tokens")
     size = serving.tokenizer.vocab_size
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < size for token in ids):
@@ -93,7 +93,7 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
 
 
 def tokenizer_info(serving: Serving) -> dict[str, Any]:
-    """The special tokens and the chat template, as lm-evaluation-harness asks for them."""
+    """Return special tokens and chat template, in the form that lm-evaluation-harness requests."""
     tokenizer = serving.tokenizer
 
     def name(token_id: int | None) -> str | None:
@@ -109,7 +109,7 @@ def tokenizer_info(serving: Serving) -> dict[str, Any]:
 
 
 def props(serving: Serving) -> dict[str, Any]:
-    """The properties of a model, as clients of llama.cpp ask for them."""
+    """Return the properties of a model, in the form that llama.cpp's clients request."""
     return {
         "default_generation_settings": {"n_ctx": serving.spec.context},
         "total_slots": serving.engine.limit,
@@ -145,13 +145,13 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
 
 
 def _values(params: Params) -> dict[str, Any]:
-    """The values of a stage; a grammar's text is cut."""
+    """Return the values of a stage; the text of a grammar is shortened."""
     values = params.to_mapping()
     return {key: value[:200] if isinstance(value, str) else value for key, value in values.items()}
 
 
 def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
-    """Where the values of a stage come from, by field; no folder of this machine is named."""
+    """Return the origin of each value of a stage, by field, without folder names of this machine."""
     entries = job.assembly.of_entry(stage, params)
     return {entry.field: f"{entry.origin} {entry.said.rpartition('/')[2]}".strip() for entry in entries}
 

@@ -1,4 +1,4 @@
-"""Limits of what a client can size, checked before anything is built from it."""
+"""Limits of sizes chosen by clients, checked before anything is built from a request."""
 
 from __future__ import annotations
 
@@ -30,14 +30,13 @@ _STRUCTURES = (
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """The largest sizes: of a body, of a structure and of template variables in bytes, of a prompt in
-    characters, others counted.
+    """Limits of sizes: in bytes (body, structure, template variables), characters (prompt) or numbers.
 
     `per_token`: characters of a prompt for each token of the model's context. `tokenize`: characters of a
-    text that is only counted. `texts`: of one call, all prompts and samples. `trace`: ids in a list, 0 is
-    none; `processed`: whether log-probabilities behind the stages are told; `traced_stages`: of a chain
-    whose tokens are explained, which runs again without each of them; `traced_ids`: ids in all records of a
-    call. `grammar_seconds`: for compiling a grammar.
+    text that is only tokenized. `texts`: texts of one call, over all prompts and samples. `trace`: ids in a
+    list, 0 disables traces. `processed`: whether log-probabilities after the stages are allowed.
+    `traced_stages`: stages of an explained chain, which is rerun without each of them. `traced_ids`: ids in
+    all records of a call. `grammar_seconds`: time limit for compiling a grammar.
     """
 
     body: int = 8 << 20
@@ -68,7 +67,7 @@ class CallLimits:
 def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
     """Raise ApiError if a text of `size` characters cannot fit into the context.
 
-    Tokenizing millions of characters takes seconds, in which no other prompt is tokenized.
+    Tokenizing millions of characters takes seconds, during which no other prompt is tokenized.
     """
     if size > limits.per_token * max(context, 1024):
         raise ApiError(
@@ -80,7 +79,7 @@ def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
 
 
 def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
-    """Raise ApiError for the first size of a call that is over its limit; `context` counts tokens."""
+    """Raise ApiError for the first size of a call over its limit; `context` is in tokens."""
     values = call.options.values
     _most("prompt", call.prompts, limits.prompts, "prompts")
     _most("messages", call.messages, limits.messages, "messages")
@@ -132,9 +131,10 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
 
 
 def check_traced(orders: Sequence[Order], limits: CallLimits, context: int) -> None:
-    """Raise ApiError for a call whose trace would take too long to make, or be too large.
+    """Raise ApiError for a call whose trace would take too long to compute, or be too large.
 
-    Its size is that of texts of full length: `trace` ids for the model, for the draw and for each stage.
+    The size is estimated for texts of full length: `trace` ids for the model, for the draw and for each
+    stage.
     """
     count = 0
     for request, structure in ((order.request, order.structure) for order in orders):
@@ -158,7 +158,7 @@ def check_traced(orders: Sequence[Order], limits: CallLimits, context: int) -> N
 
 
 def _trace(value: Any, most: int) -> None:
-    """Check the number of ids in a list; its type is checked with those of other options."""
+    """Check the number of ids in a list; its type is checked together with other options."""
     if value is not None and not most:
         raise bad_field(
             "trace", "trace is refused: this server explains no tokens.", code="unsupported_value"

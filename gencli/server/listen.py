@@ -1,4 +1,4 @@
-"""Listen on an address from the first moment until a signal: the first drains, the second ends at once."""
+"""Listens on an address until a signal: the first signal drains, the second ends immediately."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from gencli.server.security import App, Rules
 __all__ = ["bind", "listen"]
 
 _Handler = Callable[[int, FrameType | None], None]
-_LEFT = 5  # seconds for replies to leave after the engine has ended
-_SEND_BUFFER = 1 << 18  # bytes that the system holds for a slow reader, doubled on Linux; 4 MiB otherwise
+_LEFT = 5  # seconds for replies to be sent after the engine has ended
+_SEND_BUFFER = 1 << 18  # bytes that the system buffers for a slow reader, doubled on Linux; 4 MiB by default
 _KEEP_ALIVE = 30  # seconds that a connection may be idle
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises UsageError for an address that is taken or not of this machine."""
+    """Return a listening socket. Raises UsageError for an address in use or not of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, ValueError, TypeError) as error:  # the last two for names that cannot be encoded
+    except (OSError, ValueError, TypeError) as error:  # the last two for unencodable names
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
             f"`host` = {host}, `port` = {port} cannot be listened on: {reason}.", hint="Take another port."
         ) from None
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections have the same
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections inherit the size
     return listener
 
 
@@ -50,9 +50,9 @@ def listen(
 ) -> None:
     """Serve until a signal; has to run in the main thread.
 
-    `load` returns the models, on a thread beside the event loop; until then requests get a 503. Its error
-    ends the server and is raised here. `on_early_signal` handles a signal until then: it has to end the
-    process, because the thread may be in a library that nothing interrupts.
+    `load` returns the models and runs on its own thread; until then requests get status 503. Its error ends
+    the server and is raised here. `on_early_signal` handles a signal during loading: it has to end the
+    process, because the thread may be inside a library call that cannot be interrupted.
     """
     door = Door(loading_app(rules))
     connections = Connections(most_connections())
@@ -75,7 +75,7 @@ def listen(
 
 
 class _Server(uvicorn.Server):
-    """Answers while the models are loaded and while it drains, so that health checks learn of it."""
+    """Replies while the models are loaded and during draining, so that health checks see the state."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Server(uvicorn.Server):
             from gencli.server.app import make_app  # imports the engine
 
             app = make_app(models)
-        except BaseException as error:  # of any kind: the main thread raises it
+        except BaseException as error:  # any kind of exception: the main thread raises it
             raised = error
             self._loop.call_soon_threadsafe(lambda: self._fail(raised))
         else:
@@ -122,18 +122,18 @@ class _Server(uvicorn.Server):
         self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections, about once a second."""
+        """Check the connections, about once a second."""
         if counter % 10 == 0:
             self._connections.sweep()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self._models is not None:  # also in haste: PyTorch aborts a process that ends within a step
+        if self._models is not None:  # also in haste: PyTorch aborts a process that ends during a step
             self._models.stop()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal; end at the second."""
+        """Drain at the first signal; end immediately at the second."""
         if self._models is None:
             self._on_early_signal(sig, frame)
         elif self._is_draining:

@@ -1,4 +1,4 @@
-"""Load the models of a server on a thread beside its event loop: here is what takes seconds to import."""
+"""Loads the models of a server on its own thread: this module has the imports that take seconds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from gencli.server.serving import Serving
 __all__ = ["load_models", "planned_batch"]
 
 _FAKE = 64  # texts of the fake model, which needs no memory
-_LANES = 2  # any request may be guided, and then has a second lane
+_LANES = 2  # lanes of a sample: any request may be guided, and then has two
 
 
 def load_models(plan: Plan, reporter: Reporter, stack: ExitStack) -> Models:
-    """Return the loaded models; `stack` closes what they need. Raises ModelError, before any is loaded for a
-    model that does not fit into the memory beside those before it.
+    """Return the loaded models; `stack` closes their resources.
+
+    Raises ModelError; if the models do not fit into memory together, before any is loaded.
     """
     settings = list(plan.models.values())
     if plan.is_auto:
@@ -46,8 +47,8 @@ def load_models(plan: Plan, reporter: Reporter, stack: ExitStack) -> Models:
 def _loaded(settings: Settings, reporter: Reporter) -> Loaded:
     """Load a model on a thread that ends with it.
 
-    PyTorch gives each thread that computes a team of OpenMP threads. With more threads in all teams than
-    cores, libgomp lets none of them spin, which slows the engine down by up to a half.
+    PyTorch gives each computing thread a team of OpenMP threads. If all teams together have more threads than
+    cores, libgomp lets no thread spin, which slows the engine down by up to a half.
     """
     with ThreadPoolExecutor(1, "loader") as thread:
         rows = max(2, settings["max_batch"])
@@ -55,9 +56,9 @@ def _loaded(settings: Settings, reporter: Reporter) -> Loaded:
 
 
 def planned_batch(settings: Sequence[Settings]) -> int:
-    """Return how many texts of its whole context each model can run at once, all models full.
+    """Return how many texts of full context length each model can run at once, all models in use.
 
-    Raises UsageError for more models in memory than those, or a model that is not here.
+    Raises UsageError for options with further models or devices, or a model that is not on this machine.
     """
     first = settings[0]
     for key in ("draft", "contrast", "device_map"):

@@ -1,4 +1,4 @@
-"""The events of one call on their way from the engine thread to the reader."""
+"""The events of one call between the engine thread and the reader."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Mailbox", "merge"]
 
 
 class Mailbox:
-    """Holds the events that the reader has not taken; belongs to the event loop.
+    """Buffers the events that the reader has not taken; belongs to the event loop.
 
-    What is held is bounded by the output of the call: a slow reader gets the tokens of several steps as one
-    event. `num_open` counts the samples that have not ended.
+    The buffer is bounded by the output of the call: a slow reader gets the tokens of several steps as one
+    event. `num_open`: number of samples that have not ended.
     """
 
     def __init__(self, num_samples: int) -> None:
@@ -25,7 +25,7 @@ class Mailbox:
 
     @property
     def is_over(self) -> bool:
-        """Whether every sample has ended, and the reader has all events."""
+        """Whether every sample has ended and the reader has taken all events."""
         return not self.num_open and not self._events and self._error is None
 
     def put(self, event: Event) -> None:
@@ -36,7 +36,7 @@ class Mailbox:
         self.num_open -= isinstance(event, Finish | Error)
 
     def fail(self, error: Exception) -> None:
-        """Let the reader get this error, after the events so far."""
+        """Raise this error in the reader after the events so far."""
         self._error = self._error or error
         self._filled.set()
 
@@ -52,7 +52,7 @@ class Mailbox:
 
 
 def merge(events: Iterable[Event]) -> list[Event]:
-    """Return the events with the tokens of each sample as one event, and the last reading of each prompt.
+    """Return the events with the tokens of each sample merged, and only the last Reading of each prompt.
 
     Events of one sample keep their order.
     """

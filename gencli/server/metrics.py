@@ -1,4 +1,4 @@
-"""Counters and histograms in the text form of Prometheus."""
+"""Counters and histograms in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Histogram:
         self.total += value
 
     def lines(self, name: str, labels: str) -> Iterable[str]:
-        """Yield the lines of the text form."""
+        """Yield the lines of the text format."""
         seen = 0
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             seen += count
@@ -82,7 +82,7 @@ class Metrics:
             self._times["inter_token_latency_seconds"].add(times.decode / (event.completion_tokens - 1))
 
     def families(self, model: str, gauges: Mapping[str, float]) -> Iterator[Family]:
-        """Yield each metric of a model as its name, type and lines; `gauges` are values of the moment."""
+        """Yield each metric of a model as its name, type and lines; `gauges`: current values."""
         labels = f'model_name="{_escaped(model)}"'
         for name, value in gauges.items():
             yield name, "gauge", [f"gencli_{name}{{{labels}}} {value:g}"]
@@ -102,7 +102,7 @@ class Metrics:
 
 
 def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]]) -> str:
-    """Return the text form: the replies of the server by status, and the metrics of all models.
+    """Return the text format: the replies of the server by status, and the metrics of all models.
 
     Each metric has one TYPE line, whatever the number of models.
     """

@@ -1,4 +1,4 @@
-"""The models that one server answers for, chosen by name. Imports nothing heavy."""
+"""The models served by one server, selected by name. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["Models"]
 
 T = TypeVar("T")
-_THREADS = 2  # that read bodies; each keeps some of the memory of the largest ones
+_THREADS = 2  # threads that parse bodies; each keeps some of the memory of the largest ones
 
 
 class Models:
-    """The models by name, of which the first answers requests that name none. For the event loop.
+    """The models by name; the first one serves requests without a model name. For the event loop.
 
-    Each has its own engine, threads, admission and metrics; `conditions` are those of the server. A call is
-    counted twice: here when its body is read, as its model is not known yet, and then by its model.
+    Each model has its own engine, threads, admission and metrics; `conditions` are shared. A call is counted
+    twice: here while its body is read, because its model is not known yet, and then by its model.
     """
 
     def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
@@ -38,7 +38,7 @@ class Models:
         self._admission = Admission(sum(serving.admission.most for serving in self))
         self._pool = Pool(_THREADS)
         self._bodies = Bodies()
-        self.replies: Counter[int] = Counter()  # by status
+        self.replies: Counter[int] = Counter()  # replies by status
 
     @classmethod
     def of(cls, *servings: Serving) -> Models:
@@ -50,11 +50,11 @@ class Models:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of the command line."""
+        """The names, in command-line order."""
         return tuple(self._servings)
 
     def get(self, name: str | None) -> Serving:
-        """Return the model of a name, the first one without a name. Raises ApiError 404."""
+        """Return the model of a name, the first model for None. Raises ApiError 404."""
         if not name:
             return self._first
         if name not in self._servings:
@@ -66,7 +66,7 @@ class Models:
         return self._servings[name]
 
     def start(self) -> None:
-        """Start the engines' threads, for the running event loop."""
+        """Start the engine threads, for the running event loop."""
         for serving in self:
             serving.start()
 
@@ -78,7 +78,7 @@ class Models:
         self._pool.shutdown()
 
     async def drain(self) -> None:
-        """Take no more calls; wait for the running ones, then end them with an error."""
+        """Accept no more calls; wait for running calls, then end them with an error."""
         self._admission.is_draining = True
         end = time.monotonic() + self.conditions.shutdown_timeout
         while self._admission.num_calls and time.monotonic() < end:
@@ -86,19 +86,19 @@ class Models:
         self.cut()
 
     def cut(self) -> None:
-        """End the running calls with an error, after the step that runs."""
+        """End the running calls with an error, after the current step."""
         for serving in self:
             serving.thread.stop()
 
     @property
     def state(self) -> str:
-        """ready, draining, or dead if an engine has failed."""
+        """ "ready", "draining", or "dead" if an engine has failed."""
         if self._admission.is_draining:
             return "draining"
         return "dead" if any(serving.thread.error is not None for serving in self) else "ready"
 
     def enter(self) -> AbstractContextManager[Ticket]:
-        """Count a call before its body is read. Raises ApiError 503, or 429 if no model has room."""
+        """Count a call before its body is read. Raises ApiError 503, or 429 if every model is full."""
         if not self._admission.is_draining and all(serving.admission.is_full for serving in self):
             raise self._first.admission.full()
         return self._admission.enter()
@@ -107,8 +107,8 @@ class Models:
     async def body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
         """Read the body of a call, and count the call until its end.
 
-        Raises ApiError. A full server refuses before it reads; a call that is read does not count, as clients
-        that never end their bodies would fill the server with nothing to do.
+        Raises ApiError. A full server refuses a call before reading it. A call whose body is being read does
+        not count as work; otherwise clients that never finish their bodies could fill the server.
         """
         with self.enter():
             pass
@@ -120,14 +120,14 @@ class Models:
     async def read(self, body: bytes, use: Callable[[Serving, Any], T]) -> tuple[Serving, T]:
         """Return the model that a body names, and `use(model, value)` of the body's JSON value.
 
-        Both are found beside the event loop. Raises ApiError.
+        Runs outside of the event loop. Raises ApiError.
         """
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, body, use)
 
     def _read(self, body: bytes, use: Callable[[Serving, Any], T]) -> tuple[Serving, T]:
         value = parse_body(body)
         name = value.get("model") if isinstance(value, Mapping) else None
-        serving = self.get(name if isinstance(name, str) else None)  # `use` refuses what is no text
+        serving = self.get(name if isinstance(name, str) else None)  # `use` rejects a name that is not text
         try:
             return serving, use(serving, value)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The names of the served models: those that clients write, without a folder of this machine."""
+"""The public names of served models, without folders of this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def public_name(model: str) -> str:
 
 
 def served_names(models: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return the name of each model: that of `given` at its place, else its public one.
+    """Return the name of each model: the one in `given` at its index, else its public name.
 
-    Raises UsageError for more names than models, and for two models of one name.
+    Raises UsageError for more names than models, and for two models with one name.
     """
     if len(given) > len(models):
         raise UsageError(

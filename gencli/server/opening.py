@@ -1,4 +1,4 @@
-"""The server before its models are loaded: the page, the version, and 503 for all else."""
+"""The server before its models are loaded: the page, the version, and status 503 for everything else."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["Door", "error_response", "loading_app", "static_routes"]
 
 
 class Door:
-    """The ASGI app that the server holds; `app` answers, and may be replaced."""
+    """The server's ASGI app; forwards to `app`, which may be replaced."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Reply to a request."""
         await self.app(scope, receive, send)
 
 
 def loading_app(rules: Rules) -> App:
-    """Return the app of a server whose models are being loaded."""
+    """Return the app of a server while its models are loaded."""
     error = ApiError(503, "The server is loading its models.", code="loading")
 
     async def health(request: Request) -> Response:

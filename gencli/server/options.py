@@ -1,4 +1,4 @@
-"""The options of `gencli serve`: its own, and those that it shares with a run. Imports nothing heavy."""
+"""The options of `gencli serve`: its own, and those shared with a run. Imports nothing heavy."""
 
 from __future__ import annotations
 

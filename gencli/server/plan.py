@@ -1,4 +1,4 @@
-"""Plan of `gencli serve`: its models with the settings of each, and the conditions of the server."""
+"""Plan of `gencli serve`: settings of each model, and conditions of the server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gencli.server.security import Rules
 __all__ = ["API_KEY", "Plan", "is_loopback", "make_plan"]
 
 API_KEY = "GENCLI_API_KEY"
-_MAX_KEY = 4096  # bytes
+_MAX_KEY = 4096  # bytes of a key file
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`models`: the settings of each model by its name in replies. `is_auto`: `max_batch` is planned."""
+    """`models`: settings by public name. `is_auto`: `max_batch` is planned from the free memory."""
 
     host: str
     port: int
@@ -39,19 +39,19 @@ class Plan:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the first model; only those of a model's own differ from those of the others."""
+        """The settings of the first model; others differ only in settings of the model itself."""
         return next(iter(self.models.values()))
 
 
 def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
-    """Return the plan of options and variables. Raises UsageError for what contradicts itself."""
+    """Return the plan of options and variables. Raises UsageError for contradictions."""
     own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
     shared = {key: value for key, value in given.items() if key not in own}
     is_auto = own["max_batch"] == "auto" or environ.get("GENCLI_MAX_BATCH") == "auto"
     if "max_batch" in given and own["max_batch"] != "auto":
         shared["max_batch"], is_auto = own["max_batch"], False
     each = [{**shared, "model": name} for name in own["model"]] or [shared]
-    variables = untraced(run_variables(environ))  # a request asks for its own
+    variables = untraced(run_variables(environ))  # traces are options of requests
     settings = [gather(values, variables) for values in each]
     names = served_names([one["model"] for one in settings], own["served_name"])
     return Plan(
@@ -82,7 +82,7 @@ def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str
 
 
 def _most_traced(own: Mapping[str, Any], settings: Settings) -> int:
-    """Return the largest `trace` of a request: by default none beside a watermark."""
+    """Return the largest `trace` of a request; by default 0 with a watermark."""
     if own["max_trace"] is not None:
         return int(own["max_trace"])
     return CallLimits().trace if settings["watermark"] == "none" else 0

@@ -1,4 +1,4 @@
-"""Threads beside the event loop that do not delay the end of the process."""
+"""Threads outside of the event loop that do not delay the end of the process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ T = TypeVar("T")
 class Pool(Executor):
     """An executor with daemon threads, for the event loop: a grammar may compile for half a minute.
 
-    The process would wait for the threads of a ThreadPoolExecutor when it ends.
+    At its end the process would wait for the threads of a ThreadPoolExecutor.
     """
 
     def __init__(self, threads: int) -> None:
         self._lane = Lane(threads)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Do work on a thread. Not thread-safe."""
+        """Run a function on a thread. Not thread-safe."""
         future: Future[T] = Future()
         self._lane.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads once their tasks are done; does not wait for that."""
+        """End the threads once their tasks are done, without waiting."""
         self._lane.close()
 
 
@@ -40,8 +40,8 @@ def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
         return
     try:
         result = work()
-    except BaseException as error:  # of any kind: it belongs to who waits
+    except BaseException as error:  # any kind of exception: it is raised in the waiting task
         future.set_exception(error)
-        del future  # it and the traceback of its error would hold each other
+        del future  # the future and the traceback of its error would keep each other alive
     else:
         future.set_result(result)

@@ -1,6 +1,6 @@
-"""From a call to the engine's requests: checked options, chat template, tokens, compiled grammar.
+"""Turns a call into the engine's requests: checked options, chat template, tokens, compiled grammar.
 
-All of it runs outside the engine's thread and the event loop; several threads may use one Preparer.
+All of this runs outside of the engine's thread and the event loop; several threads may use one Preparer.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from processors.rng import derive
 
 __all__ = ["ORIGIN", "Prepared", "Preparer", "request_values"]
 
-ORIGIN = "request"  # of values that a body gave
-_SHORT = 16  # tokens of a completion without max_tokens, as OpenAI has it; a chat answer has the context
-_MAX_PRESETS = 64  # combinations that are kept
+ORIGIN = "request"  # origin of values from a body
+_SHORT = 16  # tokens of a completion without max_tokens, as in OpenAI's API; a chat may fill the context
+_MAX_PRESETS = 64  # combinations of presets that are cached
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The orders of a call, and how their texts become answers.
 
-    `seed` is the seed of the call, before it is derived for each prompt. `echoes` are the prompts as text
-    and ids, if texts begin with them.
+    `seed`: seed of the call, before it is derived for each prompt. `echoes`: the prompts as text and ids, if
+    texts begin with them.
     """
 
     orders: tuple[Order, ...]
@@ -62,24 +62,24 @@ def request_values(values: Mapping[str, Any], registry: Registry) -> Layer:
 
 
 class Preparer:
-    """Prepares calls for one model. `settings` are those of the server, below presets and bodies.
+    """Prepares calls for one model. `settings`: the server's, overridden by presets and bodies.
 
     `context`: the largest number of tokens of prompt and output.
     """
 
     def __init__(self, settings: Settings, tokenizer: Tokenizer, grammars: Grammars, *, context: int) -> None:
         self.tokenizer, self.context = tokenizer, context
-        # A request with messages uses the template; for the other route it is turned off below.
+        # A request with messages uses the template; for the other route it is disabled below.
         self._settings = resolve(("server", {"chat": True}), *settings.layers, registry=settings.registry)
         self._grammars = grammars
         self._jobs: Recent[tuple[str, ...], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
         self._encoding = Lock()
-        _, jobs = self._of_presets(())  # faults of the server's own options are raised here
+        _, jobs = self._of_presets(())  # faults of the server's own options are reported here
         self.registry = jobs.base.registry
 
     @cached_property
     def tool_format(self) -> ToolFormat:
-        """The format of tool calls that the model's template uses."""
+        """The format of tool calls of the model's chat template."""
         return detect_format(*self._declared)[0]
 
     @cached_property
@@ -88,12 +88,12 @@ class Preparer:
 
     @cached_property
     def infill(self) -> Infill | None:
-        """The tokenizer's tokens for filling a hole."""
+        """The tokenizer's fill-in-the-middle tokens; None if it has none."""
         with self._encoding:
             return infill_of(self.tokenizer)
 
     def job(self, call: Call) -> Job:
-        """Return the job of a call, without a compiled grammar. Raises the error of a wrong option."""
+        """Return the job of a call, without a compiled grammar. Raises the error of an invalid option."""
         settings, jobs = self._of_presets(call.presets)
         values = dict(call.options.values)
         if not call.is_chat and "system" in values:
@@ -108,12 +108,12 @@ class Preparer:
         return replace(job, is_chat=call.is_chat)
 
     def has_structure(self, call: Call) -> bool:
-        """Whether the call may have a grammar, which takes long to prepare."""
+        """Whether the call may have a grammar, which is slow to prepare."""
         kinds = ("json", "json_schema", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
         return bool(call.presets) or any(key in call.options.values for key in kinds)
 
     def __call__(self, call: Call, name: str) -> Prepared:
-        """Return the prepared call; its requests are named `name`-0, `name`-1, ..."""
+        """Return the prepared call; its requests get the ids `name`-0, `name`-1, ..."""
         job = self._grammars.ready(self.job(call))
         prompts = [self._ids(call, prompt) for prompt in call.prompts] or [self._chat_ids(call, job)]
         if call.session and (len(prompts) > 1 or job.n > 1):
@@ -165,12 +165,12 @@ class Preparer:
         )
 
     def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Return the ids of a text; one thread at a time, because tokenizers of libraries need it."""
+        """Return the ids of a text; one thread at a time, because some tokenizers are not thread-safe."""
         with self._encoding:
             return tuple(self.tokenizer.encode(text, special=special))
 
     def render(self, call: Call, job: Job) -> str:
-        """Return the conversation of a call as the chat template renders it."""
+        """Return the conversation of a call rendered by the chat template."""
         if "documents" in call.variables and "documents" not in (self._declared[0] or ""):
             raise bad_field(
                 "documents", "documents are given, but the model's chat template has no place for them."
@@ -238,14 +238,14 @@ class Preparer:
         if not names:
             return self._settings
         layers = load_presets(names, self.registry)
-        known = BODY_KEYS | {"chat", "raw"}  # of which the route decides
+        known = BODY_KEYS | {"chat", "raw"}  # decided by the route
         for key in (key for layer in layers for key in layer.values if key not in known):
             raise bad_field("preset", f"A preset of a request cannot set {key}.")
         return resolve(*self._settings.layers, *layers, registry=self._settings.registry)
 
 
 def _is_idle_window(call: Call, base: Job) -> bool:
-    """Whether a field of other servers limits penalties that are off: user interfaces send it always."""
+    """Whether a penalty window has no effect, because no penalty is on: interfaces always send it."""
     if call.options.fields.get("penalty_window", "penalty_window") == "penalty_window":
         return False
     own = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}

@@ -1,4 +1,4 @@
-"""Who may ask: the Host header, the API key, other origins. Pure ASGI, so that disconnects pass through."""
+"""Access control: Host header, API key, other origins. Pure ASGI, so that disconnects pass through."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# What needs no key: the page is the same file on every server, and says nothing of this one. What it asks for
-# needs the key.
+# Paths without a key: the page is the same file on every server and contains no data of this one. Its
+# requests need the key.
 _OPEN = ("/health", "/")
 _HEADERS, _HEADER_BYTES = 100, 1 << 15
-_DRAIN = 2.0  # seconds in which the rest of a refused body is read
+_DRAIN = 2.0  # seconds in which the rest of a rejected body is read
 _SINGLE = (
     b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
     b"x-api-key", b"origin",
@@ -36,16 +36,19 @@ _SINGLE = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`key`: "" asks for none. `hosts`: names beside localhost and addresses. `origins` of other pages."""
+    """`key`: "" requires none. `hosts`: allowed names besides localhost and addresses.
+
+    `origins`: of other pages.
+    """
 
     key: str = ""
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
     def knows_host(self, given: str) -> bool:
-        """Whether the Host header names this machine by address, as localhost, or as one of `hosts`.
+        """Whether the Host header is an address of this machine, localhost, or one of `hosts`.
 
-        A page of another site that has its own name point here sends that name, and is refused.
+        This rejects a page of another site whose own domain name resolves to this machine (DNS rebinding).
         """
         name = given.rpartition("]")[0].lstrip("[") if given.startswith("[") else given.partition(":")[0]
         if name.casefold() in ("localhost", *map(str.casefold, self.hosts)) or "*" in self.hosts:
@@ -57,7 +60,7 @@ class Rules:
         return True
 
     def takes_key(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether a header has the key; the time that this takes does not depend on it."""
+        """Whether a header has the key, in time that does not depend on the key."""
         given = header(headers, "authorization")
         scheme, _, token = given.partition(" ")
         token = token if scheme.casefold() == "bearer" else header(headers, "x-api-key")
@@ -66,12 +69,12 @@ class Rules:
 
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: str) -> str:
-    """Return the value of a header; "" without it."""
+    """Return the value of a header; "" if it is missing."""
     return next((value.decode("latin-1") for key, value in headers if key == name.encode()), "")
 
 
 class Guard:
-    """Checks each request before the app sees it, and adds its id and the headers of other origins."""
+    """Checks each request before the app sees it; adds its id, and the headers for other origins."""
 
     def __init__(
         self, app: App, rules: Rules, on_status: Callable[[int], None] = lambda status: None
@@ -79,7 +82,7 @@ class Guard:
         self._app, self._rules, self._on_status = app, rules, on_status
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Reply to a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -120,16 +123,16 @@ class Guard:
 
 
 class _Rest:
-    """Reads what an app has left of a body, for a while, before an error is sent.
+    """Reads the rest of a body that an app has left, for a limited time, before an error is sent.
 
-    A client that still sends would get a reset connection instead of the answer.
+    Otherwise a client that is still sending would get a connection reset instead of the reply.
     """
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         headers = scope["headers"]
         has_body = header(headers, "content-length") not in ("", "0") or header(headers, "transfer-encoding")
-        self._is_over = not has_body or bool(header(headers, "expect"))  # the latter waits for a word
+        self._is_over = not has_body or bool(header(headers, "expect"))  # with `expect` the client waits
 
     async def receive(self) -> Message:
         """Return the next message."""
@@ -146,7 +149,7 @@ class _Rest:
 
 
 def _check_form(scope: Scope) -> None:
-    """Raise ApiError 400 for a request that others may read in another way: a proxy, a cache, a log."""
+    """Raise ApiError 400 for a request that a proxy, cache or log may parse differently."""
     names = [name for name, _ in scope["headers"]]
     if (
         len(names) > _HEADERS

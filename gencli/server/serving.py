@@ -1,4 +1,4 @@
-"""One model that serves: the engine's thread, the pools beside it, and what routes need to know of it."""
+"""One served model: the engine's thread, its thread pools, and the data that routes need."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["Conditions", "Serving"]
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
-_THREADS = 4  # of each pool
-_WINDOW = 8  # texts that may overtake one in the queue: people wait for them, unlike for rows of a batch
+_THREADS = 4  # threads of each pool
+_WINDOW = 8  # texts that may overtake one in the queue; people wait for them, unlike for rows of a batch
 
 
 class Serving:
     """Owns the engine of one model, its thread and the pools. `start` and `stop` are for the event loop.
 
-    Options of a call are read and prompts prepared on a pool; calls with a grammar have one of their own, so
-    that slow grammars delay none but each other.
+    Options of a call are read and prompts prepared on a pool; calls with a grammar have a pool of their own,
+    so that slow grammars delay each other only.
     """
 
     thread: EngineThread
@@ -86,7 +86,7 @@ class Serving:
             pool.shutdown()
 
     def call(self, body: Any, route: Route) -> Call:
-        """Return the call of a body that was parsed, within the limits of sizes. Raises ApiError."""
+        """Return the call of a parsed body, within the size limits. Raises ApiError."""
         lenient, registry = self.conditions.is_lenient, self.preparer.registry
         call = read_call(body, route, registry=registry, is_lenient=lenient)
         check_call(call, self.conditions.limits, self.spec.context)
@@ -95,18 +95,19 @@ class Serving:
     async def beside(
         self, work: Callable[[], T], *, fields: Mapping[str, str] | None = None, is_slow: bool = False
     ) -> T:
-        """Do work on a pool; its errors are ApiErrors. `fields`: those of the body, by option."""
+        """Run work on a pool; its errors become ApiErrors. `fields`: the body's field of each option."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._slow if is_slow else self._quick, work)
         except Exception as error:
-            # `from error` would make an ApiError its own cause, and keep the body until a collection.
+            # `from error` would make an ApiError its own cause, and keep the body alive until a garbage
+            # collection.
             raise self.error(error, fields) from None
 
     def error(self, error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
-        """Return an exception as an error of the wire, without the model's path."""
+        """Return an exception as an ApiError, without the model's path."""
         found = api_error(error, fields)
-        if found.code == "internal_error":  # the client learns only its type
+        if found.code == "internal_error":  # the client gets only its type
             _LOG.error("A request has failed.", exc_info=error)
         message = found.message
         for place in {self._model, self.tokenizer.name}:
@@ -118,7 +119,7 @@ class Serving:
 
     @property
     def gauges(self) -> dict[str, float]:
-        """Values of the moment, for /metrics."""
+        """Return current values, for /metrics."""
         admission = self.admission
         running = min(self.thread.num_open, round(self.engine.occupancy * self.engine.limit))
         return {

@@ -1,4 +1,4 @@
-"""The choice of the back end for a schema: the one that enforces all of it, or more of it."""
+"""The choice of a back end for a schema: the one that enforces all, or more, of its keywords."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from processors.grammar.backends.json_lark import unmarked
 __all__ = ["Candidate", "candidate", "choose"]
 
 _BACKENDS = ("xgrammar", "llguidance")
-_SHARE = 0.25  # of the remaining time, for rewriting the schema for one back end
+_SHARE = 0.25  # share of the remaining time for rewriting the schema for one back end
 _ONCE = ", but for free names that come twice"
 _LATE = " It stands as it was given where rewriting it took too long."
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A variant with its numbers of `loose` keywords (not enforced) and `tight` ones (enforced too strictly).
+    """A variant with its numbers of `loose` (not enforced) and `tight` (too strictly enforced) keywords.
 
     `is_late`: rewriting the schema took too long. `is_endless`: formats have no length limit.
     """
@@ -64,10 +64,9 @@ def choose(
 ) -> Plan:
     """Return the variants of a schema, best first, and the reason for the order.
 
-    `extra` allows additional properties where the schema does not mention them, `any_order` properties in any
-    order. With `rewrite=False`, or if rewriting takes too long, each back end gets the schema as it was
-    given, without the keywords that it refuses. Raises SchemaError if no value satisfies the schema, and
-    OutOfTime.
+    `extra`: allow additional properties where the schema does not mention them. `any_order`: allow properties
+    in any order. With `rewrite=False`, or if rewriting takes too long, each back end gets the given schema
+    without the keywords that it rejects. Raises SchemaError if no value satisfies the schema, and OutOfTime.
     """
     names = _BACKENDS if backend == "auto" else (backend,)
     found = [
@@ -92,7 +91,7 @@ def choose(
 
 
 def _ordered(first: Candidate, second: Candidate) -> tuple[Candidate, Candidate, str]:
-    """Return the candidates of xgrammar and llguidance, the better one first, and the reason."""
+    """Return the candidates of xgrammar and llguidance, better one first, and the reason."""
     whole = "all of this schema" + " that is understood" * (not (first.is_understood or second.is_understood))
     whole += _ONCE * any(one.keyword == UNIQUE_NAMES for one in first.variant.audit.findings)
     if first.is_exact and first.is_endless and second.is_exact and not second.is_endless:
@@ -109,7 +108,7 @@ def _ordered(first: Candidate, second: Candidate) -> tuple[Candidate, Candidate,
 
 
 def _known(one: Candidate, draft: Draft) -> Candidate:
-    """Return the candidate without claims that the final check enforces keywords its draft does not have."""
+    """Return the candidate; keywords that its draft lacks are not called enforced by the final check."""
     audit = one.variant.audit
     findings = tuple(
         replace(each, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
@@ -156,7 +155,7 @@ def candidate(
 
 
 def _rewritten(schema: Any, form: Rewritten, backend: str, whitespace: int, deadline: Deadline) -> Candidate:
-    """Return the candidate with the rewritten schema. Raises GiveUp if the schema is better left as it is."""
+    """Return the candidate with the rewritten schema. Raises GiveUp if the unchanged schema is better."""
     if form.schema is False:
         if form.tight or form.left:
             raise GiveUp("nothing is left of it")
@@ -191,7 +190,7 @@ _LOST = "the rewriting lost it"
 
 
 def _places(at: dict[str, frozenset[str]], pointers: set[str]) -> set[str]:
-    """Return the places in the given schema that these keywords, and all below them, come from."""
+    """Return the places in the given schema from which these keywords and all below them originate."""
     below = (key for key in at if any(one in pointers for one in (key, *above(key))))
     return {place for key in below for place in at[key]}
 
@@ -199,7 +198,7 @@ def _places(at: dict[str, frozenset[str]], pointers: set[str]) -> set[str]:
 def _told(
     keywords: Iterable[Graded], carriers: dict[str, list[Graded]], left: dict[str, str], form: Rewritten
 ) -> Iterable[Finding]:
-    """Yield one finding for each reachable keyword of the schema as it was given."""
+    """Yield one finding for each reachable keyword of the given schema."""
     for one in keywords:
         note = form.tight.get(one.pointer) or form.notes.get(one.pointer, "")
         if one.shape.startswith("?"):
@@ -220,12 +219,12 @@ def _told(
             yield Finding(one.pointer, one.keyword, "unknown", _LOST)
 
 
-# What depends on the subschema of a keyword; with "/" everything below it.
+# Keywords that depend on the subschema of another keyword; a "/" includes everything below it.
 _CONDITIONS = {"if": ("if/", "then/", "else/"), "not": ("not/",), "oneOf": ("oneOf",)}
 
 
 def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
-    """Return the findings, with keywords that depend on an open condition opened too."""
+    """Return the findings; keywords that depend on an open condition become open too."""
     left = [one.pointer for one in findings if one.verdict != "mask" and not one.reason.startswith("not a ")]
     causes: dict[str, str] = {}  # dependent place -> pointer of the open keyword
     for pointer, here in walk(schema) if left else ():

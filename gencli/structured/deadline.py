@@ -1,4 +1,4 @@
-"""The time limit for everything before a run: reading, checking, rewriting and compiling a schema."""
+"""The time limit of all work on a schema before a run: reading, checking, rewriting, compiling."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A moment of `time.monotonic`; `seconds` is the whole limit, for errors."""
+    """A point in time of `time.monotonic`; `seconds`: the whole limit, for errors."""
 
     seconds: float
     end: float
 
     @classmethod
     def after(cls, seconds: float) -> Deadline:
-        """Return the deadline in `seconds` seconds."""
+        """Return the deadline `seconds` from now."""
         return cls(seconds, time.monotonic() + seconds)
 
     def part(self, share: float) -> Deadline:

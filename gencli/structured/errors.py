@@ -1,4 +1,4 @@
-"""Errors of schemas: which cannot be used, checked in time, or enforced by a mask."""
+"""Errors of schemas: invalid, not checked in time, or not enforceable by a mask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of options that name files. A user may name files, data may not."""
+"""Values of options that may be file names. A user may name files, data may not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OBJECTS = ("structural_tag", "tools")
 
 
 def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
-    """Return the file that the value of an option names, or None if the value is the structure itself.
+    """Return the file named by the value of an option; None if the value is the structure itself.
 
     A watermark's key is a file. Tools and structural tags are files unless they begin with [ or {. A grammar
     without a colon or a newline is a file. A schema is a file if its name ends in .json, .yaml or .yml, or
@@ -32,7 +32,7 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
 
 
 def is_schema_name(text: str) -> bool:
-    """Whether a text is the name of a schema by its ending."""
+    """Return whether a text names a schema file, by its ending."""
     stripped = text.strip()
     return stripped.lower().endswith(_SCHEMAS) and "\n" not in stripped
 
@@ -41,5 +41,5 @@ def exists(path: Path) -> bool:
     """Whether there is a file of this name; False for a text that cannot be a name."""
     try:
         return path.is_file()
-    except (OSError, ValueError):  # too long for a name, or no name
+    except (OSError, ValueError):  # too long for a name, or not a name
         return False

@@ -1,4 +1,4 @@
-"""The specification of an output: its kind of structure, the plan that enforces it, how its text is read."""
+"""The specification of an output: its kind of structure, the plan that enforces it, and its reader."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from gencli.structured.plan import Plan
 __all__ = ["DOCUMENTS", "KINDS", "OutputSpec"]
 
 KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
-DOCUMENTS = ("json", "json_schema", "pydantic")  # the kinds whose whole output is one JSON document
+DOCUMENTS = ("json", "json_schema", "pydantic")  # kinds whose whole output is one JSON document
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """The structure of every output of a run, the plan that enforces it, and the use of the text.
+    """The structure of every output of a run, the plan that enforces it, and how the text is used.
 
-    `kind` is one of KINDS; `source` is a short form of the value that was given for it, `origin` the layer of
-    options that gave it. `read` returns the value of a text; None for kinds without a value. `tools` are put
-    into the chat template. `notice` is for the user. The output is free up to the end of the text `after`.
-    `is_document`: no part of the output is free text. `has_formats`: the final check looks at `format`.
-    `retries` is the number of further draws for an output that is not valid. `is_partial`: outputs that are
-    not valid are written too. `is_parsed` and `select` say how a valid value is written: as compact JSON, or
-    the part at a JSON pointer.
+    `kind` is one of KINDS; `source`: short form of the option's value. `origin`: the layer that set it.
+    `read` returns the value of a text; None for kinds without a value. `tools`: passed to the chat template.
+    `notice`: for the user. `after`: the structure begins after this text. `is_document`: no part of the
+    output is free text. `has_formats`: the final check includes `format`. `retries`: number of further
+    attempts for an invalid output. `is_partial`: invalid outputs are written too. `is_parsed`: a valid value
+    is written as compact JSON; `select`: only its part at this JSON pointer.
     """
 
     kind: str
@@ -47,5 +46,5 @@ class OutputSpec:
 
     @property
     def is_data(self) -> bool:
-        """Whether results are for programs: written one after the other, without labels."""
+        """Whether results are for programs: written one after another, without labels."""
         return self.is_parsed or self.select is not None

@@ -1,4 +1,4 @@
-"""Plans: the variants of a constraint, best first, and what each of them enforces."""
+"""Plans: the variants of a constraint, best first, and the keywords that each enforces."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from processors.constraint import Constraint
 __all__ = ["UNIQUE_NAMES", "Audit", "Enforcement", "Finding", "Plan", "TextCheck", "Variant"]
 
 Enforcement = Literal["mask", "check", "unknown"]
-UNIQUE_NAMES = "unique names"  # required by JSON, by no keyword
+UNIQUE_NAMES = "unique names"  # required by JSON, not by a keyword
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One keyword of a schema: enforced by the mask, enforced by the final check, or unknown.
 
-    `pointer` is the JSON pointer of the keyword in the schema as it was given. `reason` says why the mask
-    does not enforce it, or how it was rewritten so that the mask does.
+    `pointer`: JSON pointer of the keyword in the given schema. `reason`: why the mask does not enforce the
+    keyword, or how it was rewritten so that it does.
     """
 
     pointer: str
@@ -48,14 +48,14 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A constraint in the form for one back end, and what that enforces."""
+    """A constraint in the form for one back end, and the keywords that the back end enforces."""
 
     constraint: Constraint
     audit: Audit
 
 
 class TextCheck(Protocol):
-    """Decides whether a finished text is what the structure asks for."""
+    """Interface of a check whether a finished text has the requested structure."""
 
     def faults(self, text: str) -> tuple[str, ...]:
         """Return the faults of the text, one sentence each; () if it is valid."""
@@ -64,11 +64,10 @@ class TextCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The variants in the order in which they are tried, and the reason for the order.
+    """The variants, best first, and the reason for their order.
 
-    `schema` is the schema that finished documents are validated against; None if the output is no JSON
-    document. `check` validates the finished text; None if the mask or `schema` suffices. `seconds` remain for
-    compiling.
+    `schema`: schema that validates finished documents; None if the output is not a JSON document. `check`:
+    validates the finished text; None if the mask or `schema` suffices. `seconds`: time left for compiling.
     """
 
     variants: tuple[Variant, ...]

@@ -1,4 +1,4 @@
-"""The planner: from a schema, grammar or other structure to the specification of an output."""
+"""The planner: turns a schema, grammar or other structure into the specification of an output."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanRequest", "plan_output"]
 
-_MAX_BYTES = 4 << 20  # size of a file
+_MAX_BYTES = 4 << 20  # bytes of a file
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """The options of a plan, apart from the structure itself.
+    """The options of a plan, besides the structure itself.
 
-    `extra` lets objects have properties that the schema does not name; with `any_order` properties come in
-    any order. `whitespace` is the largest number of white-space characters in one place. `model` is the model
-    whose form of tool calls is used; `tool_choice` is auto, required or a tool's name. `has_formats`: the
-    final check looks at formats. `pipes`: a file may be a pipe, because a user names it. Planning ends by
-    `deadline`.
+    `extra`: objects may have properties that the schema does not name. `any_order`: properties may come in
+    any order. `whitespace`: limit of consecutive white-space characters. `model`: the model whose format of
+    tool calls is used. `tool_choice`: auto, required or a tool's name. `has_formats`: the final check
+    includes formats. `pipes`: a file may be a pipe, because a user named it. Planning ends by `deadline`.
     """
 
     backend: str = "auto"
@@ -48,9 +47,9 @@ class PlanRequest:
 def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, name: str = "") -> OutputSpec:
     """Plan how outputs of one kind of structure (one of KINDS) are enforced and read.
 
-    `value` is what an option of this kind takes: the structure itself, or the name of a file. `name` is the
-    name of the option in errors. ConfigError for a file, schema or grammar that is wrong, UsageError for a
-    back end that cannot run it.
+    `value`: value of an option of this kind, either the structure itself or the name of a file. `name`: name
+    of the option in errors. Raises ConfigError for an invalid file, schema or grammar, UsageError for a back
+    end that cannot run it.
     """
     request = request or PlanRequest()
     if kind in DOCUMENTS:

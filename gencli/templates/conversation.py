@@ -21,15 +21,15 @@ __all__ = [
     "with_system",
 ]
 
-Message = Mapping[str, Any]  # role and content as text; from the server, tool calls too
+Message = Mapping[str, Any]  # role and content as text; from the server also tool calls
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def check_messages(messages: Any) -> tuple[Message, ...]:
     """Return the messages with `role` and `content` as text. Content in text parts is joined.
 
-    Raises UsageError for anything but a sequence of one or more such messages, with the number of the wrong
-    one.
+    Raises UsageError unless it is a non-empty sequence of valid messages; the error has the number of the
+    invalid one.
     """
     if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
         raise UsageError("messages has to be a list of objects with role and content, and not empty.")
@@ -67,7 +67,7 @@ def has_system(messages: Sequence[Message]) -> bool:
 
 
 def with_system(messages: Sequence[Message], system: str | None) -> tuple[Message, ...]:
-    """Return the messages; `system` goes before messages that have no system message of their own."""
+    """Return the messages; `system` is prepended if they have no system message."""
     if system is None or has_system(messages):
         return tuple(messages)
     return ({"role": "system", "content": system}, *messages)
@@ -82,11 +82,11 @@ def render_conversation(
     variables: Mapping[str, Any] | None = None,
     is_continued: bool = False,
 ) -> str:
-    """Return the messages rendered by the chat template; for `system` see `with_system`.
+    """Return the messages rendered by the chat template, with `system` as in `with_system`.
 
-    `variables` are further variables of the template. With `is_continued` the text ends with the last
-    message, so that the model goes on with it. Raises ModelError if the model has no chat template, or if
-    the template fails.
+    `variables`: further variables of the template. With `is_continued` the text ends with the last message,
+    so that the model continues it. Raises ModelError if the model has no chat template, or if the template
+    fails.
     """
     given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
     if not is_continued:

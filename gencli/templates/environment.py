@@ -92,7 +92,7 @@ def _names(text: str, is_chat: bool) -> tuple[str, ...]:
 def render_here(order: Order) -> Rendered:
     """Render a template in this process, without a limit of time or memory. Failures are in `error`.
 
-    For templates that are trusted; `renderer` renders all others.
+    Only for trusted templates; `renderer` renders all others.
     """
     try:
         template = _template(order.template, order.is_chat)
@@ -108,7 +108,7 @@ def render_here(order: Order) -> Rendered:
     except TemplateError as error:
         is_undefined = isinstance(error, UndefinedError)
         return Rendered(error=str(error.message or type(error).__name__), is_undefined=is_undefined)
-    except Exception as error:  # such as a filter with a value of the wrong type
+    except Exception as error:  # for example a filter with a value of the wrong type
         return Rendered(error=str(error) or type(error).__name__)
 
 

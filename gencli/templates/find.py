@@ -22,9 +22,9 @@ def template_folders() -> tuple[tuple[str, Path], ...]:
 
 
 def template_file(value: str, folder: Path = Path()) -> Path | None:
-    """Return the file that a value names, relative to `folder`; None for the text or the name of a template.
+    """Return the file that a value names, relative to `folder`; None for a template's text or name.
 
-    A text has a brace. A name has neither folder nor suffix, and no file has it.
+    A text contains a brace. A name has no folder and no suffix, and is not an existing file.
     """
     if "{" in value:
         return None

@@ -11,15 +11,15 @@ __all__ = ["MAX_CHAT", "MAX_MEMORY", "MAX_PROMPT", "SECONDS", "Order", "Rendered
 MAX_CHAT = 2**24  # characters of a rendered conversation
 MAX_PROMPT = 2**20  # characters of a rendered prompt
 MAX_MEMORY = 512 << 20  # bytes that the process may allocate after its start
-SECONDS = 5.0  # of wall-clock time for one rendering
+SECONDS = 5.0  # seconds of wall-clock time for one rendering
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """A template and its variables; variables of None only check the syntax.
 
-    `is_chat` selects the environment of chat templates, otherwise that of prompts. `limit` is the maximum
-    length of the result in characters.
+    `is_chat`: use the environment of chat templates instead of that of prompts. `limit`: maximum length of
+    the result in characters.
     """
 
     template: str

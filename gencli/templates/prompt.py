@@ -15,7 +15,7 @@ from processors.errors import nearest
 
 __all__ = ["PromptTemplate", "TemplateFault", "read_template", "wanted_template"]
 
-_MAX_BYTES = 1 << 20  # of a template's file
+_MAX_BYTES = 1 << 20  # bytes of a template's file
 _WHOLE = "row"  # the variable that holds all columns
 _Variables = Sequence[tuple[str, str]]
 
@@ -33,10 +33,10 @@ class TemplateFault(GencliError):
 
 
 class PromptTemplate:
-    """A template and the values of some of its variables; columns of a row give the others.
+    """A template and the values of some of its variables; a row's columns give the others.
 
-    `text` is the source, `names` are the variables without a value. Raises UsageError for wrong syntax, and
-    for a value of a variable that the template does not use.
+    `text` is the source, `names` are the variables without a value. Raises UsageError for invalid syntax, and
+    for a variable that the template does not use.
     """
 
     def __init__(self, text: str, name: str = "`template`", variables: _Variables = ()) -> None:
@@ -79,7 +79,7 @@ def read_template(
 ) -> PromptTemplate:
     """Return the template given as text, file or name. Raises UsageError.
 
-    `pipes` allows the file to be a pipe. `name` is the option's name in messages.
+    `pipes`: the file may be a pipe. `name`: the option's name in messages.
     """
     if "{" in given:
         return PromptTemplate(given, name, variables)
@@ -96,7 +96,7 @@ def read_template(
 
 
 def wanted_template(settings: Settings) -> PromptTemplate | None:
-    """Return the template of the settings with its variables; None without one. Raises UsageError."""
+    """Return the template of the settings with its variables; None without a template. Raises UsageError."""
     if settings["template"] is None:
         return None
     is_typed = settings.origin("template") == FLAG

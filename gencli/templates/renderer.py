@@ -1,4 +1,4 @@
-"""Render untrusted templates in a separate process with a time limit."""
+"""Renders untrusted templates in a separate process with a time limit."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From token ids to text: detokenizing, stop conditions, escapes."""
+"""Token ids to text: detokenizing, stop conditions, escapes."""

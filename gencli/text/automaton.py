@@ -1,4 +1,4 @@
-"""Search for several strings at once in text that arrives in pieces (Aho-Corasick)."""
+"""Aho-Corasick search for several strings in text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class _Node:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.children: dict[str, _Node] = {}
-        self.fallback: _Node | None = None  # the longest shorter suffix that is a prefix as well
-        self.match = -1  # the first listed string that ends here
+        self.fallback: _Node | None = None  # of the longest proper suffix that is a prefix too
+        self.match = -1  # index of the first listed string that ends here; -1 for none
         self.num_held = 0  # length of the longest suffix that may still grow into a string
 
     def step(self, char: str) -> _Node:
@@ -74,9 +74,9 @@ def _inherit(node: _Node, fallback: _Node) -> None:
 
 
 class StringFinder:
-    """Finds the string that completes first; of strings that complete at once, the first listed.
+    """Finds the string that completes first; among strings completing at once, the first listed.
 
-    Time per character is constant.
+    Takes constant time per character.
     """
 
     def __init__(self, strings: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ class StringFinder:
 
     @property
     def num_held(self) -> int:
-        """The number of last characters that may begin a string."""
+        """Number of last characters in which a string may have begun."""
         return self._node.num_held
 
     def feed(self, text: str, *, armed: bool = True) -> Found | None:

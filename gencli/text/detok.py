@@ -1,7 +1,7 @@
 """Token ids to text, one token at a time.
 
 The texts of all tokens, joined, are the text of the whole sequence. A character whose bytes are incomplete is
-held back, and becomes U+FFFD only when it can no longer complete. A decoder that has read the prompt keeps
+held back, and becomes U+FFFD only when it can no longer complete. A decoder initialised with the prompt keeps
 the space between prompt and output.
 
 DecodeStream of the `tokenizers` library is not used: it raises "invalid prefix" where a broken run of
@@ -21,7 +21,7 @@ __all__ = ["ByteDecoder", "TokenDecoder", "WindowDecoder"]
 
 
 class TokenDecoder(Protocol):
-    """Decodes one growing sequence of tokens."""
+    """Interface of a decoder of one growing token sequence."""
 
     def push(self, token_id: int) -> str:
         """Add a token; return the text that became certain, "" for a hidden special token."""
@@ -75,7 +75,7 @@ class ByteDecoder(TokenDecoder):
         return other
 
     def _open(self, token_id: int, piece: bytes) -> bytes:
-        """Return the bytes of a token at the front of the text, which some vocabularies trim."""
+        """Return the bytes of a token at the beginning of the text, where some vocabularies trim a space."""
         if self._is_first:
             piece = self._pieces.first(token_id)
             self._is_first = False
@@ -94,7 +94,7 @@ class WindowDecoder(TokenDecoder):
     Exact if the text of a token depends on its near neighbours only. `decode` turns ids into text.
     """
 
-    NUM_CONTEXT = 6  # released tokens that are decoded again with each new token
+    NUM_CONTEXT = 6  # tokens already released that are decoded again with each new token
     MAX_HELD = 4  # tokens; a character has at most 4 bytes, so an older U+FFFD is part of the text
 
     def __init__(
@@ -109,8 +109,8 @@ class WindowDecoder(TokenDecoder):
         self._hidden = hidden_ids
         visible = [token_id for token_id in prompt_ids if token_id not in hidden_ids]
         self._context = visible[-self.NUM_CONTEXT :]
-        self._held: list[int] = []  # tokens whose text ends in U+FFFD so far
-        self._num_released = 0  # released characters of the held tokens
+        self._held: list[int] = []  # tokens whose joined text ends in U+FFFD so far
+        self._num_released = 0  # characters of the held tokens that are already released
 
     def push(self, token_id: int) -> str:
         if token_id in self._hidden:
@@ -151,5 +151,5 @@ class WindowDecoder(TokenDecoder):
         known = self._decode(self._context) if self._context else ""
         text = self._decode([*self._context, *self._held])
         while not text.startswith(known):
-            known = known[:-1]  # the new tokens rewrite text before them, which is released
+            known = known[:-1]  # the new tokens would change text that is already released
         return text[len(known) :]

@@ -1,4 +1,4 @@
-r"""Escapes of characters: read those of `stop`, write control characters of untrusted text."""
+r"""Escapes of characters: decodes those of `stop`, encodes control characters of untrusted text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FIRST_JOINED = "\u0590"  # scripts before Hebrew do not use joiners
 def escape_controls(text: str, *, before: str = "") -> str:
     r"""Return the text with its control and format characters (Unicode Cc and Cf) as `\x1b` or `\u202e`.
 
-    Newline and tab stay, and so does a joiner (U+200C, U+200D) after a letter or mark of a script that
-    joins, or after an emoji. `before` is the character that the text continues.
+    Newline and tab are kept. So is a joiner (U+200C, U+200D) after a letter or mark of a joining script, or
+    after an emoji. `before`: the character before the text.
     """
-    if text.isprintable():  # no character of Cc and Cf is printable
+    if text.isprintable():  # no character of Cc or Cf is printable
         return text
     previous = (before, *text)
     return "".join(
@@ -42,7 +42,7 @@ def _is_control(char: str, before: str) -> bool:
 
 def _escape(char: str) -> str:
     code = ord(char)
-    if code < 0x20:  # below the space `\\xNN` is usual; from there on the escape is valid in JSON too
+    if code < 0x20:  # `\\xNN` is usual below the space; from there on the escape is valid JSON too
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 

@@ -1,4 +1,4 @@
-"""The tokenizer class that transformers takes for a model, and what that class changes in tokenizer.json.
+"""The tokenizer class that transformers selects for a model, and how that class changes tokenizer.json.
 
 `TokenizersBackend` uses tokenizer.json as it is. Other classes take its vocabulary, merges and
 post-processor, and build the normalizer, pre-tokenizer, decoder and model options themselves. The tables are
@@ -19,7 +19,7 @@ __all__ = ["AS_IS", "DEFAULTS", "REGISTERED", "NeedsTransformers", "build_parts"
 
 _KNOWN = (5, 17), (5, 24)  # the first and the last version that these tables describe
 AS_IS = "TokenizersBackend"
-_AS_IS = (AS_IS, "PreTrainedTokenizer")  # without "Fast"
+_AS_IS = (AS_IS, "PreTrainedTokenizer")  # names without "Fast"
 _TYPES: dict[str | None, str] = {
     AS_IS: "olmo2 olmo3 granite granitemoe granitemoehybrid granitemoeshared glm glm4 glm4_moe stablelm "
     "persimmon gpt_bigcode mistral ministral ministral3 mistral3 mixtral phi3 phimoe nemotron jamba",
@@ -30,13 +30,14 @@ _TYPES: dict[str | None, str] = {
     "GPTNeoXTokenizer": "gpt_neox olmo olmoe mamba mamba2 falcon_mamba",
     None: "llama smollm3 gpt_oss falcon falcon_h1 exaone4 lfm2 seed_oss helium apertus arcee",
 }
-# The class that transformers registers for a model type; None: it takes the declared class.
+# The class that transformers registers for a model type; None: the declared class is used.
 REGISTERED = {model_type: name for name, types in _TYPES.items() for model_type in types.split()}
-# For these, transformers takes the registered class whatever the files declare; of some only since 5.18.
+# Model types for which transformers uses the registered class whatever the files declare; some only since
+# 5.18.
 _ALWAYS_REGISTERED = frozenset({"qwen2"})
 _VERSIONS_DIFFER = frozenset({"qwen3_5", "qwen3_5_text", "qwen3_5_moe"})
 
-# Special tokens that a class names where tokenizer_config.json does not.
+# Special tokens that a class defines if tokenizer_config.json does not.
 _END = "<|endoftext|>"
 DEFAULTS: dict[str, dict[str, str]] = {
     AS_IS: {},
@@ -69,13 +70,13 @@ _SPLITS = {
 
 
 class NeedsTransformers(Exception):
-    """A tokenizer is not provably the same without transformers; the text says why."""
+    """A tokenizer may differ without transformers; the message says why."""
 
 
 def class_of(model_type: str | None, declared: str) -> str:
-    """Return the class that AutoTokenizer takes: AS_IS or a key of DEFAULTS.
+    """Return the class that AutoTokenizer selects: AS_IS or a key of DEFAULTS.
 
-    `model_type` is that of config.json, None without this file; `declared` is `tokenizer_class`. Raises
+    `model_type`: from config.json, None without this file. `declared`: `tokenizer_class`. Raises
     NeedsTransformers for other classes and unknown model types.
     """
     if model_type is not None and model_type not in REGISTERED:
@@ -97,11 +98,11 @@ def class_of(model_type: str | None, declared: str) -> str:
 
 
 def build_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: str | None) -> None:
-    """Give `backend`, which was read from tokenizer.json, the parts that the class `name` builds.
+    """Set in `backend`, which was read from tokenizer.json, the parts that the class `name` builds.
 
     `config` is tokenizer_config.json, `unk` the unknown token. Raises NeedsTransformers for a model that the
-    class cannot have, and for other parts than those of the file if the installed transformers is not one of
-    the versions that build exactly these.
+    class does not support; also for parts that differ from the file's, if the installed transformers is not
+    among the versions known to build these parts.
     """
     if name == AS_IS:
         return
@@ -131,7 +132,7 @@ def _is_known() -> bool:
 
 
 def _options(name: str, unk: str | None) -> dict[str, Any]:
-    """Return the options of the model that the class builds."""
+    """Return the model options that the class sets."""
     fallback = name in ("LlamaTokenizer", "GemmaTokenizer")
     return {
         "unk_token": str(unk) if name == "GemmaTokenizer" else None,
@@ -173,7 +174,7 @@ def _pieces() -> list[Any]:
 
 
 def _spec(part: Any) -> Any:
-    """Return a part as JSON, without the options that change neither ids nor text."""
+    """Return a part as JSON, without options that change neither ids nor text."""
     if isinstance(part, decoders.ByteLevel):
         return "ByteLevel"
     return _stripped(json.loads(part.__getstate__())) if part is not None else None
@@ -188,7 +189,7 @@ def _stripped(spec: Any) -> Any:
 
 
 def _changes_ids(processor: Any) -> bool:
-    """Return whether a post-processor may do anything but copy the ids of a text."""
+    """Return whether a post-processor may change the ids of a text."""
     match _spec(processor):
         case None | {"type": "ByteLevel"} | {"type": "TemplateProcessing", "single": [{"Sequence": _}]}:
             return False

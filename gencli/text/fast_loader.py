@@ -1,4 +1,4 @@
-"""Load the tokenizer of a model folder without transformers, where that is provably the same.
+"""Loads the tokenizer of a model folder without transformers, if the result is provably the same.
 
 The steps are those of AutoTokenizer.from_pretrained (transformers 5.17 to 5.24) for a local folder. What they
 do not cover raises NeedsTransformers.
@@ -22,7 +22,7 @@ __all__ = ["load_fast"]
 _Token = str | AddedToken
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
-# Keys of tokenizer_config.json that change no ids, or are read here.
+# Keys of tokenizer_config.json that change no ids, or that are read here.
 _KEYS = frozenset(
     """
     add_bos_token add_eos_token add_prefix_space added_tokens_decoder auto_map backend chat_template
@@ -33,14 +33,14 @@ _KEYS = frozenset(
     truncation_strategy use_default_system_prompt use_fast vocab_size
     """.split()
 ) | {*_NAMED, *_TOKENS}
-# Organisations of models whose class transformers chooses by their name.
+# Organisations whose models get their tokenizer class by name.
 _BY_NAME = ("deepseek-ai/", "allenai/", "google/", "naver-clova-ix/", "salesforce/", "stepfun-ai/")
 
 
 def load_fast(folder: Path, *, trust_remote_code: bool = False) -> FastTokenizer | str:
-    """Return the tokenizer of a folder, or in one sentence why transformers has to load it.
+    """Return the tokenizer of a folder, or the reason, in one sentence, why transformers has to load it.
 
-    The latter for damaged files too: the error of transformers is the one to report.
+    Damaged files are such a reason too, because the error of transformers is reported.
     """
     try:
         if trust_remote_code:
@@ -84,7 +84,7 @@ def _load(folder: Path) -> FastTokenizer:
     if name == "Qwen2Tokenizer":
         backend.add_tokens([AddedToken(token, special=True) for token in fast.all_special_tokens])
     backend.encode_special_tokens = config.get("split_special_tokens", False)
-    backend.no_truncation()  # transformers turns both off for every text
+    backend.no_truncation()  # transformers turns both off for each text
     backend.no_padding()
     return fast
 
@@ -124,7 +124,7 @@ def _paths(folder: Path, model: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | dict[str, str] | None:
-    """Return the chat template, or the templates by name. Files replace those of the configuration."""
+    """Return the chat template, or templates by name. Template files override the configuration."""
     single = folder / "chat_template.jinja"
     files = {"default": single} if single.is_file() else {}
     more = (folder / "additional_chat_templates").glob("*.jinja")
@@ -143,7 +143,7 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | dict[str, s
 
 
 def _added_tokens(folder: Path, config: Mapping[str, Any], backend: Tokenizer) -> dict[int, AddedToken]:
-    """Return the added tokens that transformers adds to those of tokenizer.json, by id."""
+    """Return by id the added tokens that transformers adds to those of tokenizer.json."""
     if "added_tokens_decoder" in config:
         declared = config["added_tokens_decoder"].items()
         return {int(token_id): AddedToken(**token) for token_id, token in declared}
@@ -155,7 +155,7 @@ def _added_tokens(folder: Path, config: Mapping[str, Any], backend: Tokenizer) -
 
 
 def _check_added(added: Mapping[int, AddedToken], backend: Tokenizer) -> None:
-    """Raise NeedsTransformers if a class that builds its model anew would give added tokens other ids."""
+    """Raise NeedsTransformers if a class that rebuilds its model would give added tokens other ids."""
     known = backend.get_added_tokens_decoder()
     if {key: _state(token) for key, token in added.items()} != {k: _state(t) for k, t in known.items()}:
         raise NeedsTransformers("tokenizer_config.json has other added tokens than tokenizer.json")
@@ -170,7 +170,7 @@ def _state(token: AddedToken) -> Any:
 
 
 def _named(config: Mapping[str, Any], added: Mapping[int, AddedToken], name: str) -> dict[str, _Token]:
-    """Return the named special tokens, those of the model alone last."""
+    """Return the named special tokens; names used by the model alone come last."""
     by_text = {token.content: token for token in added.values()}
     found: dict[str, _Token] = {}
     for key in _NAMED:
@@ -187,13 +187,13 @@ def _named(config: Mapping[str, Any], added: Mapping[int, AddedToken], name: str
 
 
 def _extra(config: Mapping[str, Any], backend: Tokenizer) -> Iterator[str]:
-    """Yield the special tokens without names."""
+    """Yield the special tokens that have no name."""
     if all(config.get(key) for key in _TOKENS[:2]):
         raise NeedsTransformers("it has both additional_special_tokens and extra_special_tokens")
     key = "additional_special_tokens" if config.get("additional_special_tokens") else "extra_special_tokens"
     found = config.get(key) or []
     if key == "extra_special_tokens" and isinstance(found, dict):
-        return  # these have names
+        return  # these tokens have names
     if not isinstance(found, list) or not all(isinstance(token, str) and token for token in found):
         raise _odd(key)
     if key != "extra_special_tokens" and "extra_special_tokens" in config:  # not read by transformers 5.17
@@ -204,7 +204,7 @@ def _extra(config: Mapping[str, Any], backend: Tokenizer) -> Iterator[str]:
 
 
 def _token(value: Any, key: str) -> _Token:
-    """Return a special token as tokenizer_config.json has it: a text, or an object that says so."""
+    """Return a special token from its form in tokenizer_config.json: a text or an AddedToken object."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, dict) and value.get("__type") == "AddedToken" and value.get("content"):
@@ -219,7 +219,7 @@ def _odd(key: str) -> NeedsTransformers:
 def _add_tokens(
     backend: Tokenizer, added: Mapping[int, AddedToken], named: Mapping[str, _Token], extra: list[str]
 ) -> None:
-    """Add the tokens of the configuration to those of tokenizer.json, special ones as special."""
+    """Add the tokens of the configuration to those of tokenizer.json, special tokens as special."""
     tokens: list[_Token] = [added[token_id] for token_id in sorted(added)]
     known = {token.content for token in (*backend.get_added_tokens_decoder().values(), *added.values())}
     for token in (*named.values(), *extra):

@@ -1,4 +1,4 @@
-"""A tokenizer of a model folder without transformers: the part of its interface that gencli uses."""
+"""A model folder's tokenizer without transformers: the part of the interface that gencli uses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["FastTokenizer"]
 class FastTokenizer:
     """A `tokenizers.Tokenizer` with the names of its special tokens and its chat templates.
 
-    Methods and attributes return what those of a transformers tokenizer do. `special_tokens_map` has the
-    named special tokens ("bos_token": "<s>"), `extra` are special tokens without a name. All of them have to
-    be tokens of `backend`. `chat_template` is one template or a mapping of named ones.
+    Methods and attributes return the same values as those of a transformers tokenizer. `special_tokens_map`:
+    named special tokens ("bos_token": "<s>"). `extra`: special tokens without a name. All of them have to be
+    tokens of `backend`. `chat_template`: one template, or a mapping of named ones.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Infill", "infill_of"]
 
-# The tokens for prefix, suffix and middle, and what ends the middle beside the ends of texts. Those of
-# Codestral are not here: many tokenizers of Mistral have them whose models do not know them.
+# Tokens before prefix, suffix and middle, and tokens that end the middle besides end-of-text. Those of
+# Codestral are left out: many Mistral tokenizers have them although their models do not know them.
 _FAMILIES: tuple[tuple[tuple[str, str, str], tuple[str, ...]], ...] = (
     (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), ("<|fim_pad|>",)),  # Qwen, CodeGemma
     (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), ("<fim_pad>",)),  # StarCoder, Granite
@@ -20,12 +20,12 @@ _FAMILIES: tuple[tuple[tuple[str, str, str], tuple[str, ...]], ...] = (
     (("<PRE>", "<SUF>", "<MID>"), ("<EOT>",)),
     (("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"), ()),  # GLM
 )
-_MARK = "\n"  # a text that no tokenizer joins with a space before it
+_MARK = "\n"  # a text to which no tokenizer prepends a space
 
 
 @dataclass(frozen=True, slots=True)
 class Infill:
-    """The ids around the texts, in the order prefix, suffix, middle; `ends` end the middle."""
+    """The ids before prefix, suffix and middle; `ends`: ids that end the middle."""
 
     prefix: int
     suffix: int
@@ -33,7 +33,7 @@ class Infill:
     ends: tuple[int, ...] = ()
 
     def prompt(self, tokenizer: Tokenizer, before: str, after: str) -> tuple[int, ...]:
-        """Return the ids of a fill-in-the-middle prompt: the model goes on with the text between the two."""
+        """Return the ids of a fill-in-the-middle prompt; the model continues with the text between both."""
         bos = tokenizer.bos_id
         begin = (bos,) if bos is not None and tokenizer.encode("a")[:1] == [bos] else ()
         head = tokenizer.encode(before, special=False)
@@ -41,7 +41,7 @@ class Infill:
 
 
 def infill_of(tokenizer: Tokenizer) -> Infill | None:
-    """Return the tokens for filling a hole; None if the tokenizer has none."""
+    """Return the fill-in-the-middle tokens; None if the tokenizer has none."""
     for names, ends in _FAMILIES:
         found, others = _ids(tokenizer, names), _ids(tokenizer, ends)
         if len(found) == len(names):
@@ -55,19 +55,19 @@ def _ids(tokenizer: Tokenizer, names: Iterable[str]) -> list[int]:
 
 
 def _id(tokenizer: Tokenizer, name: str) -> int | None:
-    """Return the id of a token by its name; None if the name is plain text."""
+    """Return the id of a token by name; None if the tokenizer reads the name as plain text."""
     ids = tokenizer.encode(name, special=False)
     is_token = len(ids) == 1 and _plain(tokenizer.decode(ids, skip_special=False)) == _plain(name)
     return ids[0] if is_token else None
 
 
 def _plain(name: str) -> str:
-    """The name without spaces, which SentencePiece writes as U+2581, and which decoders may leave out."""
+    """Return the name without spaces, which SentencePiece writes as U+2581 and decoders may drop."""
     return name.replace("\u2581", "").replace(" ", "")
 
 
 def _inner(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text that follows another: without the space that some tokenizers put first."""
+    """Return the ids of a text inside another, without the space that some tokenizers prepend."""
     ids = tokenizer.encode(text, special=False)
     first = tokenizer.encode("a", special=False)
     if not first or not tokenizer.token_bytes[first[0]].startswith(b" "):

@@ -2,8 +2,8 @@ r"""Search for a regular expression in text that arrives in pieces.
 
 A pattern is searched after every character as if the text ended there, and the first match counts: `\d+`
 stops at the first digit, and `$`, `\b`, `(?!...)` are evaluated at the newest character. Text that may still
-become a match is held back; partial matching of the `regex` package gives its start. Partial matching cannot
-foresee a negated end such as `(?!$)`: such a match may be missed.
+become a match is held back; partial matching of the `regex` package finds its start. Partial matching does
+not foresee a negated end such as `(?!$)`, so such a match may be missed.
 
 A match spans at most MAX_WINDOW characters, and lookbehind sees at most NUM_CONTEXT characters before it.
 """
@@ -24,12 +24,12 @@ __all__ = ["MAX_WINDOW", "NUM_CONTEXT", "PatternFinder", "check_pattern"]
 MAX_WINDOW = 4096
 NUM_CONTEXT = 256
 _TIMEOUT = 0.5  # seconds for one search; usual patterns take microseconds
-_MAX_SECONDS, _PER_CHARACTER = 0.5, 0.001  # CPU seconds of all searches of a text: fixed, and per character
+_MAX_SECONDS, _PER_CHARACTER = 0.5, 0.001  # CPU seconds for the searches of a text: fixed, per character
 
 # Partial matching treats the end of the text as final in \b, \B, \m and \M, but not in a lookahead: after
 # "\n", `\n\bUser` has failed and `\n(?=\w)User` has not. Escapes and [classes] are matched to skip them.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-_MAX_PARTS = 100_000  # of a pattern with its least repeats written out
+_MAX_PARTS = 100_000  # parts of a pattern with its minimum repeats written out
 _ATOM = re.compile(r"\{(\d+)(?:,\d*)?\}|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 _COMMENTS = re.compile(r"\(\?#|\(\?[^):]*x")
 _BOUNDARIES = {
@@ -52,9 +52,9 @@ def _compiled(pattern: str) -> Any:
 
     _check_size(pattern)
     try:
-        regex.compile(pattern)  # the pattern as given, so that errors show it
+        regex.compile(pattern)  # compiled as given, so that errors show the given pattern
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
-    except (regex.error, ValueError, OverflowError) as error:  # the last two for counts of many digits
+    except (regex.error, ValueError, OverflowError) as error:  # the last two for huge counts
         raise UsageError(f"The stop pattern {_short(pattern)} is not valid: {error}.") from error
     except RecursionError:
         raise UsageError(f"The stop pattern {_short(pattern)} is nested too deep.") from None
@@ -75,8 +75,7 @@ def _compiled(pattern: str) -> Any:
 def _check_size(pattern: str) -> None:
     """Raise UsageError for a pattern whose repeats are too large.
 
-    `regex` copies a part as often as a repeat needs it at least. A copy takes 280 bytes, so `a{99999999}`
-    would take 26 GiB.
+    `regex` copies a part for each minimum repeat. A copy takes 280 bytes, so `a{99999999}` would take 26 GiB.
     """
     if _num_parts(pattern) > _MAX_PARTS:
         raise UsageError(
@@ -87,13 +86,13 @@ def _check_size(pattern: str) -> None:
 
 
 def _num_parts(pattern: str) -> int:
-    """Return the number of parts of a pattern with its least repeats written out, or more.
+    """Return an upper bound of the number of parts of a pattern with its minimum repeats written out.
 
-    Comments may stand between a part and its count: then each count is taken for one of the whole pattern.
+    If comments stand between a part and its count, each count is taken for one of the whole pattern.
     """
     if _COMMENTS.search(pattern):
         return len(pattern) * math.prod(_least(found[1]) for found in _ATOM.finditer(pattern) if found[1])
-    totals, lasts = [0], [0]  # of the groups that are open: parts, and those of the last item
+    totals, lasts = [0], [0]  # by open group: number of parts, and number of parts of its last item
     for found in _ATOM.finditer(pattern):
         if found[1]:
             more = lasts[-1] * (_least(found[1]) - 1)
@@ -118,19 +117,19 @@ def _short(pattern: str) -> str:
 
 
 class PatternFinder:
-    """Finds the match of a pattern that completes first; of matches that complete at once, the leftmost."""
+    """Finds the match of a pattern that completes first; among matches completing at once, the leftmost."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._compiled = _compiled(pattern)
-        self._text = ""  # the end of the text that was read
+        self._text = ""  # last part of the text read so far
         self._base = 0  # characters before _text
         self._from = 0  # index in _text from which a match may begin
-        self._spent = 0.0  # seconds of computing
+        self._spent = 0.0  # seconds of computation
 
     @property
     def num_held(self) -> int:
-        """The number of last characters that may begin a match."""
+        """Number of last characters in which a match may have begun."""
         return len(self._text) - self._from
 
     def feed(self, text: str, *, armed: bool = True) -> Found | None:
@@ -166,7 +165,7 @@ class PatternFinder:
         )
 
     def _advance(self) -> None:
-        """Advance `_from` to the first index where a match may begin, past matches that did not count."""
+        """Advance `_from` to the first index at which a match may begin, past matches that did not count."""
         end = len(self._text)
         while (match := self._search(end, partial=True)) and not match.partial:
             self._from = match.start() + 1
@@ -175,6 +174,6 @@ class PatternFinder:
         self._from = min(match.start(), end) if match and match.partial else end
         self._from = max(self._from, end - MAX_WINDOW)
         if self._from > 2 * NUM_CONTEXT:
-            # At least one character stays in front, so that ^ does not match here.
+            # At least one character is kept in front, so that ^ does not match here.
             cut = self._from - NUM_CONTEXT
             self._text, self._base, self._from = self._text[cut:], self._base + cut, NUM_CONTEXT

@@ -1,9 +1,9 @@
 """The bytes that each token of a vocabulary adds to the text.
 
-Token strings are encoded: byte-level vocabularies spell bytes as printable characters, sentencepiece-like
-ones spell a space as a meta character and rare bytes as `<0xNN>`. The `tokenizers` library decodes them with
-a chain of decoders over the whole text. The rules here are the same chains per token, which makes streaming
-exact.
+Token strings are encoded: byte-level vocabularies write bytes as printable characters, sentencepiece-like
+ones write a space as a meta character and rare bytes as `<0xNN>`. The `tokenizers` library decodes them with
+a chain of decoders over the whole text. This module applies the same chain to each token, which makes
+streaming exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEX_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def byte_alphabet() -> dict[int, str]:
-    """Return the 256 characters with which byte-level vocabularies spell bytes (as GPT-2 chose them)."""
+    """Return the 256 characters with which byte-level vocabularies write bytes (GPT-2's choice), by byte."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     spelled = {byte: chr(byte) for byte in printable}
@@ -45,7 +45,7 @@ class PieceRules:
     bare: str = ""
 
     def to_bytes(self, token: str) -> bytes:
-        """Return the bytes of a token in the middle of a text."""
+        """Return the bytes of a token inside a text."""
         if self.byte_level:
             # A token with any other character, such as an added token with a space, is plain text.
             if all(char in _BYTE_OF for char in token):
@@ -80,7 +80,7 @@ def read_rules(spec: Mapping[str, Any]) -> PieceRules | None:
                 rules = replace(rules, replaced=(*rules.replaced, (char, " ")), bare=bare)
             case _:
                 return None
-    # With other steps the order would matter; all byte-level vocabularies have that step alone.
+    # With other steps the order would matter; all byte-level vocabularies have this step alone.
     is_unsupported = rules == PieceRules() or (rules.byte_level and rules != PieceRules(byte_level=True))
     return None if is_unsupported else rules
 
@@ -109,7 +109,7 @@ class Pieces:
         self._texts: dict[int, str | None] = {}
 
     def __getitem__(self, token_id: int) -> bytes:
-        """Return the bytes of an id in the middle of a text; for a special token those of its name."""
+        """Return the bytes of an id inside a text; for a special token those of its name."""
         piece = self._known.get(token_id)
         if piece is None:
             piece = self.rules.to_bytes(self._token_of(token_id) or "")
@@ -117,13 +117,13 @@ class Pieces:
         return piece
 
     def text(self, token_id: int) -> str | None:
-        """Return the bytes of an id in the middle of a text, decoded; None if no whole characters."""
+        """Return the text of an id inside a text; None if its bytes are not whole characters."""
         if token_id not in self._texts:
             self._texts[token_id] = _text(self[token_id])
         return self._texts[token_id]
 
     def first(self, token_id: int) -> bytes:
-        """Return the bytes of an id as the first of a text."""
+        """Return the bytes of an id at the beginning of a text."""
         token = self._token_of(token_id) or ""
         return self.rules.to_bytes(token.replace(self.rules.bare, "") if self.rules.bare else token)
 

@@ -1,7 +1,7 @@
-"""Stop strings and stop patterns: find the first match, and release the text before it.
+"""Stop strings and stop patterns: finds the first match, and releases the text before it.
 
-The match that completes first wins; of matches that complete at the same character, the first listed, strings
-before patterns. Text is held back only while it may begin a match.
+The match that completes first wins; among matches completing at the same character, the first listed, strings
+before patterns. Text is held back only while a match may begin in it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class StopMatcher:
         self._finders = self._new_finders()
         self._held: deque[tuple[str, bool]] = deque()  # text not yet released, and whether it is hidden
         self._num_held = 0  # characters in _held, hidden ones included
-        self._num_read = 0  # characters that the finders have read, hidden ones included
-        self._num_shown = 0  # characters released, if there is anything to find
+        self._num_read = 0  # characters given to the finders, hidden ones included
+        self._num_shown = 0  # characters released, counted only if there are stops
 
     def fork(self) -> StopMatcher:
         """Return an independent copy."""

@@ -1,4 +1,4 @@
-"""The text of one sample: tokens in, text out, and the finish reason."""
+"""The output text of one sample: tokens in, text out, and the finish reason."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gencli.text.stops import StopMatcher
 
 __all__ = ["MAX_PERIOD", "Delta", "Finish", "LoopDetector", "StopRules", "TextStream"]
 
-MAX_PERIOD = 64  # tokens; a is_loop sentence is shorter
+MAX_PERIOD = 64  # tokens; a looped sentence is shorter
 
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """When a sample ends: the `stops` of its request, and what its chain and the model add to them.
+    """When a sample ends: the `stops` of its request, and conditions from its chain and the model.
 
-    A stop string or pattern counts if it completes after the first `min_tokens` tokens. `ignore_eos` makes
-    EOS ids ordinary. A loop is one pattern of up to 64 tokens, `stops.loop` times in a row. Raises UsageError
-    for stops that cannot hold.
+    A stop string or pattern counts if it completes after the first `min_tokens` tokens. `ignore_eos`: EOS ids
+    are ordinary tokens. A loop is one pattern of up to 64 tokens, `stops.loop` times in a row. Raises
+    UsageError for stops that can never occur.
     """
 
     stops: Stops = field(default_factory=Stops)
@@ -74,7 +74,7 @@ class TextStream:
         self._loops = LoopDetector(stops.loop)
         self._searches, self._detects = bool(stops.strings or stops.patterns), bool(stops.loop)
         self._ends = frozenset(stops.ids) if rules.ignore_eos else rules.eos_ids | frozenset(stops.ids)
-        self._length = 0  # released characters
+        self._length = 0  # characters released so far
 
     def fork(self) -> TextStream:
         """Return an independent copy."""
@@ -122,7 +122,7 @@ class TextStream:
     def _end_with_id(self, token_id: int, reason: str) -> Delta:
         shown = ""
         if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
-            # Ordinary text: it may complete the character before it, so it goes through the decoder.
+            # Regular text: it may complete the character before it, so it goes through the decoder.
             text = self._matcher.flush()
             shown = self._decoder.push(token_id) + self._decoder.flush()
         else:
@@ -161,8 +161,8 @@ class LoopDetector:
 
     def __init__(self, times: int) -> None:
         self._times = times
-        self._tokens: list[int] = []  # the last MAX_PERIOD, newest first
-        self._runs = [0] * MAX_PERIOD  # for each period, the last tokens that equal the token a period before
+        self._tokens: list[int] = []  # the last MAX_PERIOD tokens, newest first
+        self._runs = [0] * MAX_PERIOD  # by period: how many last tokens equal the token a period before
 
     def fork(self) -> LoopDetector:
         """Return an independent copy."""

@@ -26,8 +26,8 @@ _RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 class Tokenizer(Protocol):
     """A tokenizer as the engine and the command line use it.
 
-    `vocab_size` counts the tokenizer's ids, added tokens included: higher ids are the unused tail of a
-    model's logits. `special_ids` are the ids that are not text.
+    `vocab_size` counts the tokenizer's ids including added tokens; logits may have further, unused ids.
+    `special_ids` are the ids that add no text.
     """
 
     @property
@@ -42,7 +42,7 @@ class Tokenizer(Protocol):
 
     @property
     def eos_ids(self) -> tuple[int, ...]:
-        """The ids that end a text; a model's generation_config may name more."""
+        """Ids that end a text; a model's generation_config may list more."""
         ...
 
     @property
@@ -57,7 +57,7 @@ class Tokenizer(Protocol):
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
-        """The bytes that each id adds in the middle of a text; b"" for a special token."""
+        """The bytes that each id adds inside a text; b"" for a special token."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Return the text of `ids`, spaces as they are; bytes that form no character become U+FFFD."""
+        """Return the text of `ids` with spaces unchanged; bytes that form no character become U+FFFD."""
         ...
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
@@ -108,9 +108,9 @@ class ByteTokenizer(Tokenizer):
         return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
-        """Return a line for each message, as in "user: hi", and a last one that begins the answer.
+        """Return a line for each message, such as "user: hi", and a last line that begins the answer.
 
-        `add_generation_prompt=False` leaves the last line out; other arguments are ignored.
+        `add_generation_prompt=False` omits the last line; other arguments are ignored.
         """
         lines = [f"{message['role']}: {message['content']}" for message in messages]
         begun = ["assistant:"] if kwargs.get("add_generation_prompt", True) else []
@@ -129,7 +129,7 @@ class HFTokenizer:
         self._hf = hf
         self._is_bundled = is_bundled(name)
         added = hf.added_tokens_decoder
-        # Not len(hf), which counts tokens: some vocabularies leave ids out.
+        # Not len(hf), which counts tokens: some vocabularies skip ids.
         self.vocab_size = 1 + max(hf.get_vocab().values(), default=-1)
         self.bos_id: int | None = hf.bos_token_id
         self.eos_ids: tuple[int, ...] = () if hf.eos_token_id is None else (hf.eos_token_id,)
@@ -143,8 +143,8 @@ class HFTokenizer:
     ) -> HFTokenizer:
         """Load the tokenizer of a folder, a GGUF file, or a model in the hub's cache.
 
-        transformers is imported only where the tokenizer is not provably the same without it. The model's own
-        code runs only with `trust_remote_code`. Raises ModelError.
+        transformers is imported only if the tokenizer may differ without it. The model's own code runs only
+        with `trust_remote_code`. Raises ModelError.
         """
         from gencli.models.gguf.tokenizer import load_gguf_tokenizer
         from gencli.text.fast_loader import load_fast
@@ -163,9 +163,9 @@ class HFTokenizer:
                     str(name), trust_remote_code=trust_remote_code, local_files_only=local_files_only
                 )
             tokenizer = cls(hf, str(name), why)
-            # Without its files, transformers makes some tokenizers with special tokens only.
+            # Without its files transformers builds some tokenizers that have special tokens only.
             is_empty = not set(tokenizer.encode("a b", special=False)) - tokenizer.special_ids
-        except BaseException as error:  # many types, and bare Exception of the back end
+        except BaseException as error:  # many exception types, and bare Exception of the back end
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise _load_error(name, error) from error
@@ -175,7 +175,7 @@ class HFTokenizer:
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """The bytes that each id adds in the middle of a text; b"" for a special token."""
+        """The bytes that each id adds inside a text; b"" for a special token."""
         ids = range(self.vocab_size)
         add = self._pieces.__getitem__ if self._pieces else self._bytes_after_a_letter
         return tuple(b"" if token_id in self.special_ids else add(token_id) for token_id in ids)
@@ -195,9 +195,9 @@ class HFTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Return the text of `ids`, spaces as they are; bytes that form no character become U+FFFD.
+        """Return the text of `ids` with spaces unchanged; bytes that form no character become U+FFFD.
 
-        Unlike transformers, a complete character beside a broken `<0xNN>` run stays itself.
+        Unlike in transformers, a complete character next to a broken `<0xNN>` run is kept.
         """
         return _decode(self.stream(skip_special=skip_special), ids)
 
@@ -211,9 +211,9 @@ class HFTokenizer:
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
         """Return the prompt text of a conversation; encode it with special=False.
 
-        The template runs in jinja2's sandbox; unless the model is bundled with gencli, in a process with
-        bounded time and memory. `kwargs` are variables of the template, and add_generation_prompt (true).
-        Raises ModelError for a template that is missing or fails.
+        The template runs in jinja2's sandbox; for models not bundled with gencli also in a process with
+        bounded time and memory. `kwargs`: variables of the template, and add_generation_prompt (default
+        true). Raises ModelError for a template that is missing or fails.
         """
         if not self.has_chat_template:
             raise no_template(self.name)
@@ -223,14 +223,14 @@ class HFTokenizer:
         conversation = [dict(message) for message in messages]
         try:
             rendered = self._rendered(conversation, kwargs)
-        except Exception as error:  # a tokenizer may have several templates, none of which fits
+        except Exception as error:  # a tokenizer may have several templates, none of which applies
             raise self._template_error(str(error) or type(error).__name__) from error
         if rendered.error:
             raise self._template_error(rendered.error)
         return rendered.text
 
     def _rendered(self, conversation: list[dict[str, str]], kwargs: dict[str, Any]) -> Rendered:
-        """Render the template with the variables that transformers gives it."""
+        """Render the template with the variables that transformers passes."""
         if not conversation:
             raise ValueError("there is no message")
         tokens = {name: str(token) for name, token in self._hf.special_tokens_map.items()}
@@ -255,7 +255,7 @@ class HFTokenizer:
 
     @contextmanager
     def _panics_as_errors(self, what: str) -> Iterator[None]:
-        """Raise ModelError where the library panics: its patterns come with the model."""
+        """Turn panics of the library into ModelError: its patterns come from the model's files."""
         try:
             yield
         except BaseException as error:
@@ -269,7 +269,7 @@ class HFTokenizer:
 
 
 def _pieces(hf: Any, special_ids: frozenset[int]) -> Pieces | None:
-    """Return the pieces of a tokenizer whose decoder works token by token."""
+    """Return the Pieces of a tokenizer whose decoder works token by token; None for other decoders."""
     decoder = getattr(getattr(hf, "backend_tokenizer", None), "decoder", None)
     rules = read_rules(json.loads(decoder.__getstate__())) if decoder else None
     return Pieces(rules, hf.backend_tokenizer.id_to_token, special_ids) if rules else None
@@ -280,7 +280,7 @@ def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
 
 
 def no_template(name: str) -> ModelError:
-    """Return the error for a tokenizer without the chat template that a prompt needs."""
+    """Return the error for a tokenizer without a chat template."""
     return ModelError(
         f"{name} has no chat template, so a conversation cannot be rendered.",
         hint="Use a raw prompt or a raw chat, or put a chat_template.jinja into the model's folder.",

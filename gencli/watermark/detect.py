@@ -1,4 +1,4 @@
-"""Whether a text has a watermark: the whole text, and the window of it that looks most like one."""
+"""Tests whether a text has a watermark: the whole text, and its most suspicious window."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gencli.watermark.evidence import Evidence, Scorer
 __all__ = ["LEAST_SCORED", "LEVEL", "Detection", "Verdict", "Window", "detect"]
 
 LEVEL = 0.001  # rate of false alarms
-LEAST_SCORED = 16  # tokens below which no text is judged
-_STEPS = 4  # windows begin a quarter of their size apart
+LEAST_SCORED = 16  # minimum of scored tokens for a verdict
+_STEPS = 4  # windows are shifted by a quarter of their size
 
 Verdict = Literal["marked", "not marked", "not enough tokens"]
 
@@ -23,8 +23,8 @@ Verdict = Literal["marked", "not marked", "not enough tokens"]
 class Window:
     """The most suspicious window: tokens start to end (exclusive), of `count` windows.
 
-    `ln_p` is corrected for the number of windows: it bounds the rate of texts without a mark in which any
-    window is as suspicious.
+    `ln_p` is corrected for the number of windows: it is an upper bound of ln of the probability that an
+    unmarked text has any window as suspicious as this one.
     """
 
     size: int
@@ -47,7 +47,7 @@ class Detection:
 
     @property
     def p_value(self) -> float:
-        """The probability that a text without a mark looks as marked as this one; 0 below 1e-308."""
+        """The probability that an unmarked text looks at least as marked as this one; 0 below 1e-308."""
         return math.exp(self.ln_p)
 
 
@@ -56,8 +56,8 @@ def detect(
 ) -> Detection:
     """Return whether the text of these ids has the watermark of the scorer.
 
-    A text is marked if its p value is at most `level`; with `window`, the number of scored tokens in a
-    window, if that of its most suspicious window is.
+    A text is marked if its p-value is at most `level`. With `window`, a number of scored tokens, the p-value
+    of the most suspicious window decides.
     """
     evidence = scorer.evidence(ids)
     scored = len(evidence.values)

@@ -1,4 +1,4 @@
-"""Evidence of each token for a watermark, and the probability of as much in a text without a mark."""
+"""Evidence of each token for a watermark, and the probability of such evidence in an unmarked text."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _N = TypeVar("_N")
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The places of the scored tokens in a text, ascending, and a value for each, larger with a mark.
+    """Ascending positions of the scored tokens in a text, and a value for each, larger in a marked text.
 
-    `plain` are further values that are only reported.
+    `plain`: further values that are only reported.
     """
 
     places: tuple[int, ...]
@@ -42,21 +42,21 @@ class Scorer(ABC):
 
     @abstractmethod
     def evidence(self, ids: Sequence[int]) -> Evidence:
-        """Return the evidence of a text; places that repeat an earlier one prove nothing and are left out."""
+        """Return the evidence of a text; repeated n-grams prove nothing and are left out."""
 
     @abstractmethod
     def ln_p(self, total: float, count: int) -> float:
-        """Return ln of the probability that `count` tokens without a mark have at least this sum."""
+        """Return ln of the probability that `count` unmarked tokens have at least this sum of values."""
 
     @abstractmethod
     def facts(self, evidence: Evidence) -> dict[str, float]:
-        """Return the numbers that the literature reports, by name; requires a scored token."""
+        """Return the statistics of the literature, by name; requires a scored token."""
 
 
 class KgwScorer(Scorer):
     """Counts green tokens. `vocab` is the number of logits of the model that may have made the text.
 
-    With `is_once` an n-gram counts once, otherwise each time that it occurs.
+    With `is_once` an n-gram counts once, otherwise at each occurrence.
     """
 
     def __init__(self, params: KgwParams, vocab: int, *, is_once: bool = True) -> None:
@@ -72,18 +72,18 @@ class KgwScorer(Scorer):
         )
 
     def ln_p(self, total: float, count: int) -> float:
-        """The number of green tokens is binomial."""
+        """Return ln p; without a mark the number of green tokens is binomially distributed."""
         return ln_binomial_tail(round(total), count, self._green.size / self._green.vocab)
 
     def facts(self, evidence: Evidence) -> dict[str, float]:
-        """The z value and its normal p value are those of transformers, from the nominal ratio."""
+        """Return z and its normal p-value as transformers computes them, from the nominal ratio."""
         green, count, ratio = sum(evidence.values), len(evidence.values), self._green.params.ratio
         z = (green - ratio * count) / math.sqrt(count * ratio * (1 - ratio))
         return {"green": green, "z": z, "normal_p_value": math.exp(ln_normal_tail(z))}
 
 
 class SynthIdScorer(Scorer):
-    """The mean of a token's bits, weighted from 10 down to 1 from the first depth to the last."""
+    """Scores the mean of a token's bits, with weights falling from 10 to 1 over the depths."""
 
     def __init__(self, params: SynthIdParams, *, eos_ids: Sequence[int] = ()) -> None:
         self._rules = Tournament(params, torch.device("cpu"))
@@ -93,7 +93,7 @@ class SynthIdScorer(Scorer):
         self._mean = float(self._rules.table.double().mean())
 
     def evidence(self, ids: Sequence[int]) -> Evidence:
-        """Tokens behind a context that was there before are left out, and the first end of text and on."""
+        """Return the evidence, without tokens after a repeated context and from the first end of text on."""
         end = next((place for place, token in enumerate(ids) if token in self._eos_ids), len(ids))
         grams = [tuple(ids[place - self._width : place]) for place in range(self._width, end)]
         kept = _first_places(grams, self._rules.params.history)
@@ -106,20 +106,20 @@ class SynthIdScorer(Scorer):
         return Evidence(tuple(place + self._width for place in kept), _floats(values), _floats(plain))
 
     def ln_p(self, total: float, count: int) -> float:
-        """Each bit is one with the chance that the table has; their weighted mean is nearly normal."""
+        """Return ln p; each bit is 1 with the table's frequency, so the weighted mean is nearly normal."""
         if not 0 < self._mean < 1:
             return 0.0
         spread = math.sqrt(self._mean * (1 - self._mean) * float(self._weights.square().sum()) * count)
         return ln_normal_tail((total - count * self._mean) / spread)
 
     def facts(self, evidence: Evidence) -> dict[str, float]:
-        """The mean and the weighted mean of the bits, about 0.5 without a mark."""
+        """Return the mean and the weighted mean of the bits, about 0.5 without a mark."""
         count = len(evidence.values)
         return {"mean": sum(evidence.plain) / count, "weighted_mean": sum(evidence.values) / count}
 
 
 class GumbelScorer(Scorer):
-    """The sum of -ln(1 - u) over the tokens, which is Gamma distributed without a mark."""
+    """Scores the sum of -ln(1 - u) over the tokens, Gamma distributed without a mark."""
 
     def __init__(self, params: GumbelMarkParams) -> None:
         assert params.key is not None
@@ -149,16 +149,16 @@ class GumbelScorer(Scorer):
         return -torch.log1p(-uniforms(state_of(key, context), targets)) * self._weights[which]
 
     def ln_p(self, total: float, count: int) -> float:
-        """With two keys, a Gamma variable of the same mean and variance stands for their weighted sum."""
+        """Return ln p; with two keys of a Gamma variable with mean and variance of the weighted sum."""
         return ln_gamma_tail(total / self._variance, count / self._variance)
 
     def facts(self, evidence: Evidence) -> dict[str, float]:
-        """The sum, which is about the number of tokens without a mark."""
+        """Return the sum, which without a mark is about the number of tokens."""
         return {"score": sum(evidence.values)}
 
 
 def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> Scorer:
-    """Return the scorer of a watermark's values; `vocab` is the number of logits of the model."""
+    """Return the scorer for a watermark's parameters; `vocab`: number of logits of the model."""
     if isinstance(params, KgwParams):
         return KgwScorer(params, vocab)
     if isinstance(params, SynthIdParams):
@@ -168,7 +168,7 @@ def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> Sco
 
 
 def _first_places(items: Sequence[tuple[int, ...]], history: int | None = None) -> list[int]:
-    """Return the places of items that are not among the `history` items before them; None is all."""
+    """Return the indices of items that do not occur among the `history` items before them; None means all."""
     last: dict[tuple[int, ...], int] = {}
     kept = []
     for place, item in enumerate(items):

@@ -1,4 +1,4 @@
-"""The file of a watermark's key: whole numbers, or a mapping with more values. No message shows a key."""
+"""The file of a watermark's key: integers, or a mapping with further fields. No message shows a key."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BOUNDS = Bounds("key file", max_bytes=64 * 1024, max_nodes=1000, max_depth=4)
 _SAID = "The key file"
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}")
 _DEPTH = 30  # tournaments of synthid for a single number
-# The names that transformers and vLLM have for the fields of a stage.
+# Names of stage fields in transformers and vLLM.
 _NAMES: dict[str, dict[str, str]] = {
     "kgw": {
         "hashing_key": "key",
@@ -58,14 +58,14 @@ _NAMES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NamedKey:
-    """A key file that data choose by name. Its texts have the name, neither the path nor the content."""
+    """A key file that data select by name. Messages contain the name, but neither path nor content."""
 
     name: str
     content: str = field(repr=False)
 
     @classmethod
     def read_all(cls, files: Iterable[tuple[str, str]]) -> dict[str, Self]:
-        """Return the keys of pairs of name and file, by name. Raises ConfigError, which has the path."""
+        """Return the keys of (name, file) pairs, by name. Raises ConfigError, which has the path."""
         return {name: cls(name, _content(file, f"The key {name}: the file")) for name, file in files}
 
     @property
@@ -75,9 +75,9 @@ class NamedKey:
 
 
 def read_key_file(kind: str, file: str | NamedKey) -> Params:
-    """Return the values of a watermark of this kind, its key included. Raises ConfigError.
+    """Return the parameters of a watermark of this kind, including its key. Raises ConfigError.
 
-    The message names the file or the key and never what is in it, names of keys excepted.
+    The message contains the name of the file or key, and never its content, except field names.
     """
     if isinstance(file, NamedKey):
         said, text = f"The file of the key {file.name}", file.content
@@ -106,14 +106,14 @@ def _content(name: str, said: str) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    """Return the whole numbers that the text is; none if it is something else."""
+    """Return the integers of the text; [] if it is something else."""
     words = text.replace(",", " ").split()
     are_numbers = 0 < len(words) <= _BOUNDS.max_nodes and all(map(_NUMBER.fullmatch, words))
     return [int(word, 0 if word[:2].lower() == "0x" else 10) for word in words] if are_numbers else []
 
 
 def _mapping(kind: str, text: str, said: str) -> dict[str, Any]:
-    """Return the fields that a mapping in YAML or JSON sets."""
+    """Return the fields of a mapping in YAML or JSON."""
     faults: list[Fault] = []
     root = parse(text.encode(), faults, _BOUNDS)
     if faults or root is None or not isinstance(root.value, Mapping):
@@ -158,6 +158,6 @@ def _params(kind: str, fields: Mapping[str, Any], said: str) -> Params:
 
 
 def _derived(number: int, depth: int) -> int:
-    """Return a key of 32 bits for a depth, from one number."""
+    """Return a key of 32 bits for a depth, derived from one number."""
     digest = hashlib.sha256(b"synthid" + bytes([depth]) + number.to_bytes(8, "big")).digest()
     return int.from_bytes(digest[:4], "big")

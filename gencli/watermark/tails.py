@@ -1,4 +1,4 @@
-"""Natural logarithms of the probabilities of large values, exact far below the smallest float."""
+"""Natural logarithms of tail probabilities, exact far below the smallest float."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 __all__ = ["ln_binomial_tail", "ln_gamma_tail", "ln_normal_tail"]
 
-_FAR = 30.0  # standard deviations from which the normal tail is a series
+_FAR = 30.0  # standard deviations from which the normal tail is computed by a series
 _TINY = 1e-300
 _MOST_TERMS = 10_000
 
@@ -29,7 +29,7 @@ def ln_binomial_tail(hits: int, trials: int, chance: float) -> float:
     odds = chance / (1 - chance)
     if hits > trials * chance:
         return _ln_mass(hits, trials, chance) + math.log(_sum(hits, trials, odds))
-    # The other side is the smaller one: fewer hits are more misses.
+    # The complement has fewer terms: fewer hits are more misses.
     misses = trials - hits + 1
     below = _ln_mass(misses, trials, 1 - chance) + math.log(_sum(misses, trials, 1 / odds))
     return math.log1p(-min(math.exp(below), 1 - 1e-16))
@@ -41,7 +41,7 @@ def _ln_mass(hits: int, trials: int, chance: float) -> float:
 
 
 def _sum(hits: int, trials: int, odds: float) -> float:
-    """Return the probabilities of at least `hits`, relative to that of exactly as many."""
+    """Return P(at least `hits`) / P(exactly `hits`)."""
     total = term = 1.0
     for count in range(hits, trials):
         term *= (trials - count) / (count + 1) * odds
@@ -52,9 +52,10 @@ def _sum(hits: int, trials: int, odds: float) -> float:
 
 
 def ln_gamma_tail(score: float, shape: float) -> float:
-    """Return ln P(X > score) of a Gamma(shape, 1) variable: the sum of as many exponential variables.
+    """Return ln P(X > score) of a Gamma(shape, 1) variable.
 
-    By the series of the lower part, or the continued fraction of the upper one (Lentz), in logarithms.
+    Computed by the series of the lower tail, or the continued fraction of the upper tail (Lentz), in
+    logarithms.
     """
     if score <= 0:
         return 0.0

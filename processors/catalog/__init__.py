@@ -72,7 +72,7 @@ __all__ = [
 
 Draw = Literal["gumbel", "multinomial", "greedy"]
 
-# The standard deviation of top_n_sigma is that of all logits, so it is the first to truncate.
+# The standard deviation of top_n_sigma is over all logits, so the stage truncates first.
 _ORDER = """
     tail allowed suppress begin_suppress ban min_tokens ignore_eos eos_above no_repeat_ngram force
     reasoning_budget grammar

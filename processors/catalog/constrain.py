@@ -26,8 +26,8 @@ __all__ = [
     "TailParams",
 ]
 
-BAN_LIMIT = 16384  # bytes of all banned texts; the tables of the stage grow with them
-REWIND_LIMIT = 256  # bytes of a text that is banned with rewind: so much output may be held back
+BAN_LIMIT = 16384  # bytes of all banned texts; the stage's tables grow with them
+REWIND_LIMIT = 256  # bytes of a text that is banned with rewind; up to this much output is held back
 WHITESPACE_LIMIT = 1024
 
 

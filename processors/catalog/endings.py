@@ -10,7 +10,7 @@ from processors.params import MOST, Params, param
 
 __all__ = ["ENDINGS", "ENDS_LIMIT", "LengthBoostParams", "LengthDecayParams"]
 
-ENDS_LIMIT = 1024  # bytes of all texts behind which a boost acts
+ENDS_LIMIT = 1024  # bytes of all texts after which a boost acts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from processors.params import MOST, Params, param
 
 __all__ = ["FORCING", "TEXT_LIMIT", "ForceParams", "ReasoningBudgetParams"]
 
-TEXT_LIMIT = 16384  # bytes of a text that is forced or awaited
+TEXT_LIMIT = 16384  # bytes of a text that is forced or waited for
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The stage xtc, which decides by a roll of its own whether the most likely tokens go."""
+"""The stage xtc, which removes the most likely tokens with some probability."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class XtcParams(Params):
     keep: int = param(1, "Exclude nothing if fewer than this many tokens would be left.", ge=1, le=MOST)
 
     def can_act(self) -> bool:
-        """Whether two tokens can be so likely: their probabilities sum up to at most 1."""
+        """Whether the threshold allows two top choices: their probabilities sum to at most 1."""
         return self.threshold < 0.5 or (self.threshold == 0.5 and self.compare == "ge")
 
 

@@ -12,7 +12,7 @@ from processors.params import MOST, Params, param
 
 __all__ = ["BREAKER_LIMIT", "REPEATS", "DryParams", "LzParams", "NoRepeatNgramParams"]
 
-BREAKER_LIMIT = 1024  # bytes of all breakers; each token of a text is searched for all of them
+BREAKER_LIMIT = 1024  # bytes of all breakers; the text of each token is searched for all of them
 
 
 _SCOPE = "Where the earlier occurrence lies: prompt, output or both."

@@ -13,7 +13,7 @@ __all__ = ["SCALE", "DynamicTemperatureParams", "EdtParams", "SmoothingParams", 
 
 @dataclass(frozen=True, slots=True)
 class VaryingParams(Params):
-    """Base of temperatures that vary from step to step. Relative ones are around the chain's."""
+    """Base of temperatures that vary from step to step. Relative values refer to the chain's temperature."""
 
     @property
     def is_relative(self) -> bool:
@@ -21,7 +21,7 @@ class VaryingParams(Params):
         raise NotImplementedError
 
     def around(self, temperature: float) -> Self:
-        """Return absolute values, for this temperature of the chain."""
+        """Return absolute values, given the temperature of the chain."""
         raise NotImplementedError
 
 
@@ -44,12 +44,12 @@ class DynamicTemperatureParams(VaryingParams):
     )  # fmt: skip
 
     def is_off(self) -> bool:
-        """Whether there are no bounds; a range of 0 is the temperature itself."""
+        """Whether there are no bounds; a range of 0 equals a constant temperature."""
         return self.min is None and self.max is None and not self.range
 
     @property
     def is_relative(self) -> bool:
-        """Whether the bounds lie around the temperature of the chain."""
+        """Whether the bounds are relative to the temperature of the chain."""
         return self.range is not None and self.min is None and self.max is None
 
     def around(self, temperature: float) -> Self:
@@ -69,7 +69,7 @@ class EdtParams(VaryingParams):
 
     @property
     def is_relative(self) -> bool:
-        """Whether t0 is the temperature of the chain."""
+        """Whether t0 is taken from the temperature of the chain."""
         return self.t0 is None
 
     def around(self, temperature: float) -> Self:

@@ -1,4 +1,4 @@
-"""How a stage is declared: its place in a chain, its parameters, and its notes."""
+"""Declaration of a stage: its phase, its parameters, and its notes."""
 
 from __future__ import annotations
 

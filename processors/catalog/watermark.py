@@ -1,4 +1,4 @@
-"""Watermarks: kgw, synthid, gumbel_mark. Their keys are secrets, which no text of a chain shows."""
+"""Watermarks: kgw, synthid, gumbel_mark. Their keys are secrets and never shown in a chain's text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a JSON text stands: an incremental scanner that knows which of some paths the next byte is inside of.
+"""Incremental JSON scanner: which of some JSON pointers the next byte of a text is inside of.
 
-The scanner follows nesting, strings and escapes. It checks no grammar: a byte that JSON cannot have there
-ends it, and no path holds from then on. Its states are immutable, so that drafts are tried without a copy;
+The scanner follows nesting, strings and escapes without checking a grammar: at a byte that JSON does not
+allow it ends, and no path holds from then on. Its states are immutable, so drafts are tried without a copy;
 their size is bounded by the depth of the text and the longest key of a path.
 """
 
@@ -20,12 +20,12 @@ _Mode = Literal["value", "string", "escape", "scalar", "member", "key", "key esc
 _SPACE, _QUOTE, _BACKSLASH = b" \t\n\r", ord('"'), ord("\\")
 _PLAIN = re.compile(rb'[^"\\]*')
 _SCALAR = re.compile(rb"[-+.0-9A-Za-z]*")
-_ESCAPED = 6  # bytes of an escaped UTF-16 unit, \u0000; no byte of a key takes more
+_ESCAPED = 6  # bytes of an escaped UTF-16 unit, \u0000; a byte of a key has no longer spelling
 _FAILED = -1
 
 
 class _Container(NamedTuple):
-    """An open object or array: its own hits, the number of commas so far, and the container around it."""
+    """An open object or array: its hits, its number of commas so far, and its enclosing container."""
 
     is_object: bool
     hits: tuple[int, ...]
@@ -34,9 +34,9 @@ class _Container(NamedTuple):
 
 
 class JsonState(NamedTuple):
-    """State of the scanner: mode, innermost container, and the matched beginning of each path.
+    """State of the scanner: mode, innermost container, and how much of each path is matched.
 
-    `hits`: for each path the number of its segments that agree, or _FAILED. `key`: the bytes of a key so far.
+    `hits`: for each path the number of matched segments, or _FAILED. `key`: the bytes of a key so far.
     """
 
     mode: _Mode
@@ -46,7 +46,7 @@ class JsonState(NamedTuple):
 
 
 class JsonPaths:
-    """Follows a JSON text for several JSON pointers, whose segment * is any key or index."""
+    """Scans a JSON text for several JSON pointers; the segment * matches any key or index."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._segments = [keys_of(path) for path in paths]
@@ -59,7 +59,7 @@ class JsonPaths:
         return JsonState("value", (0,) * len(self._segments))
 
     def holds(self, state: JsonState, path: int) -> bool:
-        """Whether the next byte belongs to the value at this path, by its number."""
+        """Whether the next byte belongs to the value at a path, given by index."""
         return state.hits[path] == self._lengths[path]
 
     def next(self, state: JsonState, data: bytes) -> JsonState:
@@ -85,7 +85,7 @@ class JsonPaths:
         return state
 
     def _in_string(self, state: JsonState, text: bytes, sign: bytes) -> JsonState:
-        """Return the state in a string or key after plain text, and the quote or backslash behind it."""
+        """Return the state in a string or key after plain text and the following quote or backslash."""
         is_key = state.mode == "key"
         key = (state.key + text + (sign if sign == b"\\" else b""))[: self._longest + 1] if is_key else b""
         if sign == b'"':
@@ -95,7 +95,7 @@ class JsonPaths:
         return state._replace(key=key)
 
     def _step(self, state: JsonState, byte: int) -> JsonState:
-        """Return the state after one byte outside of plain text."""
+        """Return the state after one byte that is not plain text of a string."""
         mode, inner = state.mode, state.inner
         if mode == "escape":
             return state._replace(mode="string")
@@ -106,7 +106,7 @@ class JsonPaths:
             return state
         if mode == "value":
             return self._begin(state, byte)
-        assert inner is not None  # all that follows is in a container
+        assert inner is not None  # the remaining modes occur inside a container only
         if mode == "member" and byte == _QUOTE:
             return state._replace(mode="key", key=b"")
         if mode == "colon" and byte == ord(":"):
@@ -121,7 +121,7 @@ class JsonPaths:
         return self._over()
 
     def _begin(self, state: JsonState, byte: int) -> JsonState:
-        """Return the state after the first byte of a value, or the end of an empty array."""
+        """Return the state after the first byte of a value, or after the end of an empty array."""
         inner = state.inner
         if byte == _QUOTE:
             return state._replace(mode="string")
@@ -136,7 +136,7 @@ class JsonPaths:
         return self._over()
 
     def _leave(self, state: JsonState) -> JsonState:
-        """Return the state after a value: what follows belongs to the container around it."""
+        """Return the state after a value: inside its enclosing container again."""
         inner = state.inner
         return self._over() if inner is None else JsonState("next", inner.hits, inner)
 
@@ -144,7 +144,7 @@ class JsonPaths:
         return JsonState("over", (_FAILED,) * len(self._segments))
 
     def _below(self, hits: tuple[int, ...], key: str | None) -> tuple[int, ...]:
-        """Return the hits of the value at a key or index of a container; None: a key that no path names."""
+        """Return the hits of the value at a key or index of a container; None stands for a key in no path."""
         return tuple(
             hit
             if hit in (_FAILED, len(segments))
@@ -155,7 +155,7 @@ class JsonPaths:
         )
 
     def _decoded(self, key: bytes) -> str | None:
-        """Return a key without its escapes; None if it is longer than those of the paths, or no text."""
+        """Return a key without escapes; None for invalid text, or a key longer than those of the paths."""
         if len(key) > self._longest:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Which entries of a chain act in a row: one at most for each stage, chosen by conditions."""
+"""Which entries of a chain act in a row: at most one for each stage, chosen by conditions."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from processors.registry import Registry, twice
 __all__ = ["Key", "Picks", "check_conditions"]
 
 _MOST = 256
-Key = tuple[str, int]  # a stage, and which of its entries in the chain; each entry has an instance of its own
+Key = tuple[str, int]  # a stage's name and the index of its entry; each entry has an instance of its own
 
 
 def check_conditions(chain: Chain, registry: Registry) -> None:
-    """Raise ChainError for a condition that a stage cannot have, and for a stage that stands twice.
+    """Raise ChainError for a condition that a stage does not support, and for a repeated stage.
 
-    A stage may stand several times, side by side, if no two of its entries have the same condition.
+    A stage may have several adjacent entries if no two of them have the same condition.
     """
     if len({name for name, _ in chain}) == len(chain.stages) and not chain.is_conditional:
         return
@@ -44,18 +44,16 @@ def check_conditions(chain: Chain, registry: Registry) -> None:
 
 
 class Picks:
-    """The entries of a chain, and which of them act where some of its conditions hold.
+    """The entries of a chain, and which of them act, given which conditions hold.
 
-    Of the entries of a stage the last whose condition holds acts; where none holds, the one without a
-    condition, if there is one. Where that is a temperature of 0, stages of scale, truncate and gate are left
-    out, as in a greedy chain.
+    Of the entries of a stage whose conditions hold, the last acts; if none holds, the entry without a
+    condition acts, if there is one. If that leads to a temperature of 0, stages of the phases SCALE, TRUNCATE
+    and GATE are left out, as in a greedy chain.
     """
 
     def __init__(self, chain: Chain, registry: Registry) -> None:
         self.stages: dict[Key, Stage] = {}
-        self._groups: dict[
-            str, list[tuple[int, Key]]
-        ] = {}  # by stage: the number of the condition, the entry
+        self._groups: dict[str, list[tuple[int, Key]]] = {}  # by stage: pairs (index of the condition, entry)
         entries = chain.active().stages
         self.whens = tuple(dict.fromkeys(params.when for _, params in entries if params.when is not None))
         self._is_late = {name: registry.phase(name) > Phase.ADJUST for name, _ in entries}
@@ -69,16 +67,16 @@ class Picks:
         self._known: dict[tuple[bool, ...], tuple[Key, ...]] = {}
 
     def where(self, hold: Sequence[bool]) -> tuple[Key, ...]:
-        """Return the entries that act where these conditions hold, one flag for each of `whens`."""
+        """Return the entries that act if these conditions hold; `hold` has one flag for each of `whens`."""
         found = self._known.get(flags := tuple(hold))
         if found is None:
             found = self._known[flags] = tuple(self._picked(flags))
         return found
 
     def left_out(self, hold: Sequence[bool]) -> tuple[tuple[int, Stage, str], ...]:
-        """Return the stages that are left out where these conditions hold, and why, in a few words.
+        """Return the stages left out if these conditions hold, with a reason of a few words each.
 
-        The number of each is that of the stages before it that act.
+        The number of a stage counts the acting stages before it.
         """
         acting, count = {name for name, _ in self.where(hold)}, 0
         found = list[tuple[int, Stage, str]]()

@@ -1,7 +1,7 @@
-"""`Conditions`: which conditions of a slot hold for the next token, kept on the host.
+"""`Conditions`: which conditions of a slot hold for the next token, computed on the host.
 
-All is a function of the committed tokens and the drafts before a row: no device synchronisation, and the same
-answer in a batch and alone, with drafts and without.
+The result depends only on the committed tokens and a row's drafts. It needs no device synchronisation, and is
+the same for every batch and with or without drafts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Conditions"]
 
 
 class _State(NamedTuple):
-    """The number of output tokens, and the state of each watch: of tags, texts and JSON documents."""
+    """Number of output tokens, and the states of the watches for tags, texts and JSON documents."""
 
     length: int
     tags: tuple[TagState, ...]
@@ -28,7 +28,7 @@ class _State(NamedTuple):
 
 
 class _Rules:
-    """The conditions of a request, and what has to be followed for them, each thing once."""
+    """The conditions of a request, and the watches that they need, each once."""
 
     def __init__(self, whens: Sequence[When], vocabulary: Vocabulary | None) -> None:
         self._whens = whens
@@ -36,7 +36,7 @@ class _Rules:
         self._pairs = tuple(dict.fromkeys(pairs))
         with_path = [when for when in whens if when.path is not None]
         texts = [when.after for when in whens if when.after or when.path is not None]
-        self._texts = tuple(dict.fromkeys(texts))  # "" is where a document begins with the output
+        self._texts = tuple(dict.fromkeys(texts))  # "" stands for a document that begins with the output
         self._paths = {
             text: tuple(dict.fromkeys(when.path for when in with_path if when.after == text))
             for text in dict.fromkeys(when.after for when in with_path)
@@ -94,7 +94,7 @@ class _Rules:
 
 
 class _Slot:
-    """The state of a slot, and those after the drafts that were asked about since the last commit."""
+    """The state of a slot, and cached states after the drafts requested since the last commit."""
 
     def __init__(self, rules: _Rules, state: _State) -> None:
         self.rules = rules
@@ -108,7 +108,7 @@ class _Slot:
         return self._known(drafts)[1]
 
     def commit(self, tokens: Sequence[int]) -> None:
-        drafts = tuple(tokens[:-1])  # often the rows of the step have asked about these already
+        drafts = tuple(tokens[:-1])  # the rows of the step have often computed these states already
         state = self._known(drafts)[0] if tokens else self.state
         self.begin(self.rules.next(state, tokens[-1]) if tokens else state)
 
@@ -131,10 +131,10 @@ class Conditions:
 
     def __init__(self, vocabulary: Vocabulary | None) -> None:
         self._vocabulary = vocabulary
-        self.slots: dict[int, _Slot] = {}  # a plain attribute: every step asks whether there are any
+        self.slots: dict[int, _Slot] = {}  # a plain attribute, as every step checks whether it is empty
 
     def admit(self, slot: int, whens: Sequence[When], prompt: Sequence[int]) -> None:
-        """Follow these conditions in a slot. ChainError for one about text if there is no tokenizer."""
+        """Set the conditions of a slot. ChainError for a condition on text without a tokenizer."""
         rules = _Rules(whens, self._vocabulary)
         self.slots[slot] = _Slot(rules, rules.first(prompt))
 
@@ -143,7 +143,7 @@ class Conditions:
         return self.slots[slot].hold(drafts)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by tokens that are now part of the output."""
+        """Advance the slot by tokens that were appended to the output."""
         self.slots[slot].commit(tokens)
 
     def fork(self, source: int, target: int) -> None:
@@ -151,5 +151,5 @@ class Conditions:
         self.slots[target] = _Slot(self.slots[source].rules, self.slots[source].state)
 
     def release(self, slot: int) -> None:
-        """Forget the slot; no error if it has no conditions."""
+        """Drop the slot; no error if it has no conditions."""
         self.slots.pop(slot, None)

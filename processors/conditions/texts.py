@@ -1,4 +1,4 @@
-"""Follow the tags and texts of conditions through an output, token by token, with immutable states."""
+"""Watches for the tags and texts of conditions in an output, token by token, with immutable states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["AfterState", "AfterText", "Spelling", "TagState", "TagWatch"]
 
 
 class Spelling:
-    """The bytes that tokens add to an output; a tag that is one special token adds its text too."""
+    """The bytes of each token; a special token has the bytes of its text, so that it can be a tag."""
 
     def __init__(self, vocabulary: Vocabulary, tags: Iterable[str]) -> None:
         self._bytes = vocabulary.token_bytes
@@ -23,23 +23,23 @@ class Spelling:
                 self._special[ids[0]] = tag.encode()
 
     def of(self, token: int) -> bytes:
-        """Return the bytes of a token; none for an id that the tokenizer lacks."""
+        """Return the bytes of a token; b"" for an id that the tokenizer lacks."""
         if found := self._special.get(token):
             return found
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
 
 class TagState(NamedTuple):
-    """Whether the output is between the tags, and its end, where the next tag may have begun."""
+    """Whether the output is between the tags, and its last bytes, in which the next tag may begin."""
 
     is_inside: bool
     end: bytes = b""
 
 
 class TagWatch:
-    """Whether an output is between a start tag and the end tag after it, as often as they come.
+    """Whether an output is between a start tag and the next end tag; tags may repeat.
 
-    The tag itself is chosen in the state before it. An empty start tag: the output begins inside, once.
+    The state changes after a tag's last token. With an empty start tag the output begins inside, once.
     """
 
     def __init__(self, tags: Tags, spelling: Spelling) -> None:
@@ -67,14 +67,14 @@ class TagWatch:
 
 
 class AfterState(NamedTuple):
-    """Whether the text has come, and the end of the output, or what the last token added behind the text."""
+    """Whether the text has occurred; `rest`: last bytes of the output, or the bytes after the text."""
 
     is_over: bool
     rest: bytes = b""
 
 
 class AfterText:
-    """Whether a text has appeared in an output."""
+    """Whether a text has occurred in an output."""
 
     def __init__(self, text: str, spelling: Spelling) -> None:
         self._text, self._spelling = text.encode(), spelling
@@ -84,7 +84,7 @@ class AfterText:
         return AfterState(not self._text)
 
     def next(self, state: AfterState, token: int) -> AfterState:
-        """Return the state after one more token. `rest` is what the token adds behind the text."""
+        """Return the state after one more token. `rest`: the bytes that the token adds after the text."""
         piece = self._spelling.of(token)
         if state.is_over:
             return AfterState(True, piece)

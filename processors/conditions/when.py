@@ -10,17 +10,17 @@ from processors.errors import ParamError, nearest, shown_value
 
 __all__ = ["ANY_KEY", "NO_CONDITION", "THINKING", "Tags", "When", "keys_of"]
 
-THINKING = ("<think>", "</think>")  # the tags that `thinking` stands for
-ANY_KEY = "*"  # the segment of a path that any key or index matches
+THINKING = ("<think>", "</think>")  # the tags meant by `thinking`
+ANY_KEY = "*"  # the path segment that matches any key or index
 _WORD = "thinking"
 _KEYS = ("from", "to", "inside", "outside", "after", "path")
 _MOST = 2**31 - 1
-_LONGEST = 4096  # characters of a text
-_SHOWN = 80  # characters of a wrong value
+_LONGEST = 4096  # most characters of a text
+_SHOWN = 80  # characters shown of a wrong value
 
 _WHOLE = "it is a promise about the whole output"
 _STATE = "it follows every draw of the output"
-NO_CONDITION = {  # the stages that take no condition, and why
+NO_CONDITION = {  # the stages that allow no condition, and the reason
     "tail": "an id without a token may never be chosen",
     "grammar": "the option `constrain_after` says where its document begins",
     "ban": _WHOLE,
@@ -38,12 +38,12 @@ Tags = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition on the token that is about to be chosen. All parts that are given have to hold.
+    """A condition on the token that is chosen next. All given parts have to hold.
 
     `begin` <= number of output tokens before it < `end`. `inside`, `outside`: between two tags, or not; an
-    empty first tag stands for the beginning of the output. `after`: the text has appeared in the output.
-    `path`: the token begins inside the value at this JSON pointer of the document that begins with the
-    output, or behind the text `after`; the segment * is any key or index.
+    empty first tag means the beginning of the output. `after`: the text has appeared in the output. `path`:
+    the token begins inside the value at this JSON pointer of the document that begins with the output, or
+    after the text `after`; the segment * matches any key or index.
     """
 
     begin: int = 0
@@ -94,7 +94,7 @@ class When:
 
     @property
     def needs_text(self) -> bool:
-        """Whether the condition is about the text, so that it needs a tokenizer."""
+        """Whether the condition depends on the text and so needs a tokenizer."""
         return bool(self.inside or self.outside or self.after or self.path is not None)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _in_words(value: int | str | list[str]) -> str:
 
 
 def keys_of(pointer: str) -> tuple[str, ...]:
-    """Return the keys of a JSON pointer (RFC 6901). Raises ValueError for a text that is no pointer."""
+    """Return the keys of a JSON pointer (RFC 6901). Raises ValueError for an invalid pointer."""
     if not pointer:
         return ()
     if not pointer.startswith("/"):
@@ -130,7 +130,7 @@ def keys_of(pointer: str) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as messages show it, cut to a line."""
+    """Return a wrong value as messages show it, shortened to one line."""
     if isinstance(value, int) and abs(value) > _MOST:
         return "a very large number"
     text = shown_value(value)
@@ -154,7 +154,7 @@ def _text(key: str, value: Any) -> str:
 
 
 def _tags(key: str, value: Any) -> Tags | None:
-    """Return the tags of `thinking`, or of [start, end]."""
+    """Return the tags of `thinking` or [start, end]."""
     if value is None:
         return None
     if value == _WORD:

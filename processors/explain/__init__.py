@@ -1,1 +1,1 @@
-"""Explanations of a chain: the effect of each stage on a row of logits, deciding stages, runner-up."""
+"""Explanations of a chain: effect of each stage on a row of logits, deciding stages, runner-up."""

@@ -1,4 +1,4 @@
-"""How far two distributions over the same ids are apart."""
+"""Distances between two distributions over the same ids."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["Divergence", "divergence"]
 class Divergence:
     """Distances of the distributions p and q.
 
-    `tv`: the total variation 1/2 sum |p - q|, from 0 to 1. `kl_ab`: sum p log2(p / q), in bits, infinite if p
-    has an id that q has not; `kl_ba`: the same with p and q exchanged.
+    `tv`: the total variation 1/2 sum |p - q|, from 0 to 1. `kl_ab`: sum p log2(p / q) in bits, infinite if
+    some id has p > 0 and q = 0; `kl_ba`: the same with p and q exchanged.
     """
 
     tv: float
@@ -24,7 +24,7 @@ class Divergence:
 
 
 def divergence(a: Tensor, b: Tensor) -> Divergence:
-    """Return the distances of the softmaxes of two rows of logits [V]; each has an unmasked id."""
+    """Return the distances of the softmaxes of two rows of logits [V], each with an unmasked id."""
     p, q = a.double().log_softmax(-1), b.double().log_softmax(-1)
     tv = float((p.exp() - q.exp()).abs().sum()) / 2
     return Divergence(min(tv, 1.0), _bits(p, q), _bits(q, p))

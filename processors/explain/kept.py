@@ -1,4 +1,4 @@
-"""`KeptLogits`: the largest logits of a row, and all others as one bin, to run chains on the row again."""
+"""`KeptLogits`: the largest logits of a row and one bin for all others, enough to rerun chains on the row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["KeptLogits"]
 class KeptLogits:
     """The largest L of V logits: `ids` [L] int64 and `values` [L] float32.
 
-    `rest` = log sum exp of the V - L others, minus infinity if there are none or all are masked. `seed` is
-    that of the row's draw.
+    `rest` = log sum exp of the other V - L logits; -inf if all are masked or there is none. `seed`: seed of
+    the row's draw.
     """
 
     ids: Tensor
@@ -27,7 +27,7 @@ class KeptLogits:
 
     @classmethod
     def of(cls, row: Tensor, count: int, seed: int) -> KeptLogits:
-        """Keep the `count` largest of a row's logits [V], the lower id of a tie first."""
+        """Keep the `count` largest of a row's logits [V], ties by lowest id."""
         size = len(row)
         if count >= size:
             return cls(torch.arange(size), row.to("cpu", torch.float32, copy=True), -math.inf, size, seed)
@@ -36,10 +36,10 @@ class KeptLogits:
         return cls(ids[:count].to("cpu", copy=True), values[:count].to("cpu", copy=True), rest, size, seed)
 
     def rows(self) -> Tensor:
-        """Return two rows of logits [2, V] with the kept values and the probability of the bin.
+        """Return two rows of logits [2, V] with the kept values and the bin's probability on the other ids.
 
-        The first spreads the bin over all other ids, the second over as few as may have it: none of them is
-        above the least kept value. Where both lead to the same choice, so would the row that was not kept.
+        Row 0 spreads the bin over all other ids, row 1 over as few as possible, as no id of the bin may
+        exceed the smallest kept value. If both rows lead to the same token, the original row leads to it too.
         """
         rows = torch.full((2, self.vocab_size), -math.inf)
         others = torch.ones(self.vocab_size, dtype=torch.bool).index_fill_(0, self.ids, False).nonzero()[:, 0]

@@ -1,7 +1,7 @@
-"""Measures of one row of logits, as plain numbers.
+"""Measures of one row of logits, as Python numbers.
 
-A row of which few ids are left is measured by these alone. Each row is measured by itself, so that the last
-bits of a sum do not depend on the rows beside it.
+A row with few unmasked ids is measured on these ids alone. Each row is measured separately, so that the last
+bits of a sum do not depend on other rows.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from processors.kernels.blocks import best_values
 
 __all__ = ["Snapshot", "best", "changed", "cut"]
 
-_FEW = 8  # a row of which at most one id in 8 is left is looked at through those that are left
+_FEW = 8  # a row with at most one unmasked id in 8 is measured on its unmasked ids alone
 _LOG2_E = math.log2(math.e)
-_DECIMALS = 4  # of changes of logits that are compared
-_LEAST = -1100.0  # 2 ** _LEAST is 0 in float64
+_DECIMALS = 4  # decimals to which changes of logits are compared
+_LEAST = -1100.0  # 2 ** _LEAST underflows to 0 in float64
 
 
 class Snapshot:
-    """A row of logits [V] between two stages. `ids` [N] are those that are left, None if they are many.
+    """A row of logits [V] between two stages. `ids` [N]: the unmasked ids, None if they are many.
 
-    `values` are their logits, or all logits. With `before`, the row before the stage, only ids that were left
-    there are looked at: a masked id stays masked.
+    `values`: logits of `ids`, or of all ids. `before`: the row before the stage; only its unmasked ids are
+    examined, because a masked id stays masked.
     """
 
     def __init__(self, logits: Tensor, before: Snapshot | None = None) -> None:
         self.logits = logits
         self.ids: Tensor | None = None if before is None else before.ids
         self.values = logits if self.ids is None else logits[self.ids]
-        # Two rows for intermediate results: to allocate them takes longer than to compute them.
+        # Two rows for intermediate results: allocating them takes longer than computing them.
         self._room: Tensor = (
             logits.new_empty(2, len(logits), dtype=torch.float64) if before is None else before._room
         )
@@ -46,12 +46,12 @@ class Snapshot:
             self.values = self.values[at]
 
     def is_same(self, other: Snapshot) -> bool:
-        """Whether no logit differs from `other`, a row after or before this one."""
+        """Whether all logits equal those of `other`, the row one stage before or after."""
         return self.alive == other.alive and torch.equal(self.values, other.values)
 
     @cached_property
     def left(self) -> Tensor:
-        """The ids [N] that are left."""
+        """The unmasked ids [N]."""
         return (self.values > -torch.inf).nonzero().squeeze(1) if self.ids is None else self.ids
 
     @cached_property
@@ -60,7 +60,7 @@ class Snapshot:
 
     @cached_property
     def _sums(self) -> tuple[float, float]:
-        """Sum of the weights, and of each times its logarithm to the base of 2."""
+        """Return the sum of the weights w, and the sum of w log2 w."""
         weights, logs = self._weights(), self._room[1, : len(self.values)]
         total = float(weights.sum()) or 1.0
         return total, float(logs.clamp_(min=_LEAST).mul_(weights).sum())
@@ -78,7 +78,7 @@ class Snapshot:
         return max(0.0, math.log(total) - math.log(2) * spread / total)
 
     def mass(self, stays: Tensor) -> float:
-        """Return the probability of the flagged `values`."""
+        """Return the probability of the `values` with a set flag."""
         return min(1.0, float(self._weights().masked_fill_(~stays, 0).sum()) / self._sums[0])
 
     def p(self, logit: float) -> float:
@@ -86,7 +86,7 @@ class Snapshot:
         return math.exp2((logit - self._peak) * _LOG2_E) / self._sums[0] if self.alive else 0.0
 
     def place(self, token: int, count: int) -> Place:
-        """Return where a token stands, with the `count` most likely ids."""
+        """Return rank and probability of a token, and the `count` most likely ids."""
         top = self.weighed(*best(self.values, count))
         own = float(self.logits[token])
         return Place(
@@ -100,13 +100,13 @@ class Snapshot:
         )
 
     def weighed(self, at: Tensor, values: Tensor) -> tuple[Weighed, ...]:
-        """Return the ids at these places of `values`, with their probabilities, if these are above 0."""
+        """Return ids and probabilities for indices into `values`; without ids of probability 0."""
         ids = at if self.ids is None else self.ids[at]
         pairs = zip(ids.tolist(), map(self.p, values.tolist()), strict=True)
         return tuple((token, p) for token, p in pairs if p > 0)
 
     def _rank(self, token: int, own: float, top: tuple[Weighed, ...]) -> int:
-        """Return how many ids are more likely, and 1; of equal ones the lower is."""
+        """Return the rank of a token from 1: ids with a larger logit come first, ties by lowest id."""
         found = [rank for rank, (other, _) in enumerate(top, start=1) if other == token]
         if found:
             return found[0]
@@ -116,7 +116,7 @@ class Snapshot:
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return places and values of the `count` largest that are not -inf, of equal ones the first."""
+    """Return indices and values of the `count` largest values above -inf, ties by lowest index."""
     count = min(count, len(values))
     if not count:
         return torch.empty(0, dtype=torch.int64), values[:0]
@@ -127,9 +127,9 @@ def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def cut(before: Snapshot, after: Snapshot, count: int) -> tuple[tuple[Weighed, ...], float]:
-    """Return the most likely ids that are left before and not after, and the probability of those left after.
+    """Return the most likely ids that the stage masked, and the mass of the ids that it kept.
 
-    Both by the probabilities before.
+    Both refer to the probabilities before the stage.
     """
     if before.alive == after.alive:
         return (), 1.0
@@ -139,9 +139,9 @@ def cut(before: Snapshot, after: Snapshot, count: int) -> tuple[tuple[Weighed, .
 
 
 def changed(before: Snapshot, after: Snapshot, count: int) -> tuple[Changed, ...]:
-    """Return the ids whose logits changed most and are not masked, with both logits.
+    """Return the unmasked ids whose logits changed most, with both logits.
 
-    Of those that changed as much, but for rounding, the likelier come first.
+    Among equal changes (up to rounding) the more likely id comes first.
     """
     ids = (before.logits != after.logits).nonzero().squeeze(1)
     old, new = before.logits[ids], after.logits[ids]

@@ -1,4 +1,4 @@
-"""The draw of a row again: which id came next, and by how much it was behind."""
+"""Repeats the draw of a row, to find the runner-up and its distance from the drawn token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["race"]
 def race(kind: Draw, row: Snapshot, token: int, seed: Tensor, position: Tensor) -> Race:
     """Return the race of one row of processed logits; seed and position are [1].
 
-    The margin is negative if this draw gives another id than the token. A masked token has none.
+    The margin is negative if the draw gives another id than `token`, and None for a masked token.
     """
     if row.alive < 2 or row.logits[token] == -torch.inf:
         return Race(kind, None, None)
@@ -42,7 +42,7 @@ def _noisy(values: Tensor, ids: Tensor, seed: Tensor, position: Tensor, stream: 
 
 
 def _beaten(scores: Tensor, ids: Tensor, token: int) -> Race:
-    """Return the race by scores [N] of ids [N]; without a margin if no other id has a score."""
+    """Return the race by scores [N] of ids [N]; the margin is None if no other id has a score."""
     own = scores[ids == token]
     others = torch.where(ids == token, -torch.inf, scores)
     place = int(others.argmax())
@@ -52,9 +52,9 @@ def _beaten(scores: Tensor, ids: Tensor, token: int) -> Race:
 
 
 def _of_blocks(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Race:
-    """Return the race of the two-level draw: the closer one of the race of blocks and that inside the block.
+    """Return the race of the two-level draw: the closer one of the race of blocks and the race in the block.
 
-    The runner-up is the best of the other block, or of the same one.
+    The runner-up is the best id of the second block, or the second id of the drawn block.
     """
     sums = block_sums(logits[None])[0]
     numbers = torch.arange(len(sums), device=logits.device)
@@ -68,15 +68,16 @@ def _of_blocks(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Ra
 
 
 def _scores(logits: Tensor, block: int, seed: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits of a block with their noise, and its ids."""
+    """Return the noisy logits of a block, and its ids."""
     ids = torch.arange(block * BLOCK, min(block * BLOCK + BLOCK, len(logits)), device=logits.device)
     return _noisy(logits[ids].double(), ids, seed, position, Stream.TOKEN), ids
 
 
 def _of_interval(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Race:
-    """Return the race of the draw by inverse CDF: the uniform number in the interval of the token.
+    """Return the race of the draw by inverse CDF: distance of the uniform number from its interval's ends.
 
-    The runner-up is the id at the nearer end of the interval. The ends of the whole row are no such ends.
+    The runner-up is the id beyond the nearer end of the token's interval. The ends 0 and 1 of the whole row
+    are not considered.
     """
     found = find_block(logits[None], seed, position)
     choice = int(invert(found.inside, found.rest)[0])
@@ -94,7 +95,7 @@ def _of_interval(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> 
 
 
 def _below(logits: Tensor, blocks: Tensor, token: int) -> int | None:
-    """Return the nearest lower id that can be drawn."""
+    """Return the nearest lower id with a positive weight; None if there is none."""
     block = token // BLOCK
     if len(ids := _drawable(logits, block)) and ids[0] < token:
         return int(ids[ids < token][-1])
@@ -103,7 +104,7 @@ def _below(logits: Tensor, blocks: Tensor, token: int) -> int | None:
 
 
 def _above(logits: Tensor, blocks: Tensor, token: int) -> int | None:
-    """Return the nearest higher id that can be drawn."""
+    """Return the nearest higher id with a positive weight; None if there is none."""
     block = token // BLOCK
     if len(ids := _drawable(logits, block)) and ids[-1] > token:
         return int(ids[ids > token][0])
@@ -112,6 +113,6 @@ def _above(logits: Tensor, blocks: Tensor, token: int) -> int | None:
 
 
 def _drawable(logits: Tensor, block: int) -> Tensor:
-    """Return the ids of a block that can be drawn if the block is."""
+    """Return the ids of a block with a positive weight relative to the block's largest."""
     part = logits[block * BLOCK : block * BLOCK + BLOCK].double()
     return block * BLOCK + (part - part.amax()).exp().nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""`Rerun`: a step's rows through their chains again, and again without some of the stages."""
+"""`Rerun`: runs a step's rows through their chains again, with and without some stages."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Rerun"]
 
 
 class Rerun:
-    """The calls of the rows' program, and `logits` [A, V] before each of them and behind the last.
+    """The calls of the rows' program, and the logits [A, V] before each call and after the last.
 
-    Draws have the noise of the step, so a row without a stage gets the token that a chain without it gives.
-    `tokens`: those that the draw gives; where they are known, set them before the first call of `without`.
+    Draws use the noise of the step, so a row without some stage gets the token that a chain without the stage
+    gives. `tokens`: the tokens of the draw; if they are known, set them before the first call of `without`.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, logits: Tensor, rows: Rows) -> None:
@@ -27,13 +27,13 @@ class Rerun:
         pipeline.run(self.calls, logits, rows, lambda _, after: self.logits.append(after.clone()))
 
     def draw(self) -> None:
-        """Draw the tokens again."""
+        """Draw the tokens again, from the last logits."""
         self.tokens = self._sampler(self.logits[-1], self._rows).tolist()
 
     def without(self, *numbers: int) -> list[int]:
-        """Return the token of each row if the calls of these numbers are left out.
+        """Return the token of each row if the calls with these numbers are left out.
 
-        Where the logits are again what they were, the rest of the chain and the draw are not repeated.
+        Once the logits equal the original ones, the rest of the chain and the draw are not repeated.
         """
         if numbers not in self._known:
             self._known[numbers] = self._without(numbers)
@@ -52,7 +52,7 @@ class Rerun:
         return drawn
 
     def restore(self) -> None:
-        """Let the stages that follow the output see what they saw in the step: a commit refers to it."""
+        """Rerun the stages that remember their last `apply`, so that a commit refers to the step's logits."""
         for call, before in zip(self.calls, self.logits, strict=False):
             if self._pipeline.stage(*call.key).remembers:
                 self._pipeline.run((call,), before, self._rows)

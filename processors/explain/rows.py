@@ -1,4 +1,4 @@
-"""`explain_rows`: run the chains of rows once more and take each stage away in turn, with the same noise."""
+"""`explain_rows`: rerun the chains of rows, and leave out each stage in turn, with the same noise."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def explain_rows(
     *,
     count: int = 5,
 ) -> list[RowView]:
-    """Explain tokens [A] of rows with the model's logits [A, V], guidance applied, drawn or not.
+    """Explain tokens [A] of rows, drawn or not, with the model's logits [A, V] after guidance.
 
-    Call it with rows for which the pipeline has prepared, before their tokens are committed. `draws`
-    are those of each row, `count` is the number of ids in lists. With n stages that change the logits it
-    costs n (n - 1) / 2 further stages and n draws at most.
+    The rows have to be prepared by the pipeline, and their tokens not yet committed. `draws`: draw method of
+    each row. `count`: number of ids in lists. With n stages that change the logits it costs at most n (n - 1)
+    / 2 more stages and n draws.
     """
     done = Rerun(pipeline, sampler, logits, rows)
     walks = [_Walk(done.logits[0][at], token, count) for at, token in enumerate(tokens.tolist())]
     for number in range(len(done.calls)):
         _step(pipeline, done, rows, number, walks)
     races = [walk.race(draws[at], rows, at) for at, walk in enumerate(walks)]
-    # A draft that a lossy check has accepted, or a token that is asked for, may be another than the draw's.
+    # A draft accepted by a lossy policy, or a token that the caller asks about, may differ from the draw's.
     drawn = [walk.place.p > 0 and (races[at].margin or 0) >= 0 for at, walk in enumerate(walks)]
     if all(drawn):
         done.tokens = tokens.tolist()
@@ -79,7 +79,7 @@ def explain_rows(
 
 
 class _Walk:
-    """One row on its way through the chain: the stages so far, and what it is behind them."""
+    """One row on its way through the chain: views of the stages so far, and the row after them."""
 
     def __init__(self, logits: Tensor, token: int, count: int) -> None:
         self.token, self._count = token, count
@@ -88,7 +88,7 @@ class _Walk:
         self.stages: list[StageView] = []
 
     def step(self, logits: Tensor, name: str, params: str, phase: Phase) -> StageView:
-        """Go on to the logits [V] behind a stage."""
+        """Add a stage and the logits [V] after it; return its view."""
         before, old = self.row, self.place
         after = Snapshot(logits, before)
         if after.is_same(before):
@@ -103,7 +103,7 @@ class _Walk:
         return view
 
     def race(self, draw: Draw, rows: Rows, at: int) -> Race:
-        """Return the race of the draw, behind the last stage."""
+        """Return the race of the draw after the last stage."""
         return race(draw, self.row, self.token, rows.seeds[at : at + 1], rows.positions[at : at + 1])
 
 
@@ -128,7 +128,7 @@ def _step(pipeline: Pipeline, done: Rerun, rows: Rows, number: int, walks: Seque
 
 
 def _said(phase: Phase, before: Place, after: Place) -> str:
-    """Return what a stage of the phase does, where it says nothing itself."""
+    """Return the default note of a stage by its phase; "" for none."""
     if phase == Phase.SCALE:
         return f"entropy {before.entropy:.2f} -> {after.entropy:.2f} nats"
     masks = phase == Phase.CONSTRAIN and after.alive < before.alive
@@ -140,13 +140,13 @@ def _places_of(call: StageCall, count: int) -> Sequence[int]:
 
 
 def _most(view: StageView) -> int:
-    """Return the id whose logit the stage changed most, or the likeliest that it masked; -1 for none."""
+    """Return the id whose logit the stage changed most, or the likeliest id that it masked; -1 for none."""
     ids = [entry[0] for entry in view.changed] or [entry[0] for entry in view.removed]
     return ids[0] if ids else -1
 
 
 def _with_left_out(pipeline: Pipeline, rows: Rows, at: int, walk: _Walk) -> tuple[StageView, ...]:
-    """Return the stages of a row with those among them whose condition does not hold there."""
+    """Return the stages of a row, including those switched off by a condition."""
     found = list(walk.stages)
     left_out = pipeline.left_out(rows.host_slots[at], rows.host_drafts[at])
     for inserted, (place, (name, params), reason) in enumerate(left_out):
@@ -157,7 +157,7 @@ def _with_left_out(pipeline: Pipeline, rows: Rows, at: int, walk: _Walk) -> tupl
 
 
 def _mask(stages: Sequence[StageView], pipeline: Pipeline) -> Mask:
-    """Return which stages of the phase constrain masked ids, and how many of them they masked together."""
+    """Return which stages of the phase CONSTRAIN masked ids, and how many ids they masked together."""
     counts = {
         view.name: view.alive[0] - view.alive[1]
         for view in stages
@@ -169,7 +169,7 @@ def _mask(stages: Sequence[StageView], pipeline: Pipeline) -> Mask:
 def _without_each(
     done: Rerun, rows: Rows, walks: Sequence[_Walk]
 ) -> tuple[list[list[tuple[str, int | None]]], list[list[str]]]:
-    """Return for each row the stages without which its draw gives another token, with it, and this token."""
+    """Return for each row the stages without which its draw gives another token, and that token."""
     deciding = [list[tuple[str, int | None]]() for _ in range(len(rows))]
     winning = [list[str]() for _ in range(len(rows))]
     for number, call in enumerate(done.calls):
@@ -184,7 +184,7 @@ def _without_each(
 
 
 def _uncut(pipeline: Pipeline, done: Rerun) -> list[int]:
-    """Return the token that each row gets without the stages of the phases truncate and gate."""
+    """Return the token that each row gets without stages of the phases TRUNCATE and GATE."""
     phases = [pipeline.registry.phase(call.stage) for call in done.calls]
     return done.without(*[number for number, phase in enumerate(phases) if phase >= Phase.TRUNCATE])
 

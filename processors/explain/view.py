@@ -1,4 +1,4 @@
-"""Values of an explanation for one row of logits, as plain numbers. Imports no torch."""
+"""Values of an explanation for one row of logits, as Python numbers. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Changed = tuple[int, float, float]  # an id, its logit before and after
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a token stands in a distribution, and what the distribution is like.
+    """Rank and probability of a token in a distribution, and a summary of the distribution.
 
-    `p`, `rank`: probability and rank of the token; 1 is the most likely, the lower id of a tie first. A
-    masked token has p 0 and no rank. `entropy` is in nats, `alive` the number of unmasked ids. `top`: the
-    most likely ids with their probabilities, `others`: the sum of all other probabilities.
+    `p`, `rank`: probability and rank of the token; 1 is the most likely, ties by lowest id. A masked token
+    has p 0 and no rank. `entropy` is in nats, `alive` the number of unmasked ids. `top`: the most likely ids
+    with their probabilities, `others`: the sum of all other probabilities.
     """
 
     p: float
@@ -36,11 +36,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class StageView:
-    """One stage: its distribution before and after, seen from the token that was chosen.
+    """Effect of one stage on the distribution, and on the chosen token.
 
-    `mass_kept`: probability, before the stage, of the ids that it left. `removed`: the most likely ids that
-    it masked, with their probabilities before it. `changed`: the logits that it changed most, of a stage of
-    the phase `adjust`. `acted` is false if no logit is different; then `why_not` says why, in a few words.
+    `mass_kept`: probability, before the stage, of the ids that it kept. `removed`: the most likely ids that
+    it masked, with their probabilities before it. `changed`: the ids whose logits it changed most, for a
+    stage of the phase `adjust`. `acted`: whether any logit changed; if not, `why_not` has the reason, in a
+    few words.
     """
 
     name: str
@@ -57,11 +58,11 @@ class StageView:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """The draw: its method, the id that came next, and by how much it was behind.
+    """The draw: its method, the runner-up, and the runner-up's distance.
 
-    `margin`: difference of logits with their noise (gumbel), of logits (greedy), or the distance of the
-    uniform number from the nearer end of the token's interval, behind which the runner-up lies (multinomial).
-    None with one id; negative if the draw gives another token, which is the runner-up then.
+    `margin`: difference of noisy logits (gumbel), of logits (greedy), or distance of the uniform number from
+    the nearer end of the token's interval, beyond which the runner-up lies (multinomial). None if there is
+    one id only; negative if the draw gives another token, which is then the runner-up.
     """
 
     kind: Draw
@@ -88,13 +89,12 @@ class Forgone:
 
 @dataclass(frozen=True, slots=True)
 class RowView:
-    """One token: its place under the model and at the draw, the stages between, and who decided it.
+    """One token: its rank under the model and at the draw, the stages between, and which of them decided.
 
-    `decided_by`: stages without which the same draw would have chosen another token, `instead` these tokens
-    (None where no choice would be possible). If the draw gives another token than this one, as where a lossy
-    check accepted a draft, `wins_without` are the stages without each of which it would have given this one.
-    `surprise` is -log2 of the probability under the model, in bits. `kept`: the row's largest logits, of a
-    request that keeps them.
+    `decided_by`: stages without which the same draw would have chosen another token, `instead`: these tokens,
+    None where every id would be masked. `wins_without`: if the draw gives another token (a draft accepted by
+    a lossy policy), the stages without which the draw would have given this one. `surprise` is -log2 of the
+    probability under the model, in bits. `kept`: the row's largest logits, if the request keeps them.
     """
 
     token: int

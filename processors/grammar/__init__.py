@@ -1,1 +1,1 @@
-"""Grammars: what a text has to look like, and the back ends that turn that into masks over tokens."""
+"""Grammars: constraints on the format of a text, and back ends that turn them into token masks."""

@@ -1,6 +1,6 @@
 """Twins: plain-Python float64 references of the stages and samplers, one row at a time, without torch.
 
-Where fast code and its twin disagree, the twin is right. `REFERENCE` maps the name of a stage to its twin,
+If fast code and its twin disagree, the twin is right. `REFERENCE` maps the name of a stage to its twin,
 `twin(logits, params, view) -> logits`.
 """
 

@@ -45,13 +45,13 @@ def _zipf_count(ranked: list[float], mu: float) -> int:
     s, width = math.fsum(step * gap for step, gap in known) / squares, math.log(len(ranked))
     ratio = (s - 1) / -math.expm1((1 - s) * width) if s != 1 else 1 / width
     room = mu * math.log(2) + math.log(ratio)
-    if s == 0:  # all alike: the formula keeps one token, or all
+    if s == 0:  # equal probabilities: the formula keeps one token, or all
         return len(ranked) if room > 0 else 1
     return min(max(1, math.floor(math.exp(min(width, room / s)))), len(ranked))
 
 
 def adaptive_p(logits: list[float], params: AdaptivePParams, view: View) -> list[float]:
-    """Prefer tokens whose probability makes up for that of the tokens before."""
+    """Prefer tokens whose probability compensates that of the tokens before."""
     average = params.target
     for before, token in view.earlier:
         chance = math.exp(before[token] - log_sum_exp(before))
@@ -68,7 +68,7 @@ def adaptive_p(logits: list[float], params: AdaptivePParams, view: View) -> list
 
 
 def skew(logits: list[float], params: SkewParams, view: View) -> list[float]:
-    """Return the distribution of an inverse CDF whose random number is raised to e^-s."""
+    """Return the distribution of a draw by inverse CDF whose random number is raised to e^-s."""
     gain, total, found = math.exp(params.s), log_sum_exp(logits), list(logits)
     weights: list[float] = []
     for token in ranking(logits):

@@ -27,9 +27,9 @@ def eos_above(logits: list[float], params: EosAboveParams, view: View) -> list[f
 
 
 def force(logits: list[float], params: ForceParams, view: View) -> list[float]:
-    """Allow only the next id of the text; before the end, where an end has the largest logit.
+    """Allow only the next id of the text; with `at: end`, where an end id has the largest logit.
 
-    The output is taken for one in which no end was the most likely token yet.
+    Assumes that no end id was the most likely token at an earlier position.
     """
     ids = params.ids or _ids(params.text, view)
     if params.at == "end":
@@ -47,7 +47,7 @@ def force(logits: list[float], params: ForceParams, view: View) -> list[float]:
 
 
 def reasoning_budget(logits: list[float], params: ReasoningBudgetParams, view: View) -> list[float]:
-    """Allow only the next id of message and end, once the budget has come behind a start."""
+    """Allow only the next id of message and end tag, once the budget has been used after a start tag."""
     assert params.tokens is not None
     closing = _ids(params.message + params.end, view)
     begins = max((n + 1 for n, token in enumerate(view.prompt) if not view.text([token])), default=0)
@@ -84,7 +84,7 @@ def _only(logits: list[float], token: int) -> list[float]:
 
 
 def _first(output: tuple[int, ...], is_here: Callable[[int], bool]) -> int:
-    """Return the least number of tokens that is_here accepts; more than there are if there is none."""
+    """Return the smallest number of tokens for which `is_here` is true; len(output) + 1 if there is none."""
     return next((n for n in range(1, len(output) + 1) if is_here(n)), len(output) + 1)
 
 
@@ -93,7 +93,7 @@ def _has(tokens: tuple[int, ...], text: str, view: View) -> bool:
 
 
 def _is_whole(text: bytes) -> bool:
-    """Whether the text does not end within a character."""
+    """Whether the text does not end inside a character."""
     try:
         text.decode()
     except UnicodeDecodeError as error:

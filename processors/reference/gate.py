@@ -11,11 +11,11 @@ from processors.reference.view import View, exempt, exp_all, finite, masked, ran
 
 __all__ = ["TWINS", "xtc"]
 
-_XTC = 3  # the stream of its roll
+_XTC = 3  # stream of its random number
 
 
 def xtc(logits: list[float], params: XtcParams, view: View) -> list[float]:
-    """Exclude all tokens that reach the threshold but the least likely; or average over doing so or not."""
+    """Exclude all tokens that reach the threshold except the least likely; or average over both cases."""
     weights, spared = exp_all(logits), exempt(params.exempt, view)
     total = math.fsum(weights)
     if not total:
@@ -29,7 +29,7 @@ def xtc(logits: list[float], params: XtcParams, view: View) -> list[float]:
     if params.on_exempt == "uncount":
         top = [token for token in top if token not in spared]
     last = min((logits[token] for token in top), default=math.inf)
-    stays = next((token for token in top if logits[token] == last), None)  # of equal ones the lowest id
+    stays = next((token for token in top if logits[token] == last), None)  # ties by lowest id
     gone = [x for x in top if logits[x] > last or (params.ties == "cut" and x != stays)]
     if params.on_exempt == "skip" and spared.intersection(gone):
         return logits

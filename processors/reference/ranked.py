@@ -1,4 +1,4 @@
-"""References of the stages that cut by the order of the tokens. They define the correct result."""
+"""References of the stages that truncate by the order of the tokens. They define the correct result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""References of no_repeat_ngram, dry and lz: all earlier tokens compared with the last ones, one by one."""
+"""References of no_repeat_ngram, dry and lz: every earlier token is compared with the last ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Params = NoRepeatNgramParams | DryParams | LzParams
 
 
 def _since(text: tuple[int, ...], breakers: tuple[str, ...], cutting: set[int], view: View) -> int:
-    """Return how many tokens at the end of the text lie behind the latest breaker or exempt token."""
+    """Return how many of the last tokens follow the latest breaker or exempt token."""
     for end in range(len(text), 0, -1):
         before, added = view.text(text[: end - 1]), view.text(text[end - 1 : end])
         data = before + added
@@ -28,7 +28,7 @@ def _since(text: tuple[int, ...], breakers: tuple[str, ...], cutting: set[int], 
 
 
 def _copies(params: _Params, view: View, limit: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield for the scope token, tokens before it that equal the last ones, tokens before it, tokens back."""
+    """Yield (token, tokens before it that equal the last ones, tokens before it, distance) for the scope."""
     text = view.prompt + view.output
     start = len(view.prompt) if params.scope == "output" else 0
     end = len(view.prompt) if params.scope == "prompt" else len(text)

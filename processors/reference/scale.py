@@ -1,4 +1,4 @@
-"""References of the stages that change how flat a distribution is. They define the correct result."""
+"""References of the stages that flatten or sharpen a distribution. They define the correct result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _entropy(logits: list[float]) -> float:
 
 
 def _divided(logits: list[float], heat: float, view: View) -> list[float]:
-    """Return the logits at this temperature; at 0 only the first maximum has a chance."""
+    """Return the logits at this temperature; at 0 only the first maximum has a positive probability."""
     if heat > 0:
         return temperature(logits, TemperatureParams(heat), view)
     first = logits.index(max(logits))

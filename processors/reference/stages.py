@@ -230,7 +230,7 @@ def presence(logits: list[float], params: PresenceParams, view: View) -> list[fl
 
 
 def temperature(logits: list[float], params: TemperatureParams, view: View) -> list[float]:
-    """x = (x - max(x)) / T, with T clamped to normal float32; T = 0 leaves the first of the largest."""
+    """x = (x - max(x)) / T, with T clamped to normal float32; T = 0 keeps the first of the largest."""
     top = max(max(logits), LOWEST)
     if params.temperature == 0:
         first = logits.index(max(logits))
@@ -240,7 +240,7 @@ def temperature(logits: list[float], params: TemperatureParams, view: View) -> l
 
 
 def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
-    """Keep the k best tokens."""
+    """Keep the k most likely tokens."""
     order = ranking(logits)
     count = min(max(params.k, params.keep), len(order))
     if params.ties == "keep":
@@ -250,7 +250,7 @@ def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
 
 
 def top_p(logits: list[float], params: TopPParams, view: View) -> list[float]:
-    """Keep the best tokens while the mass before is below p; exclusive: while it, included, is at most p."""
+    """Keep the most likely tokens while the mass before each is below p; exclusive: the mass including it."""
     order, weights = ranking(logits), exp_all(logits)
     bound = params.p * math.fsum(weights)
     count, mass = 0, 0.0
@@ -262,7 +262,7 @@ def top_p(logits: list[float], params: TopPParams, view: View) -> list[float]:
 
 
 def min_p(logits: list[float], params: MinPParams, view: View) -> list[float]:
-    """Keep tokens at least p times as likely as the best one, in the log domain."""
+    """Keep tokens at least p times as likely as the most likely one, in the log domain."""
     threshold = max(logits) + math.log(params.p)
     order = ranking(logits)
     count = sum(logit >= threshold for logit in logits)

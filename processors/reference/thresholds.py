@@ -29,7 +29,7 @@ def epsilon(logits: list[float], params: EpsilonParams, view: View) -> list[floa
 
 
 def eta(logits: list[float], params: EtaParams, view: View) -> list[float]:
-    """Keep tokens at least as probable as the cutoff, or as its root times exp(-entropy)."""
+    """Keep tokens at least as probable as the cutoff, or as sqrt(cutoff) exp(-entropy)."""
     entropy = -math.fsum(p * math.log(p) for p in _probabilities(logits) if p > 0)
     return _at_least(logits, min(params.cutoff, math.sqrt(params.cutoff) * math.exp(-entropy)), params.keep)
 
@@ -56,7 +56,7 @@ def _probabilities(logits: list[float]) -> list[float]:
 
 
 def _at_least(logits: list[float], least: float, keep: int) -> list[float]:
-    """Keep tokens of a probability from `least` on, in the log domain, and the most likely ones."""
+    """Keep tokens with a probability of at least `least`, in the log domain, and the `keep` best ones."""
     weights = exp_all(logits)
     total = math.fsum(weights)
     threshold = max(logits) + math.log(least * total) if least > 0 and total else -math.inf

@@ -1,4 +1,4 @@
-"""`View`, the input of a twin beside the logits, and helpers that twins share."""
+"""`View`, the input of a twin besides the logits, and functions shared by twins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HIGHEST", "LOWEST", "View", "exempt", "exp_all", "finite", "masked", "ranking"]
 
-HIGHEST = (2 - 2**-23) * 2.0**127  # of float32
+HIGHEST = (2 - 2**-23) * 2.0**127  # the largest float32
 LOWEST = -HIGHEST
 
 
@@ -20,7 +20,7 @@ LOWEST = -HIGHEST
 class View:
     """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed.
 
-    `earlier` has the rows of this step that saw fewer drafts: their logits, and the draft behind them.
+    `earlier`: the rows of this step that saw fewer drafts, each with its logits and the draft after it.
     """
 
     prompt: tuple[int, ...] = ()
@@ -47,7 +47,7 @@ class View:
 
 
 def exempt(keys: Iterable[int | str], view: View) -> set[int]:
-    """Return the exempt ids: those of the keywords, and those named singly."""
+    """Return the exempt ids: those of keywords, and ids listed one by one."""
     known = view.vocabulary.token_bytes if view.vocabulary else ()
     keywords: dict[int | str, Iterable[int]] = {
         "special": view.vocabulary.special_ids if view.vocabulary else (),

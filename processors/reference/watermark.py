@@ -1,4 +1,7 @@
-"""References of the watermarks: Mersenne Twister, hash and Philox in plain Python. They define the result."""
+"""References of the watermarks: Mersenne Twister, hash and Philox in plain Python.
+
+They define the correct result.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _WORD = 2**32 - 1
 
 
 def kgw(logits: list[float], params: KgwParams, view: View) -> list[float]:
-    """Add the bias to the green ids; with selfhash to those of the 40 best ids."""
+    """Add the bias to the green ids; with selfhash only among the 40 most likely ids."""
     context, vocab = (*view.prompt, *view.output), params.vocab or len(logits)
     if len(context) < params.width:
         return logits
@@ -33,7 +36,7 @@ def kgw(logits: list[float], params: KgwParams, view: View) -> list[float]:
 
 
 def green_ids(params: KgwParams, vocab: int, context: Sequence[int]) -> list[int]:
-    """Return the green ids behind a context, which with selfhash ends with the token itself, in order."""
+    """Return the green ids after a context, in order; with selfhash it ends with the token itself."""
     assert params.key is not None
     (key,) = params.key.numbers
     seed = key * context[-1]
@@ -55,7 +58,7 @@ def permutation(seed: int, size: int, count: int) -> tuple[int, ...]:
 
 
 def _twister(seed: int) -> Callable[[], int]:
-    """Return the 32-bit numbers of a Mersenne Twister that is seeded by the low 32 bits (Matsumoto 2002)."""
+    """Return a function for the 32-bit numbers of a Mersenne Twister seeded by 32 bits (Matsumoto 2002)."""
     words = [seed & _WORD]
     for place in range(1, 624):
         words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + place) & _WORD)
@@ -87,7 +90,7 @@ def synthid(logits: list[float], params: SynthIdParams, view: View) -> list[floa
 
 
 def hashed(state: int, ids: Iterable[int]) -> int:
-    """Return the int64 hash of ids behind a state; the first state is 1."""
+    """Return the int64 hash of ids appended to a state; the first state is 1."""
     for token in ids:
         state = _signed((state + token) * 6364136223846793005 + 1)
     return state
@@ -123,7 +126,7 @@ def gumbel_mark(logits: list[float], params: GumbelMarkParams, view: View) -> li
 
 
 def uniform(key: int, context: Sequence[int], token: int) -> float:
-    """Return the number of a token behind a context, in double precision."""
+    """Return the uniform number of a token after a context, in double precision."""
     low, high = key & _WORD, key >> 32
     state = [0x574D4358, len(context), 0, 0]
     for first in range(0, len(context), 4):
@@ -145,7 +148,7 @@ def _philox(counter: list[int], low: int, high: int) -> list[int]:
 
 
 def _context(ids: Sequence[int], width: int, fill: int) -> tuple[int, ...]:
-    """Return the last ids, with `fill` in front."""
+    """Return the last `width` ids, padded with `fill` in front."""
     last = tuple(ids[-width:])
     return (fill,) * (width - len(last)) + last
 

@@ -17,29 +17,29 @@ from processors.stages.truncation import mass
 
 __all__ = ["AdaptiveP"]
 
-_PEAK, _SHARPNESS, _WIDTH = 5.0, 10.0, 0.3  # as llama.cpp has them
+_PEAK, _SHARPNESS, _WIDTH = 5.0, 10.0, 0.3  # as in llama.cpp
 
 
 class AdaptiveP(Feedback[AdaptivePParams]):
     """x = 5 - 10 u^2 / (1 + u), u = |p - t| / 0.3, t = 2 target - a within [0, 1].
 
-    The number of a slot is a, the moving average of the probabilities that drawn tokens had before this
-    stage: target at first, and (1 - decay) p + decay a after a token.
+    The slot's number is a, the moving average of the probabilities p of drawn tokens before this stage: a =
+    target at first, then a = (1 - decay) p + decay a after each token.
     """
 
     name = "adaptive_p"
     Params = AdaptivePParams
 
     def first(self, params: AdaptivePParams) -> float:
-        """Return the target."""
+        """Return the initial average, `target`."""
         return params.target
 
     def note(self, number: float) -> str:
-        """Return the average of the probabilities that were drawn."""
+        """Return the note of a row: the average probability of the drawn tokens."""
         return f"drawn on average {number:.3f}"
 
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the new logits [A, V], and ln of the mass before [A]."""
+        """Return the new logits [A, V], and ln of the total mass before the stage [A]."""
         wanted = (2 * self.columns.exact("target", rows) - numbers).clamp_(0, 1)[:, None]
         out, totals = torch.empty_like(logits), []
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
@@ -55,6 +55,6 @@ class AdaptiveP(Feedback[AdaptivePParams]):
         return out, torch.cat(totals).squeeze(1)
 
     def follow(self, numbers: Tensor, log_probability: Tensor, slots: Tensor) -> Tensor:
-        """Return the averages after these tokens."""
+        """Return the averages [N] after tokens with these log-probabilities [N]."""
         decay = self.columns.at("decay", slots)
         return decay * numbers + (1 - decay) * log_probability.exp()

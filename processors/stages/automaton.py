@@ -1,4 +1,4 @@
-"""Aho-Corasick automaton over bytes."""
+"""`Automaton`: Aho-Corasick matching of several byte strings."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Automaton:
 
     `table[state][byte]`: next state. `accepting[state]`: some text ends here. `fallback[state]`: state of the
     longest proper suffix. `states`: all states, breadth first. `paths`: the states of each text, without the
-    start. `depth[state]`: bytes that may still become a text. `ending[state]`: length of the longest text
-    that ends here; 0 if none does.
+    start. `depth[state]`: length of the longest suffix of the input that is a prefix of a text.
+    `ending[state]`: length of the longest text that ends here; 0 if none does.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -36,7 +36,7 @@ class Automaton:
             self.ending[state] = self.ending[state] or self.ending[self.fallback[state]]
 
     def hits(self, data: bytes) -> bool:
-        """Whether any of the texts occurs in the bytes."""
+        """Whether any of the texts occurs in `data`."""
         state = 0
         for byte in data:
             state = self.table[state][byte]

@@ -27,8 +27,8 @@ class Ban(Processor[BanParams]):
     """Mask every token that would complete one of the texts.
 
     Matches bytes, so a text is found inside words, across tokens and across partial characters, also if it
-    begins in the prompt. Special tokens have no bytes and do not interrupt a text. With `rewind`, where the
-    caller can go back, texts are found once they are complete (see Rewinder); elsewhere they are masked.
+    begins in the prompt. Special tokens have no bytes and do not interrupt a text. With `rewind`, if the
+    caller can take tokens back, a text is removed once it is complete (see Rewinder); otherwise it is masked.
     TokenError at admission: no tokenizer.
     """
 
@@ -65,24 +65,24 @@ class Ban(Processor[BanParams]):
             self._rewinders[target] = rewinder.fork()
 
     def withholds(self, slot: int) -> bool:
-        """Whether the slot's texts are taken back."""
+        """Whether banned texts of the slot are taken back rather than masked."""
         return slot in self._rewinders
 
     def may_hold(self, slot: int, tokens: Sequence[int]) -> bool:
-        """Whether a text may begin or end in these tokens."""
+        """Whether a banned text may begin or end in these tokens."""
         return self._rewinders[slot].may_hold(tokens)
 
     def settle(self, slot: int, tokens: Sequence[int], *, is_final: bool) -> Settled:
-        """Hold what may become a text, and go back where one is complete."""
+        """Hold tokens that may begin a banned text; take back a complete one."""
         return self._rewinders[slot].settle(tokens, is_final=is_final)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Follow the output, if its texts are taken back."""
+        """Advance the slot's rewinder, if it has one."""
         if rewinder := self._rewinders.get(slot):
             rewinder.read(tokens)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. One pass for each distinct list of texts."""
+        """Return logits [A, V]. Makes one pass for each distinct list of texts."""
         places: dict[Banned, list[int]] = {}
         pairs: list[tuple[int, int]] = []
         for place, slot in enumerate(rows.host_slots):
@@ -97,12 +97,12 @@ class Ban(Processor[BanParams]):
             banned.mask(logits, at[:, None], tail)
         if pairs:
             at = upload(pairs, logits.device, torch.int64)
-            # A number of the host would be copied to the device, and waited for.
+            # Assigning a Python number would synchronise with the device.
             logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that no token completes a text."""
+        """Return the reason: no token completes a banned text."""
         return ["no token completes a banned text"] * len(rows)
 
     @functools.cached_property
@@ -113,7 +113,7 @@ class Ban(Processor[BanParams]):
 
     @functools.cached_property
     def _folded(self) -> Spelling:
-        """The tokens with a to z in place of A to Z."""
+        """The tokens' bytes with A to Z in lower case."""
         plain = [data.lower() for data in self._spelling.token_bytes]
         return Spelling(plain, self.env.vocab_size, self.env.device)
 
@@ -125,27 +125,27 @@ class Ban(Processor[BanParams]):
 
 
 def _forms(text: str) -> tuple[str, ...]:
-    """Return the text as written, in lower and upper case, and with capitals first; A to Z always as a to z.
+    """Return forms of a text for `ignore_case`: as written, lower, upper, title and capitalized; A-Z lowered.
 
-    Letters of other alphabets have no common byte length, so that only these forms of them are known.
+    Letters outside ASCII change their byte length with case, so only these forms of them are matched.
     """
     forms = (text, text.lower(), text.upper(), text.title(), text.capitalize())
     return tuple(form.encode(errors="surrogatepass").lower().decode(errors="surrogatepass") for form in forms)
 
 
 class Banned:
-    """The tables of one list of texts.
+    """Tables of one list of texts: which tokens are forbidden in which state of the automaton.
 
     A token is forbidden in a state if its bytes lead from there through an accepting state. Either it
     contains a whole text, in any state, or it starts with the rest of a text in progress. Tokens with a
-    common prefix are neighbours in sorted order, so a state needs a few spans rather than a row of V flags.
+    common prefix are neighbours in sorted order, so a state stores a few spans instead of a row of V flags.
     """
 
     def __init__(self, texts: tuple[bytes, ...], spelling: Spelling) -> None:
         device = spelling.order.device
         self.spelling, self.token_bytes = spelling, spelling.token_bytes
         self.automaton = automaton = Automaton(texts)
-        self.reach = max(map(len, texts)) - 1  # bytes before it cannot belong to a text in progress
+        self.reach = max(map(len, texts)) - 1  # number of last bytes that may belong to a text in progress
         self._order = spelling.order
         always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]
         self._always = upload(always, device, torch.int64)
@@ -162,7 +162,7 @@ class Banned:
 
     def mask(self, logits: Tensor, at: Tensor, tail: Tensor) -> None:
         """Mask the forbidden ids in the rows `at` [A, 1] of the logits, given the bytes before them."""
-        logits.index_put_((at, self._always), logits.new_full((), -math.inf))  # a number would be waited for
+        logits.index_put_((at, self._always), logits.new_full((), -math.inf))  # a number would synchronise
         if self._most_ids:
             ids, any_forbidden = self._completing(self._state(tail))
             logits[at, ids] = logits[at, ids].masked_fill_(any_forbidden, -math.inf)
@@ -175,7 +175,7 @@ class Banned:
         return state
 
     def _completing(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ids [A, N] that complete a text, padded with the last, and whether there are any [A, 1]."""
+        """Return ids [A, N] that complete a text in progress, padded with the last, and if any do [A, 1]."""
         columns = torch.arange(self._most_spans, device=state.device)
         at = (self._first[state][:, None] + columns).clamp_(max=len(self._starts) - 1)
         sizes = torch.where(columns < self._counts[state][:, None], self._sizes[at], 0)
@@ -188,7 +188,7 @@ class Banned:
 
 
 def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -> list[list[_Span]]:
-    """Return per state the spans of tokens that start with the rest of a text in progress there.
+    """Return for each state the spans of tokens that start with the rest of a text in progress.
 
     The texts in progress in a state include those in progress in its fallback.
     """
@@ -206,7 +206,7 @@ def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: Spelling) -
 
 
 def _merged(spans: set[_Span]) -> list[_Span]:
-    """Return the spans without those inside others; two spans of prefixes are nested or disjoint."""
+    """Return the spans that lie in no other; two spans of prefixes are nested or disjoint."""
     kept: list[_Span] = []
     for span in sorted(spans, key=lambda span: (span[0], -span[1])):
         if not kept or span[0] >= kept[-1][1]:

@@ -1,4 +1,4 @@
-"""The largest logits of each row, for stages that decide by them: few first, more where that is uncertain."""
+"""The largest logits of each row: a few first, more for rows in which the few do not decide."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from processors.kernels.blocks import best_values, row_parts
 
 __all__ = ["best", "cut", "enough_best", "of_row", "settled"]
 
-# Numbers of best tokens sorted on a CPU before the whole row. A GPU sorts the row at once: no
-# synchronisation.
+# Numbers of largest logits that a CPU sorts before it sorts the whole row. A GPU sorts the whole row at once,
+# without synchronisation.
 _RUNGS = (128, 16384)
 
 
 def best(logits: Tensor, count: int) -> Tensor:
-    """Return the largest values of each row, descending, [A, min(count, V)]."""
+    """Return the `count` largest values of each row, descending, [A, min(count, V)]."""
     return best_values(logits, min(count, logits.shape[1]))
 
 
 def enough_best(logits: Tensor) -> Tensor:
-    """Return the largest values of each row, descending [A, N], that decide most rows; on a GPU all."""
+    """Return the largest values of each row, descending [A, N], enough for most rows; on a GPU all."""
     width = logits.shape[1]
     is_wide = logits.device.type == "cpu" and width > _RUNGS[-1]
     return best(logits, _RUNGS[0] if is_wide else width)
 
 
 def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns: Tensor) -> Tensor:
-    """Return `sums(logits, *columns [A, 1])` [A, N]; from the best values for rows that have no others.
+    """Return `sums(logits, *columns [A, 1])` [A, N]; from `ranked` alone if it has all values of each row.
 
-    A GPU looks at all logits: to find such rows it would have to synchronise.
+    A GPU always uses all logits, because checking that would synchronise.
     """
     if logits.device.type != "cpu":
         return sums(logits, *columns)
@@ -47,10 +47,10 @@ def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns
 def settled(
     decide: Callable[..., tuple[Tensor, ...]], logits: Tensor, ranked: Tensor, *columns: Tensor
 ) -> tuple[Tensor, ...]:
-    """Return what `decide(ranked [A, N], *columns [A, 1])` returns [A, 1], but for the first.
+    """Return the results of `decide(ranked [A, N], *columns [A, 1])`, each [A, 1], without the first.
 
-    That is whether the others are certain. Rows of which they are not get more of their best values, in the
-    end all.
+    The first result says whether the other results are certain. Uncertain rows are decided again with more of
+    their largest values, in the end with all.
     """
     is_certain, *found = decide(ranked, *columns)
     width = logits.shape[1]
@@ -67,7 +67,7 @@ def settled(
 
 
 def cut(ranked: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the count-th best value, and the number of its ties among the first count; all [A, 1]."""
+    """Return the count-th largest value, and the number of its ties among the first count; all [A, 1]."""
     count = count.clamp(max=ranked.shape[1])
     threshold = ranked.gather(1, count - 1)
     return threshold, count - (ranked > threshold).sum(1, keepdim=True)

@@ -21,7 +21,7 @@ class Bias(Processor[BiasParams]):
     """x[i] = x[i] + bias[i] for some tokens; -inf bans a token, and a masked token stays masked.
 
     A key is an id, or a text that is exactly one token. TokenError at admission: a text of several tokens
-    (the message shows them), an id outside the vocabulary, a token that is named twice.
+    (the message shows them), an id outside the vocabulary, an id that is listed twice.
     """
 
     name = "bias"
@@ -34,7 +34,7 @@ class Bias(Processor[BiasParams]):
         self.values = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: BiasParams, request: Admission) -> None:
-        """Resolve the keys to ids and store them."""
+        """Resolve the keys to ids, and store ids and biases."""
         super().admit(slot, params, request)
         values: dict[int, float] = {}
         for key, value in params.bias:

@@ -1,4 +1,4 @@
-"""`Cuts`: what ends a repetition. Breakers are texts, in whatever tokens; exempt ids end one as well."""
+"""`Cuts`: positions where a repetition ends: at breaker texts, in any tokenization, and at exempt ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Cuts"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
-    """Breakers of more than one byte, the ids that cut by themselves, and which ids are spared [V] bool."""
+    """Rule of a slot: breakers of more than one byte, ids that cut on their own, spared ids [V] bool."""
 
     breakers: tuple[bytes, ...]
     cutting: frozenset[int]
@@ -27,24 +27,24 @@ class _Rule:
 
     @property
     def reach(self) -> int:
-        """Number of bytes before a token that a breaker ending in it can have."""
+        """Number of bytes before a token that may belong to a breaker that ends in the token."""
         return max(map(len, self.breakers), default=1) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The last bytes of a text, as far as a breaker may have begun, and the number of tokens behind a cut."""
+    """State after some tokens: the last bytes, in which a breaker may have begun, and tokens since a cut."""
 
     tail: bytes
     num_since: int
 
 
 class Cuts:
-    """Follows the text of each slot: how many of its last tokens lie behind the latest cut.
+    """Counts for each slot the tokens since the latest cut.
 
-    A token cuts if a breaker ends in it: with bytes of tokens before it, alone, or inside. So does an exempt
-    id. Special tokens have no bytes. Tokens that contain a whole breaker and exempt ids are spared, which
-    means that no penalty reaches them.
+    A token cuts if a breaker ends in it (alone, inside it, or begun in earlier tokens), or if its id is
+    exempt. Special tokens have no bytes. Tokens that contain a whole breaker, and exempt ids, are spared:
+    they get no penalty.
     """
 
     def __init__(self, env: Env) -> None:
@@ -64,7 +64,7 @@ class Cuts:
         spares_breakers: bool = True,
         what: str = "",
     ) -> None:
-        """Begin with the prompt of a request. TokenError for breakers without a tokenizer."""
+        """Set the state after a request's prompt. TokenError for breakers without a tokenizer."""
         if breakers and self._env.vocabulary is None:
             raise TokenError(
                 f"{what} has breakers, which are texts, but there is no tokenizer. Set breakers=[]."
@@ -73,7 +73,7 @@ class Cuts:
         self._rules[slot], self._places[slot] = rule, self._begun(rule, prompt)
 
     def commit(self, slot: int, tokens: Iterable[int]) -> None:
-        """Advance the slot by tokens."""
+        """Advance the slot by committed tokens."""
         rule, place = self._rules[slot], self._places[slot]
         for token in tokens:
             place = self._next(rule, place, token)
@@ -89,11 +89,11 @@ class Cuts:
         self._rules[target], self._places[target] = self._rules[source], self._places[source]
 
     def num_since(self, rows: Rows) -> Tensor:
-        """Return for each row how many of the last tokens that it sees lie behind the latest cut [R]."""
+        """Return for each row the number of tokens that it sees after the latest cut [R]."""
         found: list[int] = []
         place, before = _Place(b"", 0), (-1, tuple[int, ...]())
         for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
-            if not drafts or before != (slot, drafts[:-1]):  # else it is the row before and one draft more
+            if not drafts or before != (slot, drafts[:-1]):  # else the row sees one draft more
                 place = self._places[slot]
                 for token in drafts[:-1]:
                     place = self._next(self._rules[slot], place, token)
@@ -104,7 +104,7 @@ class Cuts:
         return upload_ints(found, rows.history.device)
 
     def is_spared(self, ids: Tensor, rows: Rows) -> Tensor:
-        """Return which of the ids [R, W] are spared; each id has to be below V."""
+        """Return which of the ids [R, W] are spared; every id is below V."""
         places: dict[_Rule, list[int]] = {}
         for place, slot in enumerate(rows.host_slots):
             places.setdefault(self._rules[slot], []).append(place)
@@ -127,7 +127,7 @@ class Cuts:
         return _Rule(longer, exempt | whole, spared.to(self._env.device, non_blocking=True))
 
     def _begun(self, rule: _Rule, prompt: Sequence[int]) -> _Place:
-        """Return the place behind a prompt, searched from its end."""
+        """Return the state after a prompt, found by a search from its end."""
         since = next((i for i, token in enumerate(reversed(prompt)) if token in rule.cutting), len(prompt))
         if not rule.breakers:
             return _Place(b"", since)
@@ -139,7 +139,7 @@ class Cuts:
         return _Place(text[max(0, len(text) - rule.reach) :], since)
 
     def _next(self, rule: _Rule, place: _Place, token: int) -> _Place:
-        """Return the place behind one token more."""
+        """Return the state after one more token."""
         if not rule.breakers:
             return _Place(b"", 0 if token in rule.cutting else place.num_since + 1)
         tail, added = place.tail, self._spelled(token)
@@ -154,7 +154,7 @@ class Cuts:
 
 
 def _num_behind(parts: Sequence[bytes], size: int) -> int:
-    """Return how many tokens at the end lie within the last `size` bytes."""
+    """Return how many of the last tokens lie entirely within the last `size` bytes."""
     count = 0
     for part in reversed(parts):
         size -= len(part)

@@ -1,4 +1,4 @@
-"""The stages `length_decay` and `length_boost`: the end of text by the number of output tokens."""
+"""The stages `length_decay` and `length_boost`: end-of-text logits that change with the output's length."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from processors.upload import upload
 __all__ = ["LengthBoost", "LengthDecay"]
 
 P = TypeVar("P", bound=Params)
-_MOST = 1e200  # of a factor, so that its product with any logit is a number
+_MOST = 1e200  # largest factor; its product with any float32 logit is finite in float64
 
 
 class _Ending(IdStage[P]):
-    """Moves the logits of the end-of-text ids; TokenError at admission for one outside the vocabulary."""
+    """Base of stages that change the end-of-text logits.
+
+    TokenError at admission for an id outside the vocabulary.
+    """
 
     phase = Phase.ADJUST
     keeps_faults = True
@@ -47,7 +50,7 @@ class _Ending(IdStage[P]):
 
 
 class LengthDecay(_Ending[LengthDecayParams]):
-    """x = x + |x| * (factor^(n - start) - 1) for end-of-text ids once n > start output tokens are there."""
+    """x = x + |x| (factor^(n - start) - 1) for end-of-text ids once the output has n > start tokens."""
 
     name = "length_decay"
     Params = LengthDecayParams
@@ -75,7 +78,7 @@ class LengthDecay(_Ending[LengthDecayParams]):
 class LengthBoost(_Ending[LengthBoostParams]):
     """x = x + boost * (n / 10)^power for end-of-text ids after n output tokens.
 
-    With `after` only where the bytes of prompt and output end with one of these texts. TokenError at
+    With `after`, acts only where the bytes of prompt and output end with one of these texts. TokenError at
     admission: `after` without a tokenizer.
     """
 
@@ -85,10 +88,10 @@ class LengthBoost(_Ending[LengthBoostParams]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._texts: dict[int, tuple[bytes, ...]] = {}
-        self._tails: dict[int, bytes] = {}  # as many last bytes as the longest text has
+        self._tails: dict[int, bytes] = {}  # last bytes of each slot, as many as its longest text has
 
     def admit(self, slot: int, params: LengthBoostParams, request: Admission) -> None:
-        """Begin with the end of the prompt."""
+        """Store the texts, and the last bytes of the prompt."""
         super().admit(slot, params, request)
         if params.after and self.env.vocabulary is None:
             raise TokenError("length_boost has texts in the field after, but no tokenizer to read them.")
@@ -96,17 +99,17 @@ class LengthBoost(_Ending[LengthBoostParams]):
         self._tails[slot] = self._longer(slot, b"", request.prompt if params.after else ())
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Follow the text."""
+        """Advance the last bytes by the tokens."""
         if self._texts[slot]:
             self._tails[slot] = self._longer(slot, self._tails[slot], tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the text."""
+        """Drop the slot."""
         self._texts.pop(slot, None)
         self._tails.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the text."""
+        """Copy texts and last bytes."""
         super().fork(source, target)
         self._texts[target], self._tails[target] = self._texts[source], self._tails[source]
 
@@ -125,7 +128,7 @@ class LengthBoost(_Ending[LengthBoostParams]):
         return upload(found, like.device, torch.bool)[:, None]
 
     def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
-        """Return the last bytes of the tail and these tokens."""
+        """Return the last bytes of `tail` followed by these tokens."""
         if not tokens or self.env.vocabulary is None:
             return tail
         known, most = self.env.vocabulary.token_bytes, max(map(len, self._texts[slot]), default=0)

@@ -1,4 +1,4 @@
-"""`Feedback`: base of stages that follow the drawn tokens, with one number for each slot."""
+"""`Feedback`: base of stages whose state follows the probabilities of drawn tokens: one number a slot."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Applied:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Place:
-    """The rows of a slot in an apply: the index of the first, how many drafts each saw, and the drafts."""
+    """Rows of a slot in an apply: index of the first row, number of drafts that each saw, and the drafts."""
 
     applied: _Applied
     first: int
@@ -45,7 +45,7 @@ class _Place:
     drafts: tuple[int, ...]
 
     def chosen(self, tokens: Sequence[int]) -> tuple[tuple[int, int], ...]:
-        """Return each row that saw the tokens before the one chosen in it, with that one."""
+        """Return pairs (row, token): each row whose drafts were accepted, with the token chosen in it."""
         pairs = zip(tokens, self.drafts, strict=False)
         same = next((place for place, (token, draft) in enumerate(pairs) if token != draft), len(self.drafts))
         return tuple(
@@ -57,7 +57,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Committed:
-    """Rows of a slot, each with the token that was chosen there and is now part of the output."""
+    """Committed tokens of a slot, each with the row in which it was chosen."""
 
     slot: int
     applied: _Applied
@@ -65,11 +65,11 @@ class _Committed:
 
 
 class Feedback(Processor[P]):
-    """A stage whose number, float64 for each slot, changes with the probability of each committed token.
+    """Base of a stage with one float64 number a slot, updated by the probability of each committed token.
 
-    The number stays on the device. In a row that sees drafts it is what it would be after them. A commit is
-    worked off before the next apply, for all slots together. A token that was chosen in no row of the stage
-    leaves the number as it is.
+    The number stays on the device. A row that sees drafts gets the number as it would be after them. Commits
+    of all slots are processed together before the next apply. A token chosen in no row of the stage leaves
+    the number unchanged.
     """
 
     phase = Phase.GATE
@@ -79,24 +79,24 @@ class Feedback(Processor[P]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._numbers = torch.zeros(8, dtype=torch.float64, device=env.device)
-        self._places: dict[int, _Place] = {}  # of the last apply with the slot
-        self._committed: list[_Committed] = []  # not worked off yet
-        self._last = self._numbers[:0]  # of the rows of the last apply
+        self._places: dict[int, _Place] = {}  # rows in the last apply, by slot
+        self._committed: list[_Committed] = []  # commits that are not processed yet
+        self._last = self._numbers[:0]  # numbers of the rows of the last apply
 
     @abstractmethod
     def first(self, params: P) -> float:
-        """Return the number with which a request begins."""
+        """Return the initial number of a request."""
 
     @abstractmethod
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return processed logits [A, V] as a new tensor, and ln of the total mass that counts [A] float64.
+        """Return processed logits [A, V] as a new tensor, and ln of the mass that normalises p [A] float64.
 
-        `logits` are not changed. `numbers` [A] float64 are those of the rows.
+        `logits` are not changed. `numbers` [A] float64: the number of each row.
         """
 
     @abstractmethod
     def follow(self, numbers: Tensor, log_probability: Tensor, slots: Tensor) -> Tensor:
-        """Return the numbers [N] after tokens with this ln p [N], for slots [N]; -inf: an impossible one."""
+        """Return the numbers [N] of slots [N] after tokens with ln p [N]; -inf for impossible tokens."""
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]."""
@@ -116,14 +116,14 @@ class Feedback(Processor[P]):
 
     @abstractmethod
     def note(self, number: float) -> str:
-        """Return what an explanation says of a row with this number."""
+        """Return the note of an explanation for a row with this number."""
 
     def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
-        """Return the note of each row, by the numbers of the last apply with these rows."""
+        """Return the note of each row, from the numbers of the last apply with these rows."""
         return [self.note(number) for number in self._last.tolist()] if len(self._last) == len(rows) else []
 
     def _in_turn(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """As `process`, first for the first rows of all slots, then for those that see more drafts."""
+        """Call `process` for the first row of each slot, then for the rows with one draft more, and so on."""
         out, total = torch.empty_like(logits), torch.empty_like(numbers)
         runs, seen = _runs(rows), rows.host_drafts
         for turn in range(max(map(len, runs))):
@@ -137,7 +137,7 @@ class Feedback(Processor[P]):
         return out, total
 
     def _work_off(self) -> None:
-        """Change the numbers by the tokens that were committed."""
+        """Update the numbers by the committed tokens."""
         groups: dict[int, list[_Committed]] = {}
         for one in self._committed:
             groups.setdefault(id(one.applied), []).append(one)
@@ -150,15 +150,15 @@ class Feedback(Processor[P]):
                 self._numbers[slots] = self.follow(self._numbers[slots], found, slots)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Begin with the first number."""
+        """Set the slot's number to its initial value."""
         self._work_off()
         super().admit(slot, params, request)
         self._numbers = in_slot(self._numbers, slot)
-        self._numbers[slot].fill_(self.first(params))  # setting an item would wait for a GPU
+        self._numbers[slot].fill_(self.first(params))  # item assignment would synchronise
         self._places.pop(slot, None)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Remember the tokens and the rows in which they were chosen."""
+        """Store the tokens with the rows in which they were chosen, for the next update."""
         place = self._places.pop(slot, None) if tokens else None
         if place is not None:
             self._committed.append(_Committed(slot, place.applied, place.chosen(tokens)))
@@ -168,7 +168,7 @@ class Feedback(Processor[P]):
         self._places.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the number, and the rows in which the next tokens are chosen."""
+        """Copy the number, and the rows of the last apply."""
         self._work_off()
         super().fork(source, target)
         self._numbers = in_slot(self._numbers, target)
@@ -179,7 +179,7 @@ class Feedback(Processor[P]):
 
 
 def _runs(rows: Rows) -> list[range]:
-    """Return the rows of each slot, which stand together; each sees more drafts than the one before."""
+    """Return the contiguous rows of each slot; each row sees one draft more than the row before."""
     starts = [
         row
         for row, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True))

@@ -1,4 +1,4 @@
-"""The stage `force`: write a text into the output."""
+"""The stage `force`: write a given text into the output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Force"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rules:
-    """Constants of one request. The text begins behind `begin` tokens at the latest, if that is known."""
+    """Constants of a request. The text begins after at most `begin` output tokens; None for no limit."""
 
     ids: tuple[int, ...]
     begin: int | None = None
@@ -33,12 +33,12 @@ class _Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Writing(Script):
-    """`place`: the next id of the text; None while it waits for its place. `count`: output tokens."""
+    """State: `place`, index of the text's next id, None before it begins; `count`, output tokens so far."""
 
     rules: _Rules
     place: int | None = None
     count: int = 0
-    tail: bytes = b""  # the end of the output while a text is awaited
+    tail: bytes = b""  # last output bytes, while the stage waits for a marker text
 
     @property
     def ahead(self) -> tuple[int, ...]:
@@ -49,7 +49,7 @@ class _Writing(Script):
         return self.rules.before_end and self.place is None
 
     def begun(self) -> _Writing:
-        """Return the state where the text begins."""
+        """Return the state at the beginning of the text."""
         return replace(self, place=0)
 
     def step(self, token: int) -> _Writing:
@@ -65,11 +65,11 @@ class _Writing(Script):
 
 
 class Force(ScriptStage[ForceParams]):
-    """Write a text once: at the start, behind a text, an id or a number of tokens, or before the end.
+    """Write a text once: at the start, after a text, an id or a number of tokens, or before the end.
 
-    Before the end means: where an end-of-text or stop id has the largest logit, or where `max_tokens` leaves
-    no more than the text; until then ends are masked. TokenError at admission: an id outside the vocabulary,
-    or a text without a tokenizer.
+    "Before the end" is where an end-of-text or stop id has the largest logit, or where `max_tokens` leaves
+    room for the text only; until then end ids are masked. TokenError at admission: an id outside the
+    vocabulary, or a text without a tokenizer.
     """
 
     name = "force"
@@ -96,9 +96,9 @@ class Force(ScriptStage[ForceParams]):
         return waiting.begun() if begin == 0 else waiting
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
-        """Begin the texts before the end in the rows where an end has the largest logit.
+        """Begin the text in each row where an end id has the largest logit, for texts `at: end`.
 
-        Reads a flag of each of these rows from the device.
+        Copies one flag of each such row from the device to the host.
         """
         seen = [*zip(rows.host_slots, rows.host_drafts, strict=True)]
         places = [

@@ -1,4 +1,4 @@
-"""The stage `xtc`: exclude the top choices, by a roll of its own stream for each row and position."""
+"""The stage `xtc`: exclude the top choices with some probability, drawn for each row and position."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Xtc"]
 
 
 class _Options(NamedTuple):
-    """Parameters of xtc for each row, [A, 1] but for the ids [A, N] of exempt tokens; literals by number."""
+    """Parameters of xtc by row, [A, 1]; exempt ids [A, N]; a Literal is its index."""
 
     probability: Tensor
     threshold: Tensor
@@ -44,8 +44,8 @@ class _Options(NamedTuple):
 class Xtc(IdStage[XtcParams]):
     """Exclude the top choices: of the likely tokens only the least likely stays (Weidmann 2024).
 
-    The roll depends on the row's seed and position alone. The listed ids are the exempt ones. TokenError at
-    admission: an exempt text that is not one token.
+    The random number depends on the row's seed and position alone. The listed ids are the exempt ones.
+    TokenError at admission: an exempt text that is not one token.
     """
 
     name = "xtc"
@@ -54,7 +54,7 @@ class Xtc(IdStage[XtcParams]):
     keeps_faults = True
 
     def listed(self, params: XtcParams, request: Admission) -> Iterable[int]:
-        """Return the exempt ids that the model has."""
+        """Return the exempt ids below the model's vocabulary size."""
         return (
             token
             for token in exempt_ids(params.exempt, self.env, request, self.name)
@@ -62,7 +62,7 @@ class Xtc(IdStage[XtcParams]):
         )
 
     def admit(self, slot: int, params: XtcParams, request: Admission) -> None:
-        """Set up the slot, with a notice if the threshold cannot act."""
+        """Set up the slot; add a notice if the threshold allows no two top choices."""
         super().admit(slot, params, request)
         text = (
             f"xtc has a threshold of {params.threshold:g}, which no two tokens can both pass, so it changes "
@@ -72,7 +72,7 @@ class Xtc(IdStage[XtcParams]):
             self.notices.append(text)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. On a CPU only rows where the roll acts are looked at."""
+        """Return logits [A, V]. On a CPU only rows that exclude anything are processed."""
         options = self._options(rows)
         acts = (_rolls(rows)[:, None] < options.probability) | (options.mode == 1)
         if logits.device.type != "cpu":
@@ -84,12 +84,12 @@ class Xtc(IdStage[XtcParams]):
         return logits
 
     def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
-        """Return what was rolled, below which number the stage acts."""
+        """Return the random number of each row, and the probability below which the stage acts."""
         pairs = zip(_rolls(rows).tolist(), self.columns.exact("probability", rows).tolist(), strict=True)
         return [f"rolled {roll:.2f}, acts below {limit:g}" for roll, limit in pairs]
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return whether the roll was too high, or nothing is there to exclude."""
+        """Return whether the random number was too high, or there is no top choice to exclude."""
         options, rolls = self._options(rows), _rolls(rows)[:, None]
         acts = ((rolls < options.probability) | (options.mode == 1)).squeeze(1).tolist()
         return ["no two tokens above the threshold" if each else "the roll was too high" for each in acts]
@@ -107,7 +107,7 @@ def _rolls(rows: Rows) -> Tensor:
 
 
 def _without_top(logits: Tensor, options: _Options) -> Tensor:
-    """Return logits [A, V] without the top choices; in the mode expected with less likely ones."""
+    """Return logits [A, V] without the top choices; with `mode: expected`, with their probability lowered."""
     peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
     total = total_mass(logits, peak)
     gone = _excluded(logits, peak + options.threshold.log() + total.log(), options)
@@ -117,14 +117,14 @@ def _without_top(logits: Tensor, options: _Options) -> Tensor:
         return out
     share = row_sums(mass(logits, peak) * gone) / total
     left = 1 - options.probability
-    # Others gain the factor 1 + probability share / (1 - share); the excluded lose it instead.
+    # Other tokens gain the factor 1 + probability share / (1 - share); excluded tokens lose that mass.
     shift = (left * (1 - share) / (1 - left * share)).log()
     shifted = (logits.double() + shift).clamp_(min=LOWEST).float()
     return torch.where(gone & is_expected & (shift > -math.inf), shifted, out)
 
 
 def _excluded(logits: Tensor, threshold: Tensor, options: _Options) -> Tensor:
-    """Return which logits [A, V] the roll excludes where it acts, for a threshold [A, 1] float64."""
+    """Return which logits [A, V] are excluded if the stage acts, for a threshold [A, 1] float64."""
     least = rounded_up(threshold)
     above = torch.nextafter(least, torch.full_like(least, math.inf))
     is_top = logits >= torch.where((options.compare == 1) & (least.double() == threshold), above, least)
@@ -143,7 +143,7 @@ def _excluded(logits: Tensor, threshold: Tensor, options: _Options) -> Tensor:
 
 
 def _top_but_last(logits: Tensor, is_top: Tensor, is_exempt: Tensor, options: _Options) -> Tensor:
-    """Return which of the top choices go, for logits and flags [A, N] that have all top choices."""
+    """Return which top choices are excluded, for logits and flags [A, N] of all top choices."""
     is_top = is_top & ~(is_exempt & (options.on_exempt == 2))
     last = logits.masked_fill(~is_top, math.inf).amin(1, keepdim=True)
     gone = is_top & (logits > last)
@@ -156,5 +156,5 @@ def _top_but_last(logits: Tensor, is_top: Tensor, is_exempt: Tensor, options: _O
 
 
 def _may(flags: Tensor) -> bool:
-    """Whether any flag is set; True on a GPU, where to look takes longer than to go on."""
+    """Whether any flag is set; True on a GPU, where reading the flags takes longer than computing on."""
     return flags.is_cuda or bool(flags.any())

@@ -29,7 +29,7 @@ from processors.upload import copy_to, upload
 
 __all__ = ["GrammarStage"]
 
-_MAX_COMPLETION = 4096  # tokens of a completion at most
+_MAX_COMPLETION = 4096  # maximum number of tokens of a completion
 _GAVE_UP = (
     "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
     "so the limit may cut it."
@@ -38,7 +38,7 @@ _GAVE_UP = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SlotMasks:
-    """Masks [n, W] of a slot after its first n prefixes of `drafts`; rows after those are not masked."""
+    """Masks [n, W] of a slot, mask i after the first i of `drafts`; rows with more drafts are not masked."""
 
     drafts: tuple[int, ...]
     masks: Tensor
@@ -104,7 +104,7 @@ class GrammarStage(Processor[GrammarParams]):
     def _shortest_of(
         self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
     ) -> tuple[int, ...] | None:
-        """Return the tokens of a short document; None if none within the budget is found."""
+        """Return the tokens of a short complete document; None if none within the budget is found."""
         assert self._canonical is not None
         context = JsonContext() if is_json else None
         spot = Spot(grammar.matcher(), b"", context, self._canonical, samples)
@@ -146,7 +146,7 @@ class GrammarStage(Processor[GrammarParams]):
         return upload(flags, rows.drafts.device)
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
-        """Return the status after each of the tokens, and whether each is forced."""
+        """Return the grammar status after each of the tokens."""
         tokens = tuple(tokens)
         known = self._masks.get(slot)
         if known is None or known.drafts[: len(tokens) - 1] != tokens[:-1]:
@@ -158,7 +158,7 @@ class GrammarStage(Processor[GrammarParams]):
         )
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """Return forced tokens and, in JSON, likely separators."""
+        """Return forced tokens and, in JSON, probable separators."""
         return self._states[slot].predicted(noise)
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ class GrammarStage(Processor[GrammarParams]):
         return self._states[slot].completion(tuple(tokens), _MAX_COMPLETION)
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
-        """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
+        """Return the back end's limit that leaves no token after these drafts; "" if there is none."""
         return self._states[slot].limit(tuple(drafts))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -191,7 +191,7 @@ class GrammarStage(Processor[GrammarParams]):
         return every if decided else None
 
     def _decided(self, rows: Rows) -> tuple[list[int], Tensor]:
-        """Return the rows that have a mask, and these masks [N, W] int32 on the host."""
+        """Return the indices of the rows with a mask, and their masks [N, W] int32 on the host."""
         self._fill_masks(_longest(rows))
         steps = [len(drafts) for drafts in rows.host_drafts]
         known = [self._masks[slot].masks for slot in rows.host_slots]
@@ -203,7 +203,7 @@ class GrammarStage(Processor[GrammarParams]):
         return decided, torch.stack([known[row][steps[row]] for row in decided])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that no document is open, or that it may go on with any token."""
+        """Return the reason: no document is open, or any token may follow."""
         self._fill_masks(_longest(rows))
         sizes = [len(self._masks[slot].masks) for slot in rows.host_slots]
         steps = (len(drafts) for drafts in rows.host_drafts)
@@ -258,7 +258,7 @@ class GrammarStage(Processor[GrammarParams]):
     def _keep(
         self, longest: dict[int, tuple[int, ...]], masks: Tensor, complete: dict[int, tuple[bool, ...]]
     ) -> None:
-        """Set the bits of end-of-text ids, narrow the masks, and cache those of each slot."""
+        """Allow end-of-text ids where complete, narrow the masks near the token limit, cache them by slot."""
         row = 0
         for slot, drafts in longest.items():
             state = self._states[slot]
@@ -274,7 +274,7 @@ class GrammarStage(Processor[GrammarParams]):
 
 
 def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:
-    """Return for each slot the drafts of the row that sees most of them."""
+    """Return for each slot the drafts of its row with the most drafts."""
     found: dict[int, tuple[int, ...]] = {}
     for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
         if len(drafts) >= len(found.get(slot, ())):

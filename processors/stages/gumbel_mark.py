@@ -1,4 +1,4 @@
-"""The stage `gumbel_mark`: the key's noise decides the token, the watermark of Aaronson as vLLM has it."""
+"""The stage `gumbel_mark`: the watermark of Aaronson, as in vLLM: noise from the key chooses the token."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from processors.watermarks.philox import (
 
 __all__ = ["STREAM", "GumbelMark"]
 
-STREAM = stream_key("gumbel_mark")  # of the coin that chooses between two keys
-_MISSING = -1  # in the place of ids before the output
-_NEAR = 4.0  # ids this far below the largest logit are scored first
+STREAM = stream_key("gumbel_mark")  # stream of the coin that chooses between two keys
+_MISSING = -1  # in place of ids before the output
+_NEAR = 4.0  # ids with logits within this distance of the largest are scored first
 
 
 class GumbelMark(Processor[GumbelMarkParams]):
     """Mask all tokens but argmax(x - ln(-ln u)), u from the key, the last output ids and the token's id.
 
-    The distribution over keys is that of the draw. A row whose context has been there before is not changed,
-    so that the usual draw chooses; `deduplicate` says where it may not have been.
+    Over random keys the token has the distribution softmax(x). A row whose context was used before is left
+    unchanged, so the usual draw chooses its token; `deduplicate` selects where earlier contexts are searched.
     """
 
     name = "gumbel_mark"
@@ -43,7 +43,7 @@ class GumbelMark(Processor[GumbelMarkParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. One pass for each distinct width and scope."""
+        """Return logits [A, V]. Makes one pass for each distinct width and scope."""
         groups: dict[tuple[int, str, int | None], list[int]] = {}
         for place, slot in enumerate(rows.host_slots):
             params = self._params(slot)
@@ -60,7 +60,7 @@ class GumbelMark(Processor[GumbelMarkParams]):
         return self.columns.params(slot)  # type: ignore[return-value]
 
     def _keys(self, rows: Rows) -> Tensor:
-        """Return the key of each row [A]; of two keys the one that the row's coin chooses."""
+        """Return the key of each row [A]; with two keys the row's coin selects one."""
         pairs = [_pair(self._params(slot)) for slot in rows.host_slots]
         first, second = upload(pairs, rows.slots.device, torch.int64).unbind(1)
         coins = uniform(row_keys(rows.seeds, rows.positions, STREAM), torch.zeros_like(rows.seeds))
@@ -68,7 +68,7 @@ class GumbelMark(Processor[GumbelMarkParams]):
         return torch.where(coins < upload(shares, rows.slots.device, torch.float64), second, first)
 
     def _contexts(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the contexts [A, width], and which rows get no mark [A], of rows with equal scopes."""
+        """Return the contexts [A, width], and which rows get no watermark [A], of rows with equal scopes."""
         params = self._params(rows.host_slots[0])
         width, has_prompt = params.width, params.deduplicate == "all"
         context, count = last_ids(rows, width, _MISSING)
@@ -82,7 +82,7 @@ class GumbelMark(Processor[GumbelMarkParams]):
 
 
 def _pair(params: GumbelMarkParams) -> tuple[int, int]:
-    """Return the key for tokens, or both keys that are made of it, as int64."""
+    """Return the key for tokens twice, or the two keys derived from it for `alpha`; as int64."""
     assert params.key is not None
     (key,) = params.key.numbers
     if params.alpha is None:
@@ -91,9 +91,9 @@ def _pair(params: GumbelMarkParams) -> tuple[int, int]:
 
 
 def _decided(logits: Tensor, context: Tensor, is_plain: Tensor, keys: Tensor) -> Tensor:
-    """Return logits [A, V] with the decided token only; rows `is_plain` [A] as they are."""
+    """Return logits [A, V] with all but the decided token masked; rows `is_plain` [A] are unchanged."""
     peak = logits.amax(1, keepdim=True)
-    is_plain = is_plain[:, None] | ~(peak.abs() < torch.inf)  # nothing to choose, or a fault to leave
+    is_plain = is_plain[:, None] | ~(peak.abs() < torch.inf)  # one token at most, or a fault
     state = state_of(keys, context)
     if logits.is_cuda:  # selecting would synchronise
         ids = torch.arange(logits.shape[1], device=logits.device)
@@ -107,10 +107,10 @@ def _decided(logits: Tensor, context: Tensor, is_plain: Tensor, keys: Tensor) ->
 
 
 def _winners(logits: Tensor, peak: Tensor, state: Sequence[Tensor]) -> Tensor:
-    """Return the id of the best score of each row [A, 1], the lowest of equals, or V where there is none.
+    """Return the id of the best score of each row [A, 1], the lowest of equals; V if there is none.
 
-    The best of the likeliest ids comes first: no noise lifts an id above it whose logit is further below than
-    the largest noise. That leaves few ids of a peaked distribution.
+    The ids near the largest logit are scored first. Other ids are scored only if their logit plus the largest
+    possible noise may exceed the best score, which leaves few ids of a peaked distribution.
     """
     is_near = logits >= peak - _NEAR
     row, ids, scores = _scored(logits, is_near, state)
@@ -125,7 +125,7 @@ def _winners(logits: Tensor, peak: Tensor, state: Sequence[Tensor]) -> Tensor:
 
 
 def _scored(logits: Tensor, mask: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row, id and score [N] of the logits that the mask [A, V] chooses."""
+    """Return row, id and score [N] of the logits selected by the mask [A, V]."""
     row, ids = mask.nonzero(as_tuple=True)
     noise = gumbel_of(uniforms([word.index_select(0, row) for word in state], ids))
     return row, ids, logits[row, ids].double() + noise

@@ -1,4 +1,4 @@
-"""The stage `kgw`: a bias for green tokens, the watermark of Kirchenbauer et al."""
+"""The stage `kgw`: a bias for green tokens, the watermark of Kirchenbauer et al. 2023."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["Kgw"]
 class Kgw(Processor[KgwParams]):
     """Add the bias to the logits of green tokens; with selfhash to those among the 40 most likely ones.
 
-    The prompt is part of the context. A row whose context is shorter than `width` is not changed. Costs a
-    permutation of the vocabulary for each context that is not among the last 256, with selfhash 40 of them.
+    The prompt is part of the context. A row whose context is shorter than `width` is not changed. Each
+    context outside the cache of the last 256 costs one permutation of the vocabulary, with selfhash 40.
     """
 
     name = "kgw"
@@ -32,7 +32,7 @@ class Kgw(Processor[KgwParams]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._green: dict[int, Green] = {}
-        self._last: dict[int, tuple[int, ...]] = {}  # on the host, so that reading it needs no device
+        self._last: dict[int, tuple[int, ...]] = {}  # last ids on the host, for reads without synchronisation
         self._built = functools.lru_cache(maxsize=16)(self._build)
 
     def admit(self, slot: int, params: KgwParams, request: Admission) -> None:
@@ -42,7 +42,7 @@ class Kgw(Processor[KgwParams]):
         self._last[slot] = request.prompt[-params.width :]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Move the context on."""
+        """Append the tokens to the context."""
         self._last[slot] = (*self._last[slot], *tokens)[-self._green[slot].params.width :]
 
     def release(self, slot: int) -> None:
@@ -56,7 +56,7 @@ class Kgw(Processor[KgwParams]):
         self._green[target], self._last[target] = self._green[source], self._last[source]
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]: one mask of green ids a row, made on the host."""
+        """Return logits [A, V]. The mask of green ids of each row is made on the host."""
         width = logits.shape[1]
         contexts = [
             (*self._last[slot], *drafts)
@@ -81,7 +81,7 @@ class Kgw(Processor[KgwParams]):
         return torch.where(masks, logits + bias, logits)  # -inf stays -inf
 
     def _tops(self, logits: Tensor, rows: Rows) -> list[list[int]]:
-        """Return the 40 most likely ids of each row, the lowest first of equals; empty without selfhash."""
+        """Return the 40 most likely ids of each row, ties by lowest id; empty without selfhash."""
         if "selfhash" not in self.columns.known("scheme", rows):
             return []
         count = min(NUM_CANDIDATES, logits.shape[1])

@@ -1,4 +1,4 @@
-"""The stages `min_tokens`, `ignore_eos` and `eos_above`: when a text may end, and when it has to."""
+"""The stages `min_tokens`, `ignore_eos` and `eos_above`: when a text may end, and when it must."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MinTokens(IdStage[MinTokensParams]):
         return mask(logits, ids, filled & early[:, None])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that the output is long enough."""
+        """Return the reason: the output has enough tokens."""
         counts, positions = self.columns.gather("count", rows).tolist(), rows.positions.tolist()
         pairs = zip(counts, positions, strict=True)
         return [f"{count} tokens are reached" if position >= count else "" for count, position in pairs]
@@ -59,7 +59,7 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
     Params = IgnoreEosParams
 
     def listed(self, params: IgnoreEosParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids if the stage is on."""
+        """Return the end-of-text ids; none if the stage is off."""
         return checked(self.env.eos_ids, self.env, "ignore_eos") if params.enabled else ()
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -68,7 +68,7 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
 
 
 class EosAbove(IdStage[EosAboveParams]):
-    """x[i] = -inf for every other id where an end-of-text id e has p[e] > p, p = softmax(x).
+    """x[i] = -inf for every other id i if some end-of-text id e has p[e] > p, p = softmax(x).
 
     TokenError at admission: an end-of-text id outside the vocabulary.
     """
@@ -94,5 +94,5 @@ class EosAbove(IdStage[EosAboveParams]):
         )
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that no end is likely."""
+        """Return the reason: no end-of-text id is likely enough."""
         return [f"no end of text above {p:g}" for p in self.columns.exact("p", rows).tolist()]

@@ -23,7 +23,7 @@ P = TypeVar("P", bound=Params)
 class Lists:
     """A list of numbers per slot, as a tensor [S, N] padded with the last number of each list.
 
-    A scatter through padded ids thus writes the same value twice, and a sorted list stays sorted. An empty
+    With this padding a scatter writes equal values to equal ids, and a sorted list stays sorted. An empty
     list is all zeros; `gather` returns which rows have a list.
     """
 
@@ -53,11 +53,11 @@ class Lists:
         self._sizes[target], self._numbers[target] = self._sizes[source], self._numbers[source]
 
     def numbers(self, slot: int) -> Tensor:
-        """Return the list of a slot [n] on the host. Not to be changed in place."""
+        """Return the list of a slot [n] on the host; read-only."""
         return self._numbers[slot]
 
     def gather(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the lists of the rows [R, N], N the longest one, and whether each is non-empty [R, 1]."""
+        """Return the lists of the rows [R, N], N the longest length, and whether each is non-empty [R, 1]."""
         size = max((self._sizes[slot] for slot in set(rows.host_slots)), default=1)
         return self._values[rows.slots, : max(size, 1)], self._filled[rows.slots]
 

@@ -19,14 +19,14 @@ __all__ = ["Allowed", "BeginSuppress", "Suppress", "Tail"]
 
 
 class Tail(Processor[TailParams]):
-    """x[i] = -inf for i >= size: ids that have a logit but no text in the tokenizer."""
+    """x[i] = -inf for i >= size: ids with a logit that the tokenizer does not know."""
 
     name = "tail"
     phase = Phase.CONSTRAIN
     Params = TailParams
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. Touches only the columns that some row masks."""
+        """Return logits [A, V]. Writes only columns from the smallest `size` of the rows on."""
         first = min(self.columns.known("size", rows))
         end = logits[:, first:]
         ids = torch.arange(first, first + end.shape[1], device=logits.device)
@@ -87,5 +87,5 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
         return mask(logits, ids, filled & (rows.positions == 0)[:, None])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that the output has begun."""
+        """Return the reason: the output has begun."""
         return ["" if position == 0 else "not the first token" for position in rows.positions.tolist()]

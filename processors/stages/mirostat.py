@@ -19,26 +19,26 @@ from processors.stages.truncation import mass, rounded_up
 __all__ = ["Mirostat"]
 
 _LN2 = math.log(2)
-_MOST = 100  # tokens from which version 1 estimates the exponent
+_MOST = 100  # largest logits from which version 1 estimates Zipf's exponent
 
 
 class Mirostat(Feedback[MirostatParams]):
     """Truncate so that the surprise of the drawn tokens stays at tau bits (Basu et al. 2021).
 
-    The number of a slot is mu: 2 tau at first, and mu - eta * (surprise - tau) after a token, whose surprise
-    is that among the tokens that were left. Version 2 drops tokens with a surprise above mu; version 1 keeps
-    the number of tokens whose cross-entropy would be mu bits if they followed Zipf's law.
+    The slot's number is mu: 2 tau at first, then mu - eta (surprise - tau) after each token, the surprise
+    -log2 p taken after truncation. Version 2 drops tokens with a surprise above mu; version 1 keeps the
+    number of tokens whose cross-entropy would be mu bits if they followed Zipf's law.
     """
 
     name = "mirostat"
     Params = MirostatParams
 
     def first(self, params: MirostatParams) -> float:
-        """Return mu = 2 tau."""
+        """Return the initial mu, 2 tau."""
         return 2 * params.tau
 
     def note(self, number: float) -> str:
-        """Return mu."""
+        """Return the note of a row: mu in bits."""
         return f"mu {number:.2f} bits"
 
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -61,16 +61,16 @@ class Mirostat(Feedback[MirostatParams]):
         return out, torch.cat(totals).squeeze(1)
 
     def follow(self, numbers: Tensor, log_probability: Tensor, slots: Tensor) -> Tensor:
-        """Return mu after these tokens; one that was impossible leaves it."""
+        """Return mu [N] after tokens with these log-probabilities [N]; unchanged by an impossible token."""
         tau, eta = self.columns.at("tau", slots), self.columns.at("eta", slots)
         after = numbers - eta * (-log_probability / _LN2 - tau)
         return torch.where(log_probability == -math.inf, numbers, after)
 
 
 def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest logit with a surprise of mu [A, 1], and how many of that logit stay [A, 1].
+    """Return the smallest logit with a surprise of at most mu [A, 1], and how many of its ties stay [A, 1].
 
-    Where all tokens have a larger one, the first of the most likely stays.
+    If every token has a larger surprise, the first of the most likely tokens stays.
     """
     threshold = peak + row_sums(masses).log() - mu * _LN2
     is_one = threshold > peak
@@ -78,7 +78,7 @@ def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tens
 
 
 def _by_count(logits: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the k-th largest logit, and how many of that logit stay; all [A, 1]."""
+    """Return the k-th largest logit, and how many of its ties stay; all [A, 1]."""
     count = _zipf_count(best(logits, _MOST), mu, logits.shape[1])
     most = logits.shape[1] if logits.is_cuda else int(count.max())
     return cut(best(logits, most), count)

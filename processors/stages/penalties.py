@@ -36,11 +36,11 @@ class Penalty(IdStage[PenaltyParams]):
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
         """Return new values of logits [A, N] whose tokens occurred; penalty is [A, 1].
 
-        counts [A, N] is how often, for a stage that `needs_counts`.
+        counts [A, N]: occurrences of each token, for a stage that `needs_counts`.
         """
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
-        """Return the exempt ids: those of the keywords and those named singly."""
+        """Return the exempt ids: of keywords, and ids listed one by one."""
         return exempt_ids(params.exempt, self.env, request, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -57,7 +57,7 @@ class Penalty(IdStage[PenaltyParams]):
         return edit(logits, ids, old, new if is_penalised is None else torch.where(is_penalised, new, old))
 
     def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
-        """Return how often each row has seen its token in the scope, and where."""
+        """Return for each row how often its token of `tokens` occurs in the scope, and at which positions."""
         seen, asked = self._seen(rows), upload_ints(tokens, rows.slots.device)[:, None]
         found = (seen.valid & (seen.ids == asked)).tolist()
         prompts = rows.history.prompt_lengths[rows.slots].tolist()
@@ -65,7 +65,7 @@ class Penalty(IdStage[PenaltyParams]):
         return [places(some, prompt) if some else "" for some, prompt in zip(columns, prompts, strict=True)]
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return whether a row has seen any token."""
+        """Return the reason: no token is in scope, or all tokens in scope are exempt or masked."""
         some = self._seen(rows).valid.any(1).tolist()
         return ["the tokens seen are exempt or masked" if any_seen else "no token seen" for any_seen in some]
 
@@ -74,7 +74,7 @@ class Penalty(IdStage[PenaltyParams]):
         return rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
 
     def _in_scope(self, width: int, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the ids in scope [A, W], and their counts [A, W], or whether there are any [A, 1] or [1]."""
+        """Return the ids in scope [A, W], and their counts [A, W], or if there are any, [A, 1] or [1]."""
         find = _counted if self.needs_counts else _found
         scopes, windows = self.columns.known("scope", rows), self.columns.known("window", rows)
         if scopes != {"both"} or windows != {None} or rows.has_forced:
@@ -88,13 +88,13 @@ class Penalty(IdStage[PenaltyParams]):
         return (exempt.gather(1, at) == ids) & filled
 
 
-_ONCE = torch.ones(1, dtype=torch.bool)  # counts where all ids occurred, and it does not matter how often
+_ONCE = torch.ones(1, dtype=torch.bool)  # stands for counts if every id occurs and counts do not matter
 
 
 def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     """Return the ids in scope [A, W], and whether the row has any [A, 1].
 
-    Entries out of scope or outside the vocabulary repeat an id in scope: all writes to an id are equal.
+    Entries out of scope or outside the vocabulary repeat an id in scope, so all writes to an id are equal.
     """
     if not seen.ids.shape[1]:
         return seen.ids, seen.valid
@@ -104,7 +104,7 @@ def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
-    """As `_found`, with the full count of its id for each entry [A, W], by sorting."""
+    """Return the ids of `_found` [A, W], and how often each entry's id occurs in scope [A, W], by sorting."""
     ids = torch.where(seen.valid, seen.ids, width)
     ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
     counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)
@@ -117,7 +117,7 @@ def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
 def _latest(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     """Return the ids in scope [A, W], and the column of the last occurrence of each [A, W]; -1 out of scope.
 
-    Entries out of scope or outside the vocabulary repeat an id in scope, and have its column.
+    Entries out of scope or outside the vocabulary repeat an id in scope and its column.
     """
     ids = torch.where(seen.valid & (seen.ids < width), seen.ids, width)
     ids = torch.nn.functional.pad(ids, (0, 1), value=width)
@@ -131,7 +131,7 @@ def _latest(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
 class Repetition(Penalty):
     """x = x / penalty if x > 0 else x * penalty for tokens seen before (Keskar et al. 2019, CTRL).
 
-    With `slope`, `sustain` or `decay` the latest occurrence of a token decides how much of it there is.
+    With `slope`, `sustain` or `decay` the strength depends on the distance to the token's latest occurrence.
     """
 
     name = "repetition"
@@ -162,7 +162,7 @@ class Repetition(Penalty):
     def _faded(self, old: Tensor, distance: Tensor, is_older: Tensor, rows: Rows) -> Tensor:
         """Return the logits [A, W] of tokens last seen `distance` [A, W] tokens before the last one.
 
-        What is full is left as it is, so that its bits do not depend on the rows beside it.
+        A full penalty is not recomputed, so that its bits do not depend on the other rows.
         """
         exact, gather = self.columns.exact, self.columns.gather
         penalty, slope = exact("penalty", rows)[:, None], exact("slope", rows)[:, None]

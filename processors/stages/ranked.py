@@ -1,6 +1,6 @@
-"""The stages `top_h`, `min_k`, `typical` and `tfs`: a cut that depends on the order of the logits.
+"""The stages `top_h`, `min_k`, `typical` and `tfs`: truncation by the order of the logits.
 
-Masses are float64, relative to the largest logit M: m = exp(x - M). A masked logit has no part in them.
+Masses are float64, relative to the largest logit M: m = exp(x - M). Masked logits are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEEP = 1e-8  # added to the range of the logits by min-k
 
 
 class TopH(Processor[TopHParams]):
-    """Keep the most likely tokens up to a share of the entropy (Potraghloo et al. 2025)."""
+    """Keep the most likely tokens whose entropy is at most a share of the whole (Potraghloo et al. 2025)."""
 
     name = "top_h"
     phase = Phase.TRUNCATE
@@ -35,7 +35,7 @@ class TopH(Processor[TopHParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. Sorts as many as the most candidates of the batch."""
+        """Return logits [A, V]. Sorts the largest `candidates` of the batch."""
         ranked = best(logits, max(self.columns.known("candidates", rows) | self.columns.known("keep", rows)))
         peak = ranked[:, :1].clamp(min=LOWEST).double()
         is_candidate = _places(ranked) < self.columns.gather("candidates", rows)[:, None]
@@ -69,7 +69,8 @@ class MinK(Processor[MinKParams]):
 class Typical(Processor[TypicalParams]):
     """Keep tokens whose surprise is closest to the expected one (Meister et al. 2022).
 
-    With d = x - M and its mean under p, -ln p - H = mean - d: the closest tokens are an interval of logits.
+    With d = x - M and mean(d) under p: -ln p - H = mean(d) - d, so the closest tokens are an interval of
+    logits.
     """
 
     name = "typical"
@@ -115,14 +116,15 @@ def _places(ranked: Tensor) -> Tensor:
 
 
 def _least(logits: Tensor) -> Tensor:
-    """Return the smallest logit of each row that is not masked [A, 1]."""
+    """Return the smallest unmasked logit of each row [A, 1]."""
     return torch.where(logits > -math.inf, logits, math.inf).amin(1, keepdim=True)
 
 
 def _cliff(ranked: Tensor, least: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     """Return whether the threshold of min-k is certain, and the threshold [A, 1].
 
-    least and tau [A, 1]. Logits behind `ranked` [A, N] fall at most from its last to the least one.
+    least and tau [A, 1]. Logits not in `ranked` [A, N] lie between its last value and `least`, which bounds
+    their steepest fall.
     """
     values, place = ranked.double(), _places(ranked) + 1
     extent = values[:, :1] - least + _STEEP
@@ -148,8 +150,8 @@ def _closest(
 ) -> tuple[Tensor, ...]:
     """Return whether the interval lies within `ranked` [A, N]; its lowest logit, room, highest logit, room.
 
-    All [A, 1]. `boundary` is 0 inclusive, 1 strict, 2 exclusive; `ties` 0 cut, 1 keep. The order is by
-    distance from the mean; of equal ones the more likely comes first.
+    All are [A, 1]; a room is the number of ties that stay. `boundary`: 0 inclusive, 1 strict, 2 exclusive;
+    `ties`: 0 cut, 1 keep. Tokens are ordered by distance from the mean, ties by probability.
     """
     size, below = ranked.shape[1], ranked.double().sub_(peak)
     distance = (below - mean).abs_()
@@ -169,7 +171,7 @@ def _closest(
     taken = (is_in & (values == value)).sum(1, keepdim=True)
     everything = torch.iinfo(taken.dtype).max
     low_room, high_room = (torch.where(value == end, taken, everything) for end in (low, high))
-    # Logits behind `ranked` are farther from the mean than its last one, where that is below the mean.
+    # Logits not in `ranked` are farther from the mean than its last value, if that is below the mean.
     farthest = below[:, -1:]
     reach = (farthest - mean).abs()
     is_certain = (count <= size) & ~(farthest > mean) & ~((limit > reach) | (keeps_ties & (limit == reach)))
@@ -179,7 +181,7 @@ def _closest(
 def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return whether the cut of tail-free sampling is certain, its threshold and its room [A, 1].
 
-    z, is_kobold, keep [A, 1]. The curvature behind `ranked` [A, N] is at most the sum of its last two masses.
+    z, is_kobold, keep [A, 1]. The curvature after `ranked` [A, N] is at most the sum of its last two masses.
     """
     masses = mass(ranked, ranked[:, :1].clamp(min=LOWEST).double())
     bends = (masses[:, :-2] - 2 * masses[:, 1:-1] + masses[:, 2:]).abs_()

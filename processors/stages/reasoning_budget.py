@@ -1,4 +1,4 @@
-"""The stage `reasoning_budget`: end the model's thinking after a number of tokens."""
+"""The stage `reasoning_budget`: end the model's reasoning after a number of tokens."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from processors.stages.script import Script, ScriptStage, spelled
 __all__ = ["ReasoningBudget"]
 
 _State = Literal["outside", "counting", "waiting", "writing"]
-_LONGEST = 3  # bytes of a character that is not complete
-_SPACES = 64  # tokens of white space behind the start tag of a prompt
+_LONGEST = 3  # bytes of an incomplete UTF-8 character
+_SPACES = 64  # white-space tokens allowed after the start tag of a prompt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rules:
-    """Constants of one request. `closing`: the ids of the message and the end."""
+    """Constants of a request. `closing`: ids of the message and the end tag."""
 
     tokens: int
     start: Marker
@@ -30,11 +30,12 @@ class _Rules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Thinking(Script):
-    """Where the output stands: outside of thinking, inside and counting, waiting for a whole character after
-    the budget, or writing the end. Outside, a start tag begins a new count.
+    """State of the output: outside of reasoning, counting, waiting for a complete character, or writing.
 
-    `tail`: the end of the output, as far as the next tag may begin in it. `cut`: the bytes of an incomplete
-    character at the end. `left`: tokens of the budget. `place`: the next id of the closing.
+    It waits once the budget is used, and writes the closing. Outside, a start tag begins a new count.
+
+    `tail`: last output bytes, in which the next tag may begin. `cut`: bytes of an incomplete character at the
+    end. `left`: tokens of the budget that are left. `place`: index of the next id of the closing.
     """
 
     rules: _Rules
@@ -53,7 +54,7 @@ class _Thinking(Script):
         return self.state == "waiting"
 
     def opened(self) -> _Thinking:
-        """Return the state behind a start tag."""
+        """Return the state after a start tag."""
         return _Thinking(self.rules, "counting" if self.rules.tokens else "writing", left=self.rules.tokens)
 
     def step(self, token: int) -> _Thinking:
@@ -74,11 +75,11 @@ class _Thinking(Script):
 
 
 class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
-    """Write the message and the end tag once the budget has come behind a start tag.
+    """Write the message and the end tag once `tokens` tokens have followed a start tag.
 
-    Tags are found in any tokenization, or as one special token; a character is complete before the end is
-    written. A prompt that ends with the start tag, white space aside, begins the count. Each new start tag
-    begins a new one. TokenError at admission: no tokenizer.
+    Tags are found in any tokenization, or as one special token. The closing waits for a complete character. A
+    prompt that ends with the start tag, white space aside, begins the count. Each further start tag begins a
+    new count. TokenError at admission: no tokenizer.
     """
 
     name = "reasoning_budget"

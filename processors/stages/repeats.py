@@ -1,7 +1,7 @@
 """The stages `no_repeat_ngram`, `dry` and `lz`: tokens that would continue a repetition of the last tokens.
 
-A copy is an earlier token of the scope with how many tokens before it equal the last tokens of the text. The
-token would continue them once more.
+A copy is an earlier token in scope whose preceding tokens equal the last tokens of the text; choosing the
+same token again would extend the repetition.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from processors.upload import upload_ints
 __all__ = ["Dry", "Lz", "NoRepeatNgram"]
 
 P = TypeVar("P", bound=NoRepeatNgramParams | DryParams | LzParams)
-_LOG_OF_MOST = 88.7228391  # ln of the largest float32; the exponent of dry keeps base^exponent below it
+_LOG_OF_MOST = 88.7228391  # ln of the largest float32; dry keeps base^exponent below it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Copies:
-    """Earlier tokens of each row: ids [A, W], each below V; `is_open` [A, W] where they may be penalised.
+    """Copies of each row: ids [A, W], each below V; `is_open` [A, W] where a penalty is allowed.
 
-    lengths [A, W]: tokens before the copy that equal the last tokens, none beyond a cut. before [A, W]:
-    tokens of the scope before it. distance [A, W]: tokens back, 1 for the last one. limit [A, 1]: tokens
+    lengths [A, W]: tokens before the copy that equal the last tokens, up to a cut. before [A, W]: tokens in
+    scope before the copy. distance [A, W]: distance from the end, 1 for the last token. limit [A, 1]: tokens
     since the latest cut.
     """
 
@@ -49,9 +49,9 @@ class _Copies:
 
 
 class _Repeats(Processor[P]):
-    """Lowers the logits of tokens that copies continue. Drafts that a row sees are part of its text.
+    """Base of stages that lower the logits of copies. Drafts that a row sees are part of its text.
 
-    A token that a grammar forced is no copy and no part of a repetition.
+    A token forced by a grammar is never a copy or part of a repetition.
     """
 
     def __init__(self, env: Env) -> None:
@@ -60,30 +60,30 @@ class _Repeats(Processor[P]):
         self._cuts = Cuts(env)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Begin with the prompt. TokenError for an exempt text that is not one token."""
+        """Set the state after the prompt. TokenError for an exempt text that is not one token."""
         super().admit(slot, params, request)
         self._suffixes.admit(slot, request.prompt)
         exempt = exempt_ids(params.exempt, self.env, request, self.name)
         self._cuts.admit(slot, request.prompt, exempt=exempt, what=self.name, **self._breakers(params))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Follow the text."""
+        """Advance the slot by committed tokens."""
         self._suffixes.commit(slot, tokens)
         self._cuts.commit(slot, tokens)
 
     def release(self, slot: int) -> None:
-        """Forget the text."""
+        """Drop the slot."""
         self._suffixes.release(slot)
         self._cuts.release(slot)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy what is known of the text."""
+        """Copy the slot's state."""
         super().fork(source, target)
         self._suffixes.copy(source, target)
         self._cuts.copy(source, target)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. Of several copies of a token the one with the lowest result decides."""
+        """Return logits [A, V]. Among several copies of a token the lowest result counts."""
         copies = self._copies(logits.shape[1], rows)
         if copies is None:
             return logits
@@ -92,7 +92,7 @@ class _Repeats(Processor[P]):
         return logits.scatter_reduce_(1, copies.ids, new, "amin")
 
     def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
-        """Return what each row's token would repeat, where that stands, and the penalty."""
+        """Return for each row which tokens its token would repeat, their position, and the penalty."""
         copies = self._copies(self.env.vocab_size, rows)
         if copies is None:
             return [""] * len(rows)
@@ -112,12 +112,12 @@ class _Repeats(Processor[P]):
         ]
 
     def _note(self, ids: Sequence[int], where: str, penalty: float) -> str:
-        """Return the note on a token that would complete a copy of `ids`; an earlier copy ends at `where`."""
+        """Return the note for a token that would complete a copy of `ids`, whose last token is at `where`."""
         text = f"would repeat {quoted(ids, self.env.vocabulary)}, {len(ids)} tokens, as at {where}"
         return text if penalty == math.inf else f"{text}: -{penalty:.3g}"
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that there is no repetition."""
+        """Return the reason: no repetition."""
         return ["no tail repeats"] * len(rows)
 
     @abstractmethod
@@ -128,7 +128,7 @@ class _Repeats(Processor[P]):
         return {}
 
     def _copies(self, width: int, rows: Rows) -> _Copies | None:
-        """Return the copies of each row; None if no row has any text."""
+        """Return the copies of each row; None if every row is empty."""
         ids = rows.visible().ids
         if not ids.shape[1]:
             return None
@@ -150,9 +150,9 @@ class _Repeats(Processor[P]):
 
 
 def _runs(chosen: Tensor) -> Tensor:
-    """Return for each column of flags [A, W], and the one behind, how many flags are set right before it."""
+    """Return for each column of flags [A, W], and one more, how many flags right before it are set."""
     column = torch.arange(1, chosen.shape[1] + 1, device=chosen.device)
-    latest = torch.where(chosen, 0, column).cummax(1).values  # the column behind the latest that is not set
+    latest = torch.where(chosen, 0, column).cummax(1).values  # the column after the latest unset flag
     return torch.nn.functional.pad(column - latest, (1, 0))
 
 
@@ -186,7 +186,7 @@ class Dry(_Repeats[DryParams]):
         allowed = self.columns.gather("allowed", rows)[:, None]
         base = self.columns.exact("base", rows)[:, None]
         lengths = torch.minimum(copies.lengths, self.columns.gather("max_ngram", rows)[:, None])
-        has_penalty = (lengths >= allowed) & (copies.before > 0)  # the first one continues nothing
+        has_penalty = (lengths >= allowed) & (copies.before > 0)  # the first continues nothing
         if True in self.columns.known("strict", rows):
             is_strict = self.columns.gather("strict", rows)[:, None]
             has_penalty &= ~is_strict | (copies.limit > allowed)
@@ -206,8 +206,8 @@ class Dry(_Repeats[DryParams]):
 class Lz(_Repeats[LzParams]):
     """x = x - strength * (bits that a Lempel-Ziv code saves on the token) (Ginart et al. 2025).
 
-    A copy d tokens back with k - 1 tokens before it that equal the last ones codes k tokens in
-    log2(d + 1) + log2 k bits; without a copy a token takes log2 V bits.
+    A copy at distance d, after k - 1 tokens that equal the last ones, codes k tokens in log2(d + 1) + log2 k
+    bits; a token without a copy takes log2 V bits.
     """
 
     name = "lz"
@@ -223,13 +223,13 @@ class Lz(_Repeats[LzParams]):
 
 
 def _minus(old: Tensor, penalty: Tensor) -> Tensor:
-    """Return old - penalty in float32; legal tokens stay finite, infinite logits stay what they are."""
+    """Return old - penalty in float32, clamped to finite values; infinite logits are unchanged."""
     new = (old.double() - penalty).clamp_(LOWEST, HIGHEST)
     return torch.where(old.isinf(), old, new.float())
 
 
 def _counts(ids: Tensor, where: Tensor) -> Tensor:
-    """Return for each entry of ids [A, W] how often its id stands where `where` [A, W] is True."""
+    """Return for each entry of ids [A, W] how often its id occurs among entries with `where` [A, W] True."""
     chosen = torch.where(where, ids, -1)
     ordered = chosen.sort(1).values
     return torch.searchsorted(ordered, chosen, right=True) - torch.searchsorted(ordered, chosen)

@@ -1,4 +1,4 @@
-"""`Rewinder`: finds banned texts in tokens that are not committed yet, and takes them back."""
+"""`Rewinder`: finds banned texts in tokens that are not committed yet, and takes the tokens back."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from processors.stages.automaton import Automaton
 
 __all__ = ["MOST_HELD", "MOST_REWINDS", "Rewinder"]
 
-MOST_REWINDS = 32  # without a token that becomes certain; then the texts are masked until one does
-MOST_HELD = 64  # tokens that are held back, as each is a row of logits in the next step
+MOST_REWINDS = 32  # rewinds without a new certain token; then the texts are masked until there is one
+MOST_HELD = 64  # limit of held tokens, each of which is a row of logits in the next step
 
 
 class Rewinder:
-    """The banned texts of a slot, and where its output stands in them.
+    """Banned texts of a slot, and the state of their automaton after its certain output.
 
-    Tokens whose bytes may still become a text are held. Where one is complete, the output goes back to the
-    token with its first byte, or to the first one that is not certain; the id there is banned at this place
-    as long as the tokens before it stay. Tokens are looked at one by one, so it makes no difference how many
-    were chosen in a step.
+    Tokens whose bytes may still become a banned text are held. If a text is complete, the output is cut back
+    to the token with the text's first byte, or to the first token that is not certain. The id at that
+    position is banned there as long as the tokens before it stay. Tokens are processed one by one, so the
+    result does not depend on how many tokens a step chose.
     """
 
     def __init__(self, automaton: Automaton, token_bytes: Sequence[bytes]) -> None:
         self._automaton, self._token_bytes = automaton, token_bytes
-        self._state = 0  # of the automaton, behind the certain tokens
-        self._count = 0  # certain output tokens
-        self._bans: dict[int, set[int]] = {}  # by position of the output
+        self._state = 0  # automaton state after the certain tokens
+        self._count = 0  # number of certain output tokens
+        self._bans: dict[int, set[int]] = {}  # banned ids by output position
         self._held: tuple[int, ...] = ()
-        self._misses = 0  # times it went back since a token became certain
+        self._misses = 0  # rewinds since a token became certain
 
     @property
     def is_masking(self) -> bool:
-        """Whether it went back so often that the texts have to be masked."""
+        """Whether the texts have to be masked, after MOST_REWINDS rewinds without a certain token."""
         return self._misses >= MOST_REWINDS
 
     @property
@@ -43,7 +43,7 @@ class Rewinder:
         return bool(self._bans)
 
     def banned(self, drafts: int) -> set[int]:
-        """Return the ids that are banned behind this number of drafts."""
+        """Return the ids banned after this number of drafts."""
         return self._bans.get(self._count + drafts, set())
 
     def fork(self) -> Rewinder:
@@ -53,7 +53,7 @@ class Rewinder:
         return other
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Follow tokens that are certain."""
+        """Advance by certain tokens."""
         for token in tokens:
             self._state = self._step(self._state, token)[0]
         if self._held[: len(tokens)] == tuple(tokens):
@@ -62,7 +62,7 @@ class Rewinder:
         self._bans = {position: ids for position, ids in self._bans.items() if position >= self._count}
 
     def read_prompt(self, tokens: Sequence[int]) -> None:
-        """Follow the end of the prompt, in which a text may begin."""
+        """Read the end of the prompt, in which a text may begin."""
         longest, size, first = max(self._automaton.depth), 0, len(tokens)
         while first and size < longest:
             first -= 1
@@ -80,9 +80,9 @@ class Rewinder:
         return self._misses > 0
 
     def settle(self, tokens: Sequence[int], *, is_final: bool) -> Settled:
-        """Hold tokens that may begin a banned text, and take a complete one back, as Processor.settle."""
+        """Hold tokens that may begin a banned text, and take a complete one back; see Processor.settle."""
         self._forget_behind(tokens)
-        ends, state, certain = [0], self._state, 0  # bytes behind each token
+        ends, state, certain = [0], self._state, 0  # end offset in bytes of each token
         for index, token in enumerate(tokens):
             size = len(self._token_bytes[token]) if token < len(self._token_bytes) else 0
             ends.append(ends[-1] + size)
@@ -95,7 +95,7 @@ class Rewinder:
             safe = max(safe, index + 1 - MOST_HELD)
             if safe > certain:
                 certain, was_masking, self._misses = safe, self.is_masking, 0
-                if was_masking and index + 1 < len(tokens):  # those behind were chosen under the mask
+                if was_masking and index + 1 < len(tokens):  # the tokens after it were chosen under the mask
                     return self._keep(tokens[: index + 1], certain, is_whole=False)
         return self._keep(tokens, len(tokens) if is_final else certain)
 
@@ -104,7 +104,7 @@ class Rewinder:
         return Settled(certain, len(tokens) - certain, is_whole)
 
     def _back(self, tokens: Sequence[int], certain: int, place: int) -> Settled:
-        """Go back to the token at `place`, and ban it there."""
+        """Cut the output back to before the token at `place`, and ban that id at its position."""
         position = self._count + place
         self._bans.setdefault(position, set()).add(tokens[place])
         self._bans = {at: ids for at, ids in self._bans.items() if at <= position}
@@ -112,13 +112,13 @@ class Rewinder:
         return self._keep(tokens[:place], certain, is_whole=False)
 
     def _forget_behind(self, tokens: Sequence[int]) -> None:
-        """Drop the bans behind a held token that was chosen otherwise: its logits were rounded otherwise."""
+        """Drop the bans after a held token that came out differently, as rounding differs between batches."""
         pairs = enumerate(zip(self._held, tokens, strict=False))
         if (first := next((n for n, (old, new) in pairs if old != new), None)) is not None:
             self._bans = {at: ids for at, ids in self._bans.items() if at <= self._count + first}
 
     def _step(self, state: int, token: int) -> tuple[int, int, int]:
-        """Return the state behind a token; and the length of a text that ends in it, and where it ends."""
+        """Return the state after a token, the length of a text that ends in it (0: none), and its end."""
         table, ending = self._automaton.table, self._automaton.ending
         length, end = 0, 0
         data = self._token_bytes[token] if token < len(self._token_bytes) else b""
@@ -130,5 +130,8 @@ class Rewinder:
 
 
 def _token_at(ends: Sequence[int], byte: int) -> int:
-    """Return the token that holds a byte, -1 if it lies before all. `ends`: 0, and the bytes behind each."""
+    """Return the index of the token that contains a byte, -1 for a byte before all.
+
+    `ends`: 0, then end offsets.
+    """
     return bisect_right(ends, byte) - 1

@@ -1,7 +1,7 @@
 """The stages `dynamic_temperature`, `edt` and `smoothing`.
 
-The first two divide a row by a temperature from its entropy H, in nats over the tokens that are not masked.
-A row with one token, or none, comes out as it went in.
+The first two divide a row by a temperature computed from the entropy H in nats of its unmasked tokens. A row
+with at most one unmasked token is unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COLDEST = torch.finfo(torch.float32).tiny
 
 
 class _Varying(Processor[P]):
-    """x = (x - max(x)) / T with a T of each row; what is finite stays so. T = 0 leaves the first maximum."""
+    """x = (x - max(x)) / T with T by row; finite logits stay finite. T = 0 keeps the first maximum."""
 
     phase = Phase.SCALE
     keeps_faults = True
@@ -50,12 +50,12 @@ class _Varying(Processor[P]):
         return logits if first is None else _freeze_(logits, first, heat == 0)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Store the values; relative ones are around 1, as the chain has no temperature beside them."""
+        """Store the values; relative ones refer to temperature 1, as the chain has no temperature stage."""
         super().admit(slot, params.around(1.0) if params.is_relative else params, request)
 
     @abstractmethod
     def _temperature(self, entropy: Tensor, count: Tensor, rows: Rows) -> Tensor:
-        """Return T [A, 1] for entropies and counts of tokens [A, 1], all float64."""
+        """Return T [A, 1] for entropies and numbers of unmasked tokens [A, 1], all float64."""
 
     @abstractmethod
     def _may_freeze(self, rows: Rows) -> bool:
@@ -94,7 +94,7 @@ class Edt(_Varying[EdtParams]):
 class Smoothing(Processor[SmoothingParams]):
     """x = M - k * factor * d^2 + s * factor * d^3, with M = max(x), d = x - M, in float64.
 
-    k = (3 - curve) / 2 and s = (curve - 1) / 2. The order of the tokens stays for a curve from 1 to 3.
+    k = (3 - curve) / 2 and s = (curve - 1) / 2. For curve from 1 to 3 the order of the tokens is unchanged.
     """
 
     name = "smoothing"
@@ -109,7 +109,7 @@ class Smoothing(Processor[SmoothingParams]):
         square, cube = (3 - curve) / 2, (curve - 1) / 2
         for part in row_parts(logits):
             some, top = logits[part], peak[part].double()
-            below = some.double().sub_(top).clamp_(min=2 * LOWEST)  # -inf would be multiplied with 0
+            below = some.double().sub_(top).clamp_(min=2 * LOWEST)  # keeps 0 * -inf from giving NaN
             slope = below.mul(cube[part]).sub_(square[part])
             bent = below.square_().mul_(factor[part]).mul_(slope).add_(top)
             torch.where(some == -math.inf, some, bent.float().clamp_(min=LOWEST), out=some)
@@ -124,7 +124,7 @@ def _entropy_and_count(logits: Tensor, peak: Tensor) -> Tensor:
 
 
 def _freeze_(logits: Tensor, first: Tensor, is_frozen: Tensor) -> Tensor:
-    """Leave only the token `first` [A, 1] a chance where `is_frozen` [A, 1]; no logit becomes -inf."""
+    """Give the token `first` [A, 1] all probability in rows `is_frozen` [A, 1]; finite logits stay finite."""
     if not logits.is_cuda and not bool(is_frozen.any()):
         return logits
     frozen = logits.clamp(max=LOWEST).scatter_(1, first, 0.0)

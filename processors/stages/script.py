@@ -1,4 +1,4 @@
-"""`ScriptStage`: a stage that writes text of its own, and `Script`, the state of a request in it."""
+"""`ScriptStage`: a stage that writes text of its own, and `Script`, its state for a request."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ P = TypeVar("P", bound=Params)
 
 
 class Script(ABC):
-    """Tokens that a stage makes a request's output go on with: an immutable state after some tokens."""
+    """Immutable state of a stage's own text after some output tokens: which ids have to follow."""
 
     @property
     @abstractmethod
     def ahead(self) -> tuple[int, ...]:
-        """The ids that have to come next; () if the model chooses."""
+        """Ids that have to come next; () if the model chooses."""
 
     @property
     def is_held(self) -> bool:
-        """Whether the text may not end here, where the model chooses."""
+        """Whether end ids are masked while the model chooses."""
         return False
 
     @abstractmethod
@@ -44,8 +44,8 @@ class Script(ABC):
 class Replay:
     """The script of a slot after its committed tokens, and after each of the drafts that rows see.
 
-    `decide` replaces the state of a row by one that its logits decided; it holds for the rows behind it and
-    for the tokens that are committed, until the row's state is decided again.
+    `decide` replaces the state of a row by one that depends on its logits. The decision holds for later rows
+    and for committed tokens, until the row is decided again.
     """
 
     def __init__(self, script: Script) -> None:
@@ -53,7 +53,7 @@ class Replay:
         self._plain, self._decided = [script], [script]
 
     def after(self, drafts: tuple[int, ...], *, is_plain: bool = False) -> Script:
-        """Return the state after the drafts; `is_plain`: without what the row's own logits decided."""
+        """Return the state after the drafts; `is_plain`: without a decision by the row's own logits."""
         if self._drafts[: len(drafts)] != drafts:
             shared = next(
                 (n for n, (a, b) in enumerate(zip(self._drafts, drafts, strict=False)) if a != b),
@@ -73,7 +73,7 @@ class Replay:
             self._decided[-1] = script
 
     def commit(self, tokens: Sequence[int]) -> None:
-        """Advance by tokens that are now part of the output."""
+        """Advance by tokens that were appended to the output."""
         script = self.after(tuple(tokens), is_plain=True) if tokens else None
         if script is not None:
             self._drafts, self._plain, self._decided = (), [script], [script]
@@ -90,9 +90,9 @@ class Replay:
 
 
 class ScriptStage(Processor[P]):
-    """Masks all but the next id of a request's script. A masked id stays masked: then no token is left.
+    """Masks all ids but the next id of a request's script. If that id is masked already, no token is left.
 
-    The ids that it writes count for penalties as any others do.
+    Ids written by the stage count for penalties like any others.
     """
 
     phase = Phase.CONSTRAIN
@@ -130,11 +130,11 @@ class ScriptStage(Processor[P]):
         self._ends[target] = self._ends[source]
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        """Return the ids that have to come next."""
+        """Return the ids that have to come next, with probability 1."""
         return tuple((token, 1.0) for token in self._replays[slot].after(()).ahead)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. Rows where the model chooses are unchanged, or lose the ends of a text."""
+        """Return logits [A, V]. Rows where the model chooses are unchanged, or have the end ids masked."""
         self._decide(logits, rows)
         only, held = dict[int, int](), dict[int, tuple[int, ...]]()
         for place, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
@@ -155,17 +155,17 @@ class ScriptStage(Processor[P]):
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that no text of the stage's own comes next."""
+        """Return the reason: the stage's text does not come next."""
         return ["the model chooses here"] * len(rows)
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
-        """Let a script look at the logits of its rows; most do not."""
+        """Let scripts decide by the logits of their rows; by default they do not."""
 
 
 def spelled(text: str, vocabulary: Vocabulary | None, what: str) -> tuple[int, ...]:
-    """Return the ids of a text inside an output, as the tokenizer cuts it. TokenError without a tokenizer.
+    """Return the ids of a text inside an output, by the tokenizer. TokenError without a tokenizer.
 
-    A tokenizer that puts a space before every text does not do so behind another text.
+    A space that the tokenizer puts before every text is not added inside an output.
     """
     if vocabulary is None:
         raise TokenError(f"{what} works on texts, but there is no tokenizer. Give token ids.")

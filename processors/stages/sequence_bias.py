@@ -21,11 +21,11 @@ _Biases = tuple[tuple[SequenceKey, float], ...]
 
 
 class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
-    """x[i] = x[i] + bias for each sequence whose first tokens the text ends with and whose last one is i.
+    """x[i] = x[i] + bias for each sequence whose last id is i and whose other ids end the text.
 
-    A text stands for the tokens that the tokenizer makes of it. Of prompt, output and visible drafts the last
-    tokens count. -inf bans the completion. TokenError at admission: a text without a tokenizer or without
-    tokens, an id outside the vocabulary, a sequence that is named twice.
+    A text key means the ids that the tokenizer makes of it. The text consists of prompt, output and visible
+    drafts. -inf bans the completion. TokenError at admission: a text without a tokenizer or without tokens,
+    an id outside the vocabulary, a sequence that is listed twice.
     """
 
     name = "sequence_bias"
@@ -37,7 +37,7 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
         return self._built(params.biases)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. One pass for each distinct list of sequences."""
+        """Return logits [A, V]. Makes one pass for each distinct list of sequences."""
         places = self.places(rows)
         for sequences, index in places.items():
             at = upload(index, logits.device)[:, None]
@@ -58,7 +58,7 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
         return Sequences(found, self.env.device)
 
     def _tokens(self, key: SequenceKey) -> tuple[int, ...]:
-        """Return the ids of a key: an id, several, or a text. TokenError if there are none."""
+        """Return the ids of a key: an id, several ids, or a text. TokenError if a text has none."""
         if isinstance(key, str):
             if self.env.vocabulary is None:
                 raise TokenError(f"sequence_bias names the text {key!r}, but has no tokenizer. Give ids.")
@@ -70,7 +70,7 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
 
 
 class Sequences:
-    """Sequences as tensors: their first tokens [N, P], right-aligned, their bias and last id [N]."""
+    """Sequences as tensors: all ids but the last [N, P], right-aligned; biases and last ids [N]."""
 
     def __init__(self, biases: dict[tuple[int, ...], float], device: torch.device) -> None:
         self.reach = max(map(len, biases)) - 1
@@ -82,14 +82,14 @@ class Sequences:
         self._place = upload([last.index(tokens[-1]) for tokens in biases], device)
 
     def added(self, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distinct last ids [U], and what is added to each [A, U], behind tails [A, P] of ids."""
+        """Return the distinct last ids [U], and the bias of each after tails [A, P] of ids, [A, U]."""
         matches = ((self._first == tail[:, None]) | (self._first == _ANY)).all(2)
         added = torch.zeros(len(tail), len(self._ids), dtype=torch.float64, device=tail.device)
         return self._ids, added.index_add_(1, self._place, torch.where(matches, self._bias, 0))
 
 
-_ANY = -1  # stands before the first tokens of a shorter sequence
-_NONE = -2  # stands before the first token of a text
+_ANY = -1  # padding before a shorter sequence; matches any id
+_NONE = -2  # padding before the first token of a text; matches no id
 
 
 def _last_tokens(rows: Rows, count: int) -> Tensor:

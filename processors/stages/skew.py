@@ -18,14 +18,14 @@ from processors.stages.tokens import LOWEST
 
 __all__ = ["Skew"]
 
-_SMALL = 1e-9  # below it, ln(1 - (1 - r)^g) is ln(g r)
+_SMALL = 1e-9  # for r below it, ln(1 - (1 - r)^g) is ln(g r)
 
 
 class Skew(Processor[SkewParams]):
-    """p[i] = c[i]^g - c[i - 1]^g, g = e^s, where c sums p from the most likely token on, of equal ones by id.
+    """p[i] = c[i]^g - c[i - 1]^g, g = e^s; c is the cumulative sum of p in descending order, ties by id.
 
     In the log domain: ln p[i] = g ln c[i] + ln(1 - (1 - p[i] / c[i])^g), so unlikely tokens stay possible.
-    The total mass of the logits stays.
+    The total mass of the logits is unchanged.
     """
 
     name = "skew"
@@ -34,7 +34,7 @@ class Skew(Processor[SkewParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. Sorts all that are not masked."""
+        """Return logits [A, V]. Sorts all unmasked logits."""
         gain = self.columns.exact("s", rows).exp()[:, None]
         for part in row_parts(logits):
             values, ids = ranked(logits[part])
@@ -43,7 +43,7 @@ class Skew(Processor[SkewParams]):
 
 
 def _skewed(values: Tensor, gain: Tensor) -> Tensor:
-    """Return the new logits [A, N] float32 of sorted ones, for g [A, 1] float64."""
+    """Return the new logits [A, N] float32 of sorted logits, for g [A, 1] float64."""
     x = values.double()
     peak = x[:, :1].clamp(min=LOWEST)
     below = x - peak

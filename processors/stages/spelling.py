@@ -13,14 +13,14 @@ from processors.upload import upload
 
 __all__ = ["NO_BYTE", "Spelling"]
 
-NO_BYTE = 256  # value for positions before the start of the text
+NO_BYTE = 256  # stands for bytes before the start of the text
 
 
 class Spelling:
     """The bytes of each token. Special tokens have none and are skipped."""
 
     def __init__(self, token_bytes: Sequence[bytes], width: int, device: torch.device) -> None:
-        missing = [b""] * (width - len(token_bytes))  # ids that the tokenizer lacks
+        missing = [b""] * (width - len(token_bytes))  # ids without a token in the tokenizer
         self.token_bytes = [*token_bytes, *missing]
         self.longest = max(map(len, self.token_bytes), default=0)
         flat = bytearray(b"".join(self.token_bytes) or b"\0")
@@ -46,7 +46,7 @@ class Spelling:
             1
         )  # bytes from the start of each token to the end
         places = torch.arange(size, device=ids.device).expand(len(ids), -1).contiguous()
-        at = torch.searchsorted(ends, places, right=True)  # the token that holds the byte
+        at = torch.searchsorted(ends, places, right=True)  # index of the token that contains the byte
         within = at < ids.shape[1]
         at = at.clamp(max=ids.shape[1] - 1)
         offset = (ends.gather(1, at) - 1 - places).clamp(min=0)

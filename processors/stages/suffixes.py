@@ -1,4 +1,4 @@
-"""`Suffixes`: where the last tokens of a text occurred before, and for how many tokens."""
+"""`Suffixes`: how many tokens before each position equal the last tokens of the text."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ __all__ = ["Suffixes", "suffix_lengths"]
 
 
 class Suffixes:
-    """For each column of a slot's text, how many tokens before it equal the last tokens of the text.
+    """For each column of a slot's text: the number of tokens before it that equal the last tokens.
 
-    Lengths [S, L] int32 are computed once for a text, on the host. A new token then extends them: where the
-    column holds the same token as the one that was appended, the length of the next column is one more than
-    that of this column, elsewhere 0. That is one comparison of the history for a step, however repetitive the
-    text is.
+    Lengths [S, L] int32 are computed once from the whole text, on the host. Each appended token then updates
+    them: length[j + 1] = length[j] + 1 if column j holds the appended token, else 0. A step thus costs one
+    comparison over the history, however repetitive the text is.
 
-    The lengths follow from the history alone, so keeping them from one step to the next changes no result.
+    The lengths depend on the history alone, so caching them between steps changes no result.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._lengths = torch.zeros(8, 64, dtype=torch.int32, device=device)
-        self._known: dict[int, int] = {}  # number of tokens that a slot's lengths are about
-        self._texts: dict[int, list[int]] = {}  # texts whose lengths have not been asked for
+        self._known: dict[int, int] = {}  # number of tokens that a slot's lengths cover
+        self._texts: dict[int, list[int]] = {}  # texts whose lengths were not requested yet
 
     def admit(self, slot: int, prompt: Sequence[int]) -> None:
         """Begin with the prompt of a request."""
@@ -37,7 +36,7 @@ class Suffixes:
         self._texts[slot] = list(prompt)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by tokens, which are read from the history once its lengths are known."""
+        """Advance the slot; once its lengths are computed, tokens are read from the history instead."""
         if slot in self._texts:
             self._texts[slot] += tokens
 
@@ -59,8 +58,8 @@ class Suffixes:
     def gather(self, rows: Rows, ids: Tensor) -> Tensor:
         """Return the lengths for each row [R, W] int32, given the `ids` [R, W] of `rows.visible()`.
 
-        Column j compares the tokens before j with the last tokens that the row sees; columns from the end of
-        the row's text on hold nothing of use.
+        Column j compares the tokens before j with the last tokens that the row sees; columns past the row's
+        text are undefined.
         """
         slots = sorted(set(rows.host_slots))
         self._follow(rows.history, slots, ids.shape[1])
@@ -70,11 +69,11 @@ class Suffixes:
         return _with_drafts(known, rows, slots, ids)
 
     def _follow(self, history: History, slots: Sequence[int], width: int) -> None:
-        """Bring the lengths of these slots up to date."""
+        """Extend the lengths of these slots by the tokens committed since the last call."""
         self._reserve(max(slots) + 1, width)
         for slot in slots:
             size = history.length(slot)
-            if self._known.get(slot, size + 1) > size:  # not known yet, or the text is shorter than it was
+            if self._known.get(slot, size + 1) > size:  # no lengths yet, or the text has been truncated
                 text = self._texts.pop(slot, None)
                 if text is None or len(text) > size:
                     text = history.tokens[slot, :size].tolist()
@@ -92,16 +91,16 @@ class Suffixes:
     def _reserve(self, slots: int, width: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
         have = self._lengths.shape[1]
-        with torch.inference_mode(False):  # else it could not be changed outside of that mode any more
+        with torch.inference_mode(False):  # else it could not be changed outside of that mode
             self._lengths = in_slot(self._lengths, slots - 1)
             if width > have:
                 self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
 
 
 def _with_drafts(known: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -> Tensor:
-    """Return the lengths for each row [R, W], those of the slots [S, W] extended by the drafts that it sees.
+    """Return the lengths by row [R, W]: those of the slots [S, W], extended by the drafts that the row sees.
 
-    A request's rows follow each other by one draft, so each is extended from the one before.
+    Consecutive rows of a request differ by one draft, so each is extended from the row before.
     """
     offsets = [len(drafts) for drafts in rows.host_drafts]
     some_row = {slot: row for row, slot in enumerate(rows.host_slots)}

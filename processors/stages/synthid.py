@@ -19,15 +19,16 @@ from processors.watermarks.synthid import BLOCK_DEPTHS, Tournament
 
 __all__ = ["SynthId"]
 
-_LEAST = 1e-300  # of the mass that loses a tournament, whose logarithm is then finite
-_SPARSE = 8  # less than one in this many ids is finite: only these are looked at
+_LEAST = 1e-300  # least losing mass in a tournament; its logarithm is finite
+_SPARSE = 8  # if fewer than one in this many ids is finite, only the finite ones are processed
 
 
 class SynthId(TableStage[SynthIdParams, Tournament]):
-    """Multiply the probability of each token, depth after depth, by 1 + g - (the mean of g).
+    """Multiply the probability of each token, depth after depth, by 1 + g - mean(g).
 
-    The context is the last ngram - 1 output ids, zeros in front; the prompt does not count. Tokens behind a
-    context that was among the last `history` ones are drawn without a mark.
+    g is the token's pseudorandom bit of the depth, 0 or 1. The context is the last ngram - 1 output ids,
+    padded with zeros in front; the prompt is not included. After a context that is among the last `history`
+    ones the row is unchanged.
     """
 
     name = "synthid"
@@ -40,7 +41,7 @@ class SynthId(TableStage[SynthIdParams, Tournament]):
         return Tournament(params, self.env.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. One pass for each distinct set of keys and values."""
+        """Return logits [A, V]. Makes one pass for each distinct set of parameters."""
         places = self.places(rows)
         if len(places) == 1:
             return _played(next(iter(places)), logits, rows)
@@ -51,7 +52,7 @@ class SynthId(TableStage[SynthIdParams, Tournament]):
 
 
 def _played(tournament: Tournament, logits: Tensor, rows: Rows) -> Tensor:
-    """Return logits [A, V] after all tournaments, unchanged in rows without a mark."""
+    """Return logits [A, V] after all tournaments; rows without a watermark are unchanged."""
     params = tournament.params
     width = params.ngram - 1
     ids, count = last_ids(rows, width + min(params.history, num_seen(rows)), 0)
@@ -63,10 +64,10 @@ def _played(tournament: Tournament, logits: Tensor, rows: Rows) -> Tensor:
 
 
 def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: Tensor) -> Tensor:
-    """Return logits [A, V] plus the logarithms of all factors; rows `is_plain` [A] as they are."""
+    """Return logits [A, V] plus the logarithms of all factors; rows `is_plain` [A] are unchanged."""
     finite = logits > -torch.inf
     peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-    if logits.is_cuda:  # sums by index are not reproducible there
+    if logits.is_cuda:  # sums by index are not reproducible on a GPU
         bits = tournament.bits(context[:, None], torch.arange(logits.shape[1], device=logits.device))
         masses = mass(logits, peak)
         moved = logits + _factors(masses / row_sums(masses), bits, tournament.depth)
@@ -79,7 +80,7 @@ def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: T
 def _moved(tournament: Tournament, logits: Tensor, finite: Tensor, peak: Tensor, context: Tensor) -> Tensor:
     """Return logits [A, V] float64 plus the logarithms of all factors, on a CPU.
 
-    Each row is added up in the way that suits it, so that its last bits do not depend on those beside it.
+    The method of summation is chosen for each row alone, so its last bits do not depend on other rows.
     """
     few = finite.count_nonzero(1) * _SPARSE <= logits.shape[1]
     moved = logits.double()
@@ -101,13 +102,13 @@ def _moved(tournament: Tournament, logits: Tensor, finite: Tensor, peak: Tensor,
 def _shift_of_all(tournament: Tournament, masses: Tensor, context: Tensor) -> Tensor:
     """Return the logarithm of each token's factor [A, V], given the masses [A, V].
 
-    Ids that are a multiple of the table's size apart have equal bits, so their masses are added first.
+    Ids that differ by a multiple of the table's size have equal bits, so their masses are added first.
     """
     rows, width = masses.shape
     size = min(width, tournament.params.table_size)
     times = -(-width // size)
     folded = torch.nn.functional.pad(masses, (0, times * size - width)).view(rows, times, size).sum(1)
-    folded /= folded.cumsum(1)[:, -1:]  # in the same order whatever rows are beside
+    folded /= folded.cumsum(1)[:, -1:]  # sums in the same order whatever the other rows are
     bits = tournament.bits(context[:, None], torch.arange(size)).flatten()
     row = torch.arange(rows).repeat_interleave(size)
     shift = _shift(folded.flatten(), bits, row, tournament.depth)
@@ -117,8 +118,8 @@ def _shift_of_all(tournament: Tournament, masses: Tensor, context: Tensor) -> Te
 def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
     """Return the logarithm of each token's factor [N], given its mass, bits and row.
 
-    Tokens of a row with equal bits win and lose together, so some depths at a time are played among the 1024
-    classes of tokens that their bits make.
+    Tokens of a row with equal bits have equal factors, so several depths at a time are computed for the up to
+    1024 classes of tokens with equal bits.
     """
     shift, rows = torch.zeros_like(masses), int(row[-1]) + 1 if len(row) else 0
     for first in range(0, depth, BLOCK_DEPTHS):
@@ -135,13 +136,13 @@ def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
 def _factors(masses: Tensor, bits: Tensor, depth: int) -> Tensor:
     """Return the logarithms of the factors [A, N] of tokens, or of classes of tokens, by their bits.
 
-    The masses [A, N] of a row sum up to 1.
+    The masses [A, N] of each row sum to 1.
     """
     logs = torch.zeros_like(masses)
     for place in range(depth):
         wins = (bits >> place & 1).bool()
         lost = row_sums(masses.masked_fill(wins, 0)).clamp_(min=_LEAST)
-        # 1 + g - mean, by the mass of the losers instead of 1 - mean: exact where nearly all win.
+        # 1 + g - mean, written with the losers' mass instead of 1 - mean: exact if nearly all tokens win.
         factor = torch.where(wins, 1 + lost, lost)
         masses = masses * factor
         logs += factor.log()

@@ -1,4 +1,4 @@
-"""`TableStage`: base of stages with tables that are built from their values, once for equal ones."""
+"""`TableStage`: base of stages with immutable tables built from their parameters and shared by slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class TableStage(Processor[P], Generic[P, T]):
-    """A stage with immutable tables, which slots with equal values share."""
+    """A stage with immutable tables, which slots with equal parameters share."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -27,7 +27,7 @@ class TableStage(Processor[P], Generic[P, T]):
 
     @abstractmethod
     def tables(self, params: P) -> T:
-        """Build the tables of these values. Raises ProcessorsError for values that cannot be."""
+        """Build the tables for these parameters. Raises ProcessorsError for invalid ones."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
         """Build the tables, or reuse those of an earlier request."""
@@ -44,7 +44,7 @@ class TableStage(Processor[P], Generic[P, T]):
         self._of[target] = self._of[source]
 
     def places(self, rows: Rows) -> dict[T, list[int]]:
-        """Return the distinct tables of the rows, and the rows of each."""
+        """Return the distinct tables of the rows, each with the indices of its rows."""
         found: dict[T, list[int]] = {}
         for place, slot in enumerate(rows.host_slots):
             found.setdefault(self._of[slot], []).append(place)

@@ -17,8 +17,8 @@ __all__ = ["Temperature", "cool_"]
 class Temperature(Processor[TemperatureParams]):
     """x = (x - max(x)) / T. The largest logit becomes 0; finite logits stay finite for any T.
 
-    T = 0 masks all but the first of the largest logits. A chain that is greedy throughout is resolved to a
-    greedy draw before this stage; here T = 0 is what a condition gives some rows.
+    T = 0 masks all but the first of the largest logits. An unconditionally greedy chain is resolved to a
+    greedy draw without this stage, so T = 0 occurs only under a condition.
     """
 
     name = "temperature"
@@ -47,7 +47,7 @@ def _leave_first_(logits: Tensor, is_greedy: Tensor) -> None:
 
 
 def cool_(logits: Tensor, peak: Tensor, temperature: float | Tensor) -> Tensor:
-    """Replace logits [A, N] by (logits - peak) / temperature, both [A, 1]; what is finite stays finite."""
+    """Replace logits [A, N] by (logits - peak) / temperature, both [A, 1]; finite logits stay finite."""
     least = logits.clamp(max=LOWEST)  # -inf for masked logits, else the lower bound
     logits.sub_(peak).div_(temperature)
     return torch.maximum(logits, least, out=logits)

@@ -1,7 +1,7 @@
 """The stages `top_n_sigma`, `epsilon`, `eta`, `top_a` and `p_less`: a threshold from the row's distribution.
 
-Sums are float64 [A, 1], relative to the largest logit M: m = exp(x - M), S = sum m, p = m / S.
-A masked logit has no part in them.
+Sums are float64 [A, 1], relative to the largest logit M: m = exp(x - M), S = sum m, p = m / S. Masked logits
+are ignored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from processors.stages.truncation import keep_above, mass, rounded_up, total_mas
 __all__ = ["Epsilon", "Eta", "PLess", "TopA", "TopNSigma", "total_and_entropy"]
 
 P = TypeVar("P", bound=Params)
-_FAR = -800.0  # exp of it is 0 beside 1 in float64
+_FAR = -800.0  # exp of it is negligible beside 1 in float64
 
 
 class _Threshold(Processor[P]):
-    """Keeps the logits from a threshold on, and always the largest ones."""
+    """Base of stages that keep the logits >= a threshold, and always the largest ones."""
 
     phase = Phase.TRUNCATE
     keeps_faults = True
@@ -58,7 +58,7 @@ class TopNSigma(_Threshold[TopNSigmaParams]):
 
 
 class Epsilon(_Threshold[EpsilonParams]):
-    """Keep tokens with at least a probability (Hewitt, Manning and Liang 2022)."""
+    """Keep tokens with p >= cutoff (Hewitt, Manning and Liang 2022)."""
 
     name = "epsilon"
     Params = EpsilonParams
@@ -69,7 +69,7 @@ class Epsilon(_Threshold[EpsilonParams]):
 
 
 class Eta(_Threshold[EtaParams]):
-    """As epsilon, with a lower cutoff where the distribution is flat (Hewitt, Manning and Liang 2022)."""
+    """Keep tokens with p >= min(cutoff, sqrt(cutoff) exp(-H)) (Hewitt, Manning and Liang 2022)."""
 
     name = "eta"
     Params = EtaParams
@@ -81,7 +81,7 @@ class Eta(_Threshold[EtaParams]):
 
 
 class TopA(_Threshold[TopAParams]):
-    """Keep tokens at least as probable as a times the square of the largest probability."""
+    """Keep tokens with p >= a max(p)^2."""
 
     name = "top_a"
     Params = TopAParams
@@ -108,7 +108,7 @@ class PLess(_Threshold[PLessParams]):
 
 
 def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
-    """Return `sums` of logits [A, V] and columns [A, 1], for a few rows at a time that fit the cache."""
+    """Return `sums` of logits [A, V] and columns [A, 1], computed for groups of rows that fit the cache."""
     parts = row_parts(logits)
     return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
@@ -141,7 +141,7 @@ def _powers(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
 
 
 def _squares(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
-    """As `_powers`, to the last bit, for rows whose order is 2; takes two thirds of its time."""
+    """Return what `_powers` returns for rows of order 2, bit for bit, in two thirds of the time."""
     return _sums(logits, peak, Tensor.square_)
 
 

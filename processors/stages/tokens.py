@@ -1,4 +1,4 @@
-"""Helpers that stages share: token ids that a request names, and edits of single logits."""
+"""Functions shared by stages: token ids named by a request, and edits of single logits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def token_id(key: int | str, env: Env, what: str) -> int:
 
 
 def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: str) -> set[int]:
-    """Return the ids of a list of exempt tokens: those of keywords, and those named singly.
+    """Return the ids of a list of exempt tokens, given as keywords, ids or texts.
 
     `special` are the special tokens, `eos` the end-of-text ids, `stop` these and the request's stop ids,
     `newline` all tokens with a line feed. TokenError for a text that is not one token, and for an id outside

@@ -1,7 +1,7 @@
-"""The stages `top_k`, `top_p` and `min_p`: keep the best tokens, mask the rest.
+"""The stages `top_k`, `top_p` and `min_p`: keep the most likely tokens, mask the rest.
 
-Each computes a threshold and a room: tokens above the threshold are kept, and of those equal to it the `room`
-lowest ids.
+Each computes a threshold and a room: tokens above the threshold are kept, and of the tokens equal to it the
+`room` lowest ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOG2_E = math.log2(math.e)
 
 
 class TopK(Processor[TopKParams]):
-    """Keep exactly the k best tokens, of ties the lowest ids; `ties: keep` keeps all ties."""
+    """Keep exactly the k most likely tokens, ties by lowest id; `ties: keep` keeps all ties."""
 
     name = "top_k"
     phase = Phase.TRUNCATE
@@ -34,7 +34,7 @@ class TopK(Processor[TopKParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]. Sorts no more than the largest k of the batch."""
+        """Return logits [A, V]. Sorts the largest k of the batch."""
         largest = max(self.columns.known("k", rows) | self.columns.known("keep", rows))
         ranked = best(logits, largest)
         count = torch.maximum(self.columns.gather("k", rows), self.columns.gather("keep", rows))[:, None]
@@ -43,15 +43,15 @@ class TopK(Processor[TopKParams]):
         return drop_below(logits, threshold, torch.where(keep_ties, logits.shape[1], room))
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return that there are no more tokens to remove."""
+        """Return the reason: at most k tokens are left."""
         return [f"{count} tokens or fewer are left" for count in self.columns.gather("k", rows).tolist()]
 
 
 class TopP(Processor[TopPParams]):
-    """Keep the nucleus: the best tokens until their probabilities sum up to p (Holtzman et al. 2019).
+    """Keep the nucleus: the most likely tokens until their probabilities sum to p (Holtzman et al. 2019).
 
-    A token is kept if the mass before it is below p, so the one that crosses p is kept. With
-    `boundary: exclusive` it is kept if the mass including it is at most p.
+    A token is kept if the mass before it is below p, so the one that crosses p is kept. With `boundary:
+    exclusive` it is kept if the mass including it is at most p.
     """
 
     name = "top_p"
@@ -88,7 +88,7 @@ class MinP(Processor[MinPParams]):
 
 
 def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) -> Tensor:
-    """Mask logits [A, V] below the threshold [A, 1], but not the `keep` best ones, a field of `columns`."""
+    """Mask logits [A, V] below the threshold [A, 1], except the `keep` largest (a field of `columns`)."""
     most = max(columns.known("keep", rows))
     if most == 1:
         return drop_below(logits, threshold)
@@ -107,7 +107,7 @@ def _nucleus(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return whether the nucleus ends within `ranked` [A, N], its threshold and its room [A, 1].
 
-    peak, bound, is_exclusive, keep [A, 1]. Masses are relative to that of the best token.
+    peak, bound, is_exclusive, keep [A, 1]. Masses are relative to that of the most likely token.
     """
     sums = row_cumsums(mass(ranked, peak))
     inclusive = (sums < bound).sum(1, keepdim=True) + 1
@@ -117,7 +117,7 @@ def _nucleus(
 
 
 def mass(logits: Tensor, peak: Tensor) -> Tensor:
-    """Return exp(logits - peak) in float64; exp2 takes a CPU a quarter of the time of exp."""
+    """Return exp(logits - peak) in float64, by exp2, which takes a CPU a quarter of the time of exp."""
     return logits.double().sub_(peak).mul_(_LOG2_E).exp2_()
 
 
@@ -127,7 +127,7 @@ def least_kept(peak: Tensor, p: Tensor) -> Tensor:
 
 
 def rounded_up(value: Tensor) -> Tensor:
-    """Return the smallest float32 >= the float64 value, so that comparisons decide as in float64."""
+    """Return the smallest float32 >= the float64 value, so that float32 comparisons decide as in float64."""
     nearest = value.float()
     above = torch.nextafter(nearest, torch.full_like(nearest, math.inf))
     return torch.where(nearest.double() < value, above, nearest)

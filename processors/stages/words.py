@@ -1,4 +1,4 @@
-"""Phrases for the notes of stages in an explanation: quoted ids, and places of tokens."""
+"""Phrases for the notes of stages in an explanation: quoted ids and token positions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LONGEST = 40  # characters of a text, and tokens
 
 
 def quoted(ids: Sequence[int], vocabulary: Vocabulary | None) -> str:
-    """Return the end of the text of these ids in quotes, or the ids if there is no tokenizer.
+    """Return the end of these ids' text in quotes, or the ids if there is no tokenizer.
 
-    Control characters are left in it: what writes to a terminal escapes them.
+    Control characters are kept; the terminal's writer escapes them.
     """
     last = ids[-_LONGEST:]
     if vocabulary is None:
@@ -28,10 +28,10 @@ def quoted(ids: Sequence[int], vocabulary: Vocabulary | None) -> str:
 
 
 def places(columns: Sequence[int], prompt: int) -> str:
-    """Return where a token stands: "seen 3x, at 8 of the prompt and 0 5 of the output".
+    """Return the positions of a token: "seen 3x, at 8 of the prompt and 0 5 of the output".
 
-    `columns` are those of prompt and output together, `prompt` is the length of the prompt. Of many the last
-    are named.
+    `columns` index prompt and output together; `prompt` is the prompt's length. Of many positions only the
+    last are listed.
     """
     shown = columns[-_MOST_PLACES:]
     begun = [str(column) for column in shown if column < prompt]
@@ -41,5 +41,5 @@ def places(columns: Sequence[int], prompt: int) -> str:
 
 
 def place(column: int, prompt: int) -> str:
-    """Return where a column of prompt and output lies: "8 of the prompt"."""
+    """Return the position of a column of prompt and output: "8 of the prompt"."""
     return f"{column} of the prompt" if column < prompt else f"{column - prompt} of the output"

@@ -28,7 +28,7 @@ def toy_env() -> Env:
     return Env(vocabulary.vocab_size + 5, vocabulary, vocabulary.eos_ids)
 
 
-SEED = 0  # of all requests, so that a roll is the same alone, in a batch and in a fork
+SEED = 0  # seed of all requests, so that a random number is the same alone, in a batch and in a fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Subject:
 
     @property
     def commits(self) -> bool:
-        """Whether the stage follows the tokens of its slots."""
+        """Whether the stage overrides `commit`."""
         return self.stage.commit is not Processor.commit
 
     def cases(self) -> list[tuple[Params, Text]]:

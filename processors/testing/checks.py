@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 Check = Callable[[Subject], None]
-_SPREAD = 7  # distance of the slots in use, so that tensors indexed by slot have to grow
+_SPREAD = 7  # distance between used slots, so that tensors indexed by slot have to grow
 
 
 def returns_logits(subject: Subject) -> None:
@@ -89,14 +89,14 @@ def batch_equals_alone(subject: Subject) -> None:
 def drafts_equal_steps(subject: Subject) -> None:
     """K + 1 rows with K drafts equal K + 1 steps with those tokens committed."""
     if subject.stage.sequential:
-        return  # such a stage is never given drafts
+        return  # a sequential stage never gets drafts
     for params, text in subject.cases():
         logits = random_logits(len(text.drafts) + 1, subject.env, masked=True)
         at_once = _batch(subject, [(params, text)]).apply(logits, [0], [text.drafts])
         for step in range(len(text.drafts) + 1):
             bench = _batch(subject, [(params, text)])
             for i, token in enumerate(text.drafts[:step]):
-                if subject.commits:  # it may look at what it computed for the row of this token
+                if subject.commits:  # the stage may use values computed for the row of this token
                     bench.apply(logits[i : i + 1], [0])
                 bench.commit(0, [token])
             single = bench.apply(logits[step : step + 1], [0])

@@ -1,6 +1,6 @@
 """Hostile grammars that a back end has to survive: too large, too deep, endless.
 
-Each is named after its fault. Some are harmless to some back ends. None may crash the process or exceed its
+Each is named after its fault. Some are harmless for some back ends. None may crash the process or exceed its
 limits of time and memory.
 """
 

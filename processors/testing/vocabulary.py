@@ -1,4 +1,4 @@
-"""`ToyVocabulary`: a small vocabulary with the difficulties of real ones."""
+"""`ToyVocabulary`: a small vocabulary with the difficult cases of real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last tokens of each row, and whether they have been the last tokens before."""
+"""Watermark contexts: the last tokens of each row, and whether the context has occurred before."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def num_seen(rows: Rows, *, prompt: bool = False) -> int:
 def last_ids(rows: Rows, width: int, fill: int, *, prompt: bool = False) -> tuple[Tensor, Tensor]:
     """Return the last `width` output ids of each row [R, width], with `fill` in front, and their number [R].
 
-    Rows see their own drafts. `prompt`: ids of the prompt count as well.
+    A row's drafts are included; with `prompt`, ids of the prompt too.
     """
     history = rows.history
     lengths = history.lengths[rows.slots]
@@ -39,10 +39,10 @@ def last_ids(rows: Rows, width: int, fill: int, *, prompt: bool = False) -> tupl
 
 
 def are_repeated(ids: Tensor, count: Tensor, width: int, *, skip: int = 0) -> Tensor:
-    """Return whether the last `width` ids were the context of an earlier token [R].
+    """Return whether the last `width` ids were the context of an earlier token, [R] bool.
 
-    ids [R, N] are the last ids of each row, `count` [R] how many tokens it has, so that N - width earlier
-    contexts are compared. Contexts of the first `skip` tokens do not count.
+    ids [R, N]: last ids of each row. count [R]: number of tokens of each row. The N - width earlier contexts
+    are compared, except those of the first `skip` tokens.
     """
     num = ids.shape[1] - width
     if num <= 0:

@@ -16,9 +16,9 @@ from processors.rng import signed
 
 __all__ = ["NUM_CANDIDATES", "Green"]
 
-NUM_CANDIDATES = 40  # most likely tokens that selfhash looks at
+NUM_CANDIDATES = 40  # most likely tokens that selfhash tests
 _TABLE = 1_000_003  # entries of the table of selfhash
-_KEPT = 256  # permutations whose green ids are kept
+_KEPT = 256  # permutations whose green ids are cached
 
 
 class Green:
@@ -42,7 +42,7 @@ class Green:
         return self._green(self._key * last)
 
     def among(self, context: Sequence[int], candidates: Sequence[int]) -> list[bool]:
-        """Return which candidates are green behind the context of width - 1 ids, with selfhash."""
+        """Return which candidates are green after a context of width - 1 ids, with selfhash."""
         if not candidates:
             return []
         table = self._table
@@ -55,7 +55,7 @@ class Green:
         return [bool(green[token]) for green, token in zip(greens, candidates, strict=True)]
 
     def is_green(self, ngram: Sequence[int]) -> bool:
-        """Return whether the last id of an n-gram is green behind the others."""
+        """Return whether the last id of an n-gram is green after the other ids."""
         *context, token = ngram
         if token >= self.vocab:
             return False
@@ -77,5 +77,5 @@ class Green:
             order = torch.randperm(self.vocab, generator=self._generator.manual_seed(seed))
             found = torch.zeros(self.vocab, dtype=torch.bool)
             found[order[: self.size]] = True
-        self._kept[seed] = found  # the latest use comes last
+        self._kept[seed] = found  # the most recently used seed comes last
         return found

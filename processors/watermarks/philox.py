@@ -1,4 +1,4 @@
-"""Philox4x32-10 (Salmon et al. 2011), and the random numbers that vLLM makes with it from key and context.
+"""Philox4x32-10 (Salmon et al. 2011), and vLLM's random numbers from key and context with it.
 
 Numbers of 32 bits are int64 tensors. A token's number does not depend on other tokens.
 """
@@ -18,8 +18,8 @@ _WORD = 2**32 - 1
 _FACTORS = (0xD2511F53, 0xCD9E8D57)
 _STEPS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-_CONTEXT, _TOKEN = 0x574D4358, 0x574D544B  # what a block is about
-_BITS = 24  # of a uniform number
+_CONTEXT, _TOKEN = 0x574D4358, 0x574D544B  # domain of a block: hash of a context, or number of a token
+_BITS = 24  # bits of a uniform number
 # Bounds of the Gumbel noise of numbers with 24 bits.
 LARGEST_NOISE, SMALLEST_NOISE = 16.64, -2.82
 
@@ -27,7 +27,7 @@ _Words = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def derived_key(key: int, which: str) -> int:
-    """Return one of the two keys that are made of a key: `which` is key_a or key_b."""
+    """Return one of the two keys derived from a key; `which` is "key_a" or "key_b"."""
     digest = hashlib.sha256(which.encode() + key.to_bytes(8, "big")).digest()
     return int.from_bytes(digest[:8], "big")
 
@@ -35,7 +35,7 @@ def derived_key(key: int, which: str) -> int:
 def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
     """Return the four random words of a counter and a key, broadcast.
 
-    On a CPU by NumPy, whose 160 operations on a few numbers take a third of the time of PyTorch's.
+    On a CPU computed by NumPy: its 160 operations on a few numbers take a third of the time of PyTorch's.
     """
     if counter[0].device.type == "cpu":
         try:
@@ -52,7 +52,7 @@ def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
 
 
 def _rounds(counter: Any, key: Any) -> Any:
-    """Return the words of `philox`, of int64 tensors or arrays of NumPy."""
+    """Return the words of `philox`, for int64 tensors or NumPy arrays."""
     (zero, one, two, three), (low, high) = counter, key
     for _ in range(_ROUNDS):
         top, bottom = _product(_FACTORS[0], zero)
@@ -63,15 +63,15 @@ def _rounds(counter: Any, key: Any) -> Any:
 
 
 def _product(factor: int, word: Any) -> tuple[Any, Any]:
-    """Return the upper and lower 32 bits of a product of two words, which int64 holds but for its sign."""
+    """Return the upper and lower 32 bits of the product of two 32-bit words; int64 holds all but its sign."""
     product = word * factor
     return (product >> 32) & _WORD, product & _WORD
 
 
 def state_of(key: Tensor, context: Tensor) -> tuple[Tensor, ...]:
-    """Return the five words [R] that the numbers of tokens behind contexts [R, W] are made from.
+    """Return the five state words [R] for the numbers of tokens after contexts [R, W].
 
-    key [R] int64 has the 64 bits of each row's key; ids of -1 fill a context that is shorter than W.
+    key [R] int64 has the 64 bits of each row's key; ids of -1 pad a context that is shorter than W.
     """
     low, high = key & _WORD, (key >> 32) & _WORD
     zero = torch.zeros_like(key)
@@ -88,7 +88,7 @@ def state_of(key: Tensor, context: Tensor) -> tuple[Tensor, ...]:
 def uniforms(state: Sequence[Tensor], ids: Tensor) -> Tensor:
     """Return the uniform numbers in (0, 1) of ids, float64 with the value of a float32, broadcast.
 
-    `state` are the five words of each row or id from `state_of`.
+    `state`: the five words by row or by id, from `state_of`.
     """
     first, second, third, low, high = state
     words = philox((ids >> 2, first, second, third), (low, high))
@@ -100,5 +100,5 @@ def uniforms(state: Sequence[Tensor], ids: Tensor) -> Tensor:
 
 
 def gumbel_of(uniform: Tensor) -> Tensor:
-    """Return -ln(-ln u) in float64."""
+    """Return the Gumbel noise -ln(-ln u) in float64, for uniform numbers u."""
     return -torch.log(-torch.log(uniform))

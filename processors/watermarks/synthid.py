@@ -15,17 +15,17 @@ from processors.catalog.watermark import SynthIdParams
 
 __all__ = ["BLOCK_DEPTHS", "Tournament", "accumulated"]
 
-BLOCK_DEPTHS = 10  # depths that are played at once, among 2 ** 10 classes of tokens
-_MULTIPLIER = 6364136223846793005  # of the generator in newlib and musl
+BLOCK_DEPTHS = 10  # depths computed at once, for 2 ** 10 classes of tokens
+_MULTIPLIER = 6364136223846793005  # multiplier of the generator in newlib and musl
 
 
 def accumulated(state: Tensor, ids: Tensor) -> Tensor:
-    """Return the hash [..., N] of ids [..., N] behind a state, int64 that wraps; the first state is 1."""
+    """Return the hash [..., N] of ids [..., N] appended to a state, in wrapping int64; it begins with 1."""
     return (state + ids) * _MULTIPLIER + 1
 
 
 class Tournament:
-    """The bits that the keys give to tokens behind contexts."""
+    """The pseudorandom bits g that the keys give to tokens after contexts."""
 
     def __init__(self, params: SynthIdParams, device: torch.device) -> None:
         assert params.key is not None
@@ -42,7 +42,7 @@ class Tournament:
     def bits(self, context: Tensor, ids: Tensor) -> Tensor:
         """Return for each id the bits of all depths in one int64, depth 0 lowest.
 
-        `context` are hashes; both are broadcast.
+        `context` holds hashes; it is broadcast with `ids`.
         """
         return self._packed.take(accumulated(context, ids) & (self.params.table_size - 1))
 

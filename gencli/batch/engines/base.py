@@ -20,7 +20,7 @@ class RowEngine(Protocol):
 
     @property
     def notices(self) -> Sequence[str]:
-        """Notices for the user so far, in order; callers print those behind the last one that they saw."""
+        """Notices for the user so far, in order; callers print those that they have not printed yet."""
         ...
 
     @property
@@ -30,12 +30,12 @@ class RowEngine(Protocol):
 
     @property
     def reading(self) -> str:
-        """The progress of long prompts that are being read, as text; "" if there are none."""
+        """Prefill progress of long prompts as text; "" if there are none."""
         ...
 
     @property
     def limit(self) -> int:
-        """The number of samples that may run at once; a full memory halves it."""
+        """Number of samples that may run at once; halved after out-of-memory."""
         ...
 
     @property
@@ -44,7 +44,7 @@ class RowEngine(Protocol):
         ...
 
     def stop(self, drain: float = 0.0) -> None:
-        """Stop: running rows have `drain` more seconds, no others start. Safe in a signal handler."""
+        """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
         ...
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = ...) -> Iterator[Outcome]:

@@ -15,7 +15,7 @@ _OF_RAY = ("workers", "worker_cpus", "worker_gpus")
 
 
 def check_engine(own: Mapping[str, Any]) -> None:
-    """Raise UsageError for own options of a batch that do not work with its engine."""
+    """Raise UsageError for a batch's own options that its engine does not support."""
     if own["engine"] != "ray":
         _refuse_workers(own)
         return

@@ -1,4 +1,4 @@
-"""Connection to Ray: the cluster of RAY_ADDRESS, or a local one for the time of the run."""
+"""Connection to Ray: the cluster of RAY_ADDRESS, or a local one for the duration of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The CPUs and GPUs of each worker; a fraction is a share of one."""
+    """The CPUs and GPUs of each worker; fractions are allowed."""
 
     cpus: float
     gpus: float
@@ -33,7 +33,7 @@ class Share:
 def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
     """Connect to Ray; yield the address and the numbers of CPUs and GPUs.
 
-    A local Ray ends with the block or with this process. Raises UsageError for a wrong RAY_ADDRESS.
+    A local Ray ends with the block or with this process. Raises UsageError for an invalid RAY_ADDRESS.
     """
     address = os.environ.get("RAY_ADDRESS", "")
     if "://" in address:
@@ -43,7 +43,7 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
         )
     is_local = address in ("", "local")
     _set_environ(is_local=is_local)
-    import ray  # not before: it reads the environment
+    import ray  # not earlier: Ray reads the environment on import
 
     # Ray prints its messages to stdout, where the results go; a dead worker has a notice anyway.
     with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
@@ -93,7 +93,7 @@ def fair_share(
 ) -> Share:
     """Return the share of each worker: as requested, otherwise an equal part of `there`, at most one.
 
-    Raises UsageError if the nodes have too little.
+    Raises UsageError if the nodes have too few CPUs or GPUs.
     """
     has_cpus, has_gpus = there.get("CPU", 0.0), 0.0 if is_cpu else there.get("GPU", 0.0)
     share = Share(
@@ -112,5 +112,5 @@ def fair_share(
 
 
 def _part(there: float, workers: int) -> float:
-    """Return an equal part, at most 1, rounded down to the precision of Ray, 0.0001."""
+    """Return an equal part, at most 1, rounded down to Ray's precision of 0.0001."""
     return min(1.0, int(there / workers * 10_000) / 10_000)

@@ -30,7 +30,7 @@ from processors.chain import Chain
 
 __all__ = ["open_loop"]
 
-_AHEAD = 4  # the engine holds this many times the samples that run at once
+_AHEAD = 4  # samples in the engine, as a multiple of those that run at once
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def _make_judge(
     *,
     keep_input: bool,
 ) -> Judge:
-    """Return the function that makes the outcome of a row from its ended samples."""
+    """Return the function that makes a row's outcome from its finished samples."""
 
     @lru_cache(maxsize=1024)
     def effective(chain: Chain, is_greedy: bool) -> Chain:
@@ -72,7 +72,7 @@ def _make_judge(
         row: Row, job: Job, ends: Sequence[Ended], scores: Scores, found: Views, prompt_ids: tuple[int, ...]
     ) -> Outcome:
         compiled = None
-        with suppress(ConfigError):  # the row has failed with this error, which is in `ends`
+        with suppress(ConfigError):  # the row has failed with this error, which `ends` contains
             compiled = grammars.compiled(job)
         if compiled is not None:
             job = job.on(compiled.variant.constraint)
@@ -90,7 +90,7 @@ def _make_judge(
 
 
 def _of_input(row: Row, *, keep_input: bool) -> Mapping[str, Any]:
-    """Return the fields of a result that come from the row: prompt, messages, kept columns."""
+    """Return the fields of a result copied from the row: prompt, messages, kept columns."""
     found: dict[str, Any] = {"prompt": row.prompt}
     if row.messages:
         found["messages"] = list(row.messages)

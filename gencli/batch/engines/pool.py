@@ -20,7 +20,7 @@ from gencli.errors import GenerationError
 
 __all__ = ["Pool"]
 
-_MAX_DEATHS = 3  # consecutive, without an outcome between: the rows or the model are the cause
+_MAX_DEATHS = 3  # worker deaths in a row; more mean that the rows or the model are the cause
 _PULSE = 0.5  # seconds between checks for signals
 
 
@@ -31,16 +31,16 @@ class _Member:
     actor: Any
     held: dict[int, Row] = field(default_factory=dict)
     last: Report = field(default_factory=Report)
-    is_told: bool = False  # to stop
+    is_told: bool = False  # was told to stop
     is_over: bool = False
 
 
 class Pool:
     """Runs rows on workers.
 
-    A worker holds up to `window` rows and gets half of that at a time, so few rows are shared among all
-    workers. A worker that dies is replaced and its rows run again; they give the same texts, because draws
-    depend on the row only.
+    A worker holds up to `window` rows and gets half of that at a time, so that few rows are spread over all
+    workers. A worker that dies is replaced, and its rows run again with the same texts, because draws depend
+    on the row only.
     """
 
     def __init__(
@@ -57,20 +57,20 @@ class Pool:
         self._calls: dict[Any, _Member] = {}  # pending calls, by the reference to the result
         self._window, self._block = window, max(1, window // 2)
         self._source: Iterator[Row] = iter(())
-        self._is_dry = False  # the source has no more rows
+        self._is_dry = False  # whether the source has no more rows
         self._again: deque[Row] = deque()  # rows of workers that have died
-        self._num_deaths = 0  # since the last outcome
+        self._num_deaths = 0  # deaths since the last outcome
         self._drain: float | None = None
         self.notices: list[str] = []
 
     @property
     def occupancy(self) -> float:
-        """The share of the slots that are in use, over all workers."""
+        """Share of the slots in use, over all workers."""
         return sum(member.last.occupancy for member in self._members) / len(self._members)
 
     @property
     def reading(self) -> str:
-        """The progress of long prompts that a worker reads, as text; "" if there are none."""
+        """Prefill progress of long prompts of some worker, as text; "" if there are none."""
         return next((member.last.reading for member in self._members if member.last.reading), "")
 
     @property
@@ -84,11 +84,11 @@ class Pool:
         return self._drain is not None
 
     def stop(self, drain: float = 0.0) -> None:
-        """Stop: running rows have `drain` more seconds, no others start. Safe in a signal handler."""
+        """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
         self._drain = drain
 
     def wait(self) -> None:
-        """Wait until every worker has loaded its model. Raises the error of a worker that could not."""
+        """Wait until every worker has loaded its model. Raises the error of a worker that failed."""
         while not all(member.last.is_ready for member in self._members):
             self._call_all(lambda member: not member.last.is_ready)
             list(self._reports())
@@ -111,14 +111,14 @@ class Pool:
         return self._is_dry and not self._again and not is_held
 
     def _is_needed(self, member: _Member) -> bool:
-        """Return whether the worker has rows to run, or has to stop or load."""
+        """Return whether the worker has rows to run, or still has to stop or load."""
         if self.is_stopped:
             member.is_over |= not member.held
             return not member.is_over
         return bool(member.held) or not member.last.is_ready
 
     def _call_all(self, is_needed: Callable[[_Member], bool]) -> None:
-        """Send rows to workers without a pending call, and call those that are needed."""
+        """Send rows to workers without a pending call, and call the workers for which `is_needed`."""
         called = set(map(id, self._calls.values()))
         for member in self._members:
             if id(member) in called:
@@ -131,7 +131,7 @@ class Pool:
                 self._calls[member.actor.exchange.remote(rows, drain)] = member
 
     def _rows_for(self, member: _Member) -> Sequence[Row]:
-        """Return rows to fill the worker's window, those of dead workers first; none while it loads."""
+        """Return rows that fill the worker's window, rows of dead workers first; none while it loads."""
         rows: list[Row] = []
         if self.is_stopped or not member.last.is_ready:
             return rows
@@ -166,9 +166,9 @@ class Pool:
             del member.held[outcome.index]
 
     def _replace(self, member: _Member, error: RayError) -> None:
-        """Replace a dead worker. Raises GenerationError if several die without an outcome between."""
+        """Replace a dead worker. Raises GenerationError if several die without an outcome in between."""
         with suppress(RayError):
-            ray.kill(member.actor)  # if only the connection was lost
+            ray.kill(member.actor)  # the actor may live on if only the connection was lost
         self._again.extend(member.held.values())
         count = len(member.held)
         member.held, member.last = {}, Report()

@@ -1,4 +1,4 @@
-"""Rows on workers of Ray, each with the model: what a worker needs to know, and the loop that it opens."""
+"""Rows on Ray workers that each hold the model: the settings of a worker, and its loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORKERS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Orders:
-    """Values with which a worker runs rows as this process would."""
+    """Settings with which a worker runs rows as this process would."""
 
     version: str
     folder: str
@@ -36,18 +36,18 @@ class _Orders:
     is_chat: bool
     keep_input: bool
     are_guided: bool
-    named_keys: tuple[tuple[str, str], ...]  # names and files of keys, which each worker reads
+    named_keys: tuple[tuple[str, str], ...]  # names and files of watermark keys, which each worker reads
 
 
 @contextmanager
 def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[RowEngine]:
-    """Start workers and load their models; the context's value is the pool of them.
+    """Start workers and load their models; the context's value is their pool.
 
-    Raises UsageError if Ray lacks what the workers need.
+    Raises UsageError if Ray has too few resources for the workers.
     """
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
-    # A seed that was chosen at random is chosen once.
+    # A random seed is chosen once, for all workers.
     layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
     orders = _Orders(
         __version__,
@@ -65,7 +65,7 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
         reporter.notice(f"Ray on {place} runs {workers} workers, each with {share}.")
         from gencli.batch.engines.pool import Pool
 
-        window = 2 * settings["max_batch"]  # as many as run wait beside them
+        window = 2 * settings["max_batch"]  # as many rows wait as run
         pool = Pool(partial(_open, orders), workers=workers, share=share, window=window)
         pool.wait()
         yield pool
@@ -79,7 +79,7 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
             f"A worker has gencli {__version__}, and the batch was begun with {orders.version}.",
             hint="Install the same version on every node.",
         )
-    with suppress(OSError):  # paths may be relative; on a node that lacks the folder they cannot be
+    with suppress(OSError):  # a relative path of the driver may not exist on the node
         os.chdir(orders.folder)
     with quiet_libraries():
         plugins = resolve(*orders.layers)["plugin"]

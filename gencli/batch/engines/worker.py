@@ -23,7 +23,7 @@ _PATIENCE = 0.2  # seconds that a call waits for an outcome
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The events of a worker since the last call. `is_over`: it was told to stop and has stopped."""
+    """Events of a worker since the last call. `is_over`: it has stopped as requested."""
 
     outcomes: tuple[Outcome, ...] = ()
     tokens: int = 0
@@ -43,7 +43,7 @@ class _Inbox:
         self._is_news = threading.Event()
 
     def put(self, rows: Sequence[Row]) -> None:
-        """Add rows and wake `wait`, also with no rows."""
+        """Add rows and wake `wait`, even without rows."""
         self._rows.extend(rows)
         self._is_news.set()
 
@@ -115,7 +115,7 @@ class Worker:
         return tuple(found)
 
     def _serve(self, open_engine: OpenEngine) -> None:
-        """Run in the thread: load the model, then run rows until stopped."""
+        """Body of the thread: load the model, then run rows until stopped."""
         try:
             with open_engine() as engine:
                 self._engine = engine

@@ -1,4 +1,4 @@
-"""Readers of input files: one for each format; each yields records."""
+"""Readers of input files, one for each format; each yields records."""
 
 from __future__ import annotations
 

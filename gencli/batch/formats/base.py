@@ -1,4 +1,4 @@
-"""Common parts of the readers: lines of limited length, and the faults of records and files."""
+"""Parts shared by the readers: lines of limited length, faults of records and files."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gencli.batch.records import Failure
 
 __all__ = ["MAX_BYTES", "Cell", "Item", "Lines", "Reader", "RecordFault", "Unfit", "decode", "too_long"]
 
-MAX_BYTES = 16 * 2**20  # of one record
+MAX_BYTES = 16 * 2**20  # bytes of one record
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
-Item = tuple[int, Mapping[str, Any] | Failure]  # the line where it begins, and the columns
-Reader = Callable[[BinaryIO, str], Iterator[Item]]  # takes the file's name too
+Item = tuple[int, Mapping[str, Any] | Failure]  # line number of a record's beginning, and its columns
+Reader = Callable[[BinaryIO, str], Iterator[Item]]  # takes the file and its name
 
 
 class Cell(str):
@@ -42,7 +42,7 @@ def too_long(limit: int = MAX_BYTES) -> RecordFault:
 
 
 def decode(data: bytes) -> str:
-    """Return UTF-8 text. Raises RecordFault with the first wrong byte."""
+    """Return UTF-8 text. Raises RecordFault with the first invalid byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -52,7 +52,7 @@ def decode(data: bytes) -> str:
 
 
 class Lines:
-    """The lines of a file, with their newlines. A line over the limit is skipped and raises RecordFault.
+    """The lines of a file, with their newlines. A line over the size limit is skipped and raises RecordFault.
 
     `number` is the number of the last line, from 1. A byte order mark is dropped; UTF-16 raises Unfit.
     """

@@ -1,6 +1,6 @@
 """A JSON array of objects, split into elements while it is read; each element is parsed separately.
 
-Splitting follows brackets and strings only, so a wrong element does not affect the others.
+Splitting follows brackets and strings only, so an invalid element does not affect the others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_array(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 
 class _Splitter:
-    """Splits an array into elements: the first line of each, and its bytes or its fault."""
+    """Splits an array into elements; yields for each its first line number, and its bytes or its fault."""
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
         self._stream, self._limit = stream, limit
@@ -45,7 +45,7 @@ class _Splitter:
         self._num_elements = 0
 
     def elements(self) -> Iterator[_Element]:
-        """Yield the elements in order; a missing end and text after the end are further faults."""
+        """Yield the elements in order; a missing end, or text after the end, is a further fault."""
         chunk = self._opened()
         while chunk:
             start = 0
@@ -64,7 +64,7 @@ class _Splitter:
         yield self._taken()[0], RecordFault("The array has no end; the file may be cut off here.")
 
     def _opened(self) -> bytes:
-        """Return the first chunk after the opening bracket."""
+        """Return the first chunk, from after the opening bracket."""
         chunk = self._stream.read(_CHUNK).removeprefix(b"\xef\xbb\xbf")
         while chunk and not chunk.strip():
             self._line += chunk.count(b"\n")

@@ -29,7 +29,7 @@ def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 
 def parse_record(data: bytes) -> dict[str, Any]:
-    """Return the object of a JSON text. Raises RecordFault if it is no object."""
+    """Return the object of a JSON text. Raises RecordFault if it is not an object."""
     text = decode(data.rstrip())
     if text.startswith(_BOM):
         raise RecordFault(
@@ -43,7 +43,7 @@ def parse_record(data: bytes) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text, read strictly. Raises RecordFault with the place of a fault."""
+    """Return the value of a JSON text, read strictly. Raises RecordFault with the position of a fault."""
     try:
         return json_reader.parse_json(text, LIMITS)
     except DocumentError as error:

@@ -18,7 +18,7 @@ _ROWS = 1000
 
 
 def read_parquet(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """Yield the records of a Parquet file in a seekable stream; the number of a row stands for its line."""
+    """Yield the records of a Parquet file in a seekable stream; the row number serves as line number."""
     need_pyarrow(name)
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile

@@ -14,7 +14,7 @@ __all__ = ["read_table"]
 
 def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]:
     """Yield the records of a table; values are of type Cell."""
-    csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is less than a document
+    csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is smaller than some documents
     lines = Lines(stream)
     rows = csv.reader(_Texts(lines), delimiter=delimiter, strict=True)
     try:
@@ -36,7 +36,7 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
 
 
 class _Texts:
-    """Lines as text. Bytes that are not UTF-8 become surrogates, so that only their row is refused."""
+    """Lines as text. Bytes that are not UTF-8 become surrogates, so that only their row is rejected."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -51,7 +51,7 @@ class _Texts:
 def _header(names: list[str], delimiter: str) -> list[str]:
     if not names:
         raise Unfit("is empty: a table begins with the names of its columns")
-    "".join(names).encode()  # raises UnicodeError for what was no UTF-8
+    "".join(names).encode()  # raises UnicodeError for bytes that were not UTF-8
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise Unfit(f"has the column {twice[0]!r} more than once. Rename one of them")

@@ -1,4 +1,4 @@
-"""Forms of results: one module for each, all of them registered here."""
+"""Output formats, one module for each; all are registered here."""
 
 from __future__ import annotations
 

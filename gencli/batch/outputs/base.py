@@ -1,4 +1,4 @@
-"""Forms of results: what each needs of its file, and how its writer is opened."""
+"""Output formats: the requirements of each on its file, and how its writer is opened."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["OpenFile", "OpenFolder", "OpenLines", "OutputFormat", "RowWriter", "
 
 
 class TextTarget(Protocol):
-    """A file or stream that takes text."""
+    """Interface of a file or stream that takes text."""
 
     def write(self, text: str, /) -> object:
-        """Write text to the file. Raises OSError, such as for a full disk."""
+        """Write text to the file. Raises OSError, for example for a full disk."""
         ...
 
 
 class RowWriter(Protocol):
-    """Writer of outcomes, which come in the order of the output."""
+    """Interface of a writer of outcomes, which arrive in output order."""
 
     def write(self, outcome: Outcome) -> None:
-        """Write what the format has for one outcome: a record, or a row for each sample."""
+        """Write one outcome in the format: a record, or a row for each sample."""
         ...
 
 
@@ -49,11 +49,11 @@ OpenFolder = Callable[[Path], AbstractContextManager[RowWriter]]
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """A form of results, with the file suffixes that stand for it.
+    """An output format, and the file suffixes that select it.
 
-    One of three functions opens its writer. `lines` writes text, also to stdout and to packed files; `file`
-    writes bytes to a file; `folder` writes files into a folder. `lines` and `file` take the columns that a
-    table has.
+    One of three functions opens its writer. `lines` writes text, also to stdout and compressed files; `file`
+    writes bytes to a file; `folder` writes files into a folder. `lines` and `file` take the columns of a
+    table.
     """
 
     name: str

@@ -31,7 +31,7 @@ def check_writable(path: Path) -> None:
 
 @contextmanager
 def open_beside(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write, compressed by its suffix. It gets its name after the block, or is deleted.
+    """Open a file to write, compressed by its suffix. It is renamed to `path` after the block, or deleted.
 
     The target of a link is replaced, not the link. A device or a named pipe is written directly.
     """
@@ -55,7 +55,7 @@ def _packed(file: BinaryIO, packing: str, name: str) -> Iterator[BinaryIO]:
 
 
 class _Open:
-    """A file that ignores `close` by pyarrow, because it still has to be flushed to the disk."""
+    """A file that ignores `close` by pyarrow, because the owner still has to flush it to the disk."""
 
     closed = False
 

@@ -16,38 +16,38 @@ __all__ = ["COLUMNS", "SCORES", "as_cell", "generated", "of_result"]
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
     "id": "text",
-    "sample": "integer",  # from 1
+    "sample": "integer",  # counted from 1
     "prompt": "text",
     "text": "text",
     "finish_reason": "text",
     "matched": "text",
     "prompt_tokens": "integer",
     "completion_tokens": "integer",
-    "seed": "text",  # up to 2**64 - 1, which no signed integer holds
+    "seed": "text",  # up to 2**64 - 1, too large for signed integers
     "error_type": "text",
     "error_message": "text",
 }
-SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of a table whose rows ask for them
+SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of tables whose rows request them
 _INPUT, _RESULT = "input.", "\0"
 
 
 def of_result(name: str) -> str:
-    """Return the key under which `generated` takes a column `name` of the result.
+    """Return the key under which `generated` expects a column `name` of the result.
 
-    Keys without this prefix are columns of the input, and named `input.NAME` in the table.
+    Keys without this prefix are columns of the input, named `input.NAME` in the table.
     """
     return _RESULT + name
 
 
 def generated(kept: Mapping[str, Kind] | None = None) -> Table:
-    """Return the table of generated texts: their columns, and the kept ones of the input as `input.NAME`."""
+    """Return the table of generated texts: its columns, and kept input columns as `input.NAME`."""
     known = (kept or {}).items()
     more = {name if name.startswith(_RESULT) else _INPUT + name: kind for name, kind in known}
     return Table({**COLUMNS, **{name.removeprefix(_RESULT): kind for name, kind in more.items()}}, _flat)
 
 
 def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a result; in text columns other values become JSON."""
+    """Yield the rows of a result; values other than text become JSON in text columns."""
     result = outcome.result
     kept = {_INPUT + name: value for name, value in (result.get("input") or {}).items()}
     for number, sample in enumerate(samples_of(result), start=1):
@@ -66,7 +66,7 @@ def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, A
 
 
 def as_cell(kind: Kind, value: Any) -> Any:
-    """Return the value for a column of this kind; in a text column other values become JSON."""
+    """Return the value for a column of this kind; other values become JSON in text columns."""
     if value is None or kind != "text":
         return value
     return str(value) if isinstance(value, str) else to_json(value)

@@ -23,15 +23,15 @@ from gencli.json_text import to_json
 __all__ = ["INDEX", "TEXTS", "check_replaceable", "safe_name"]
 
 INDEX = "index.jsonl"
-_MAX_BYTES = 150  # of a name, below the limits of all file systems
+_MAX_BYTES = 150  # bytes of a name, below the limits of all file systems
 _DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names reserved by Windows
 
 
 def safe_name(name: str) -> str:
-    """Return an id as a file name: letters, digits and ._- stay, other characters become %XX.
+    """Return an id as a file name: letters, digits and ._- are kept, other characters become %XX.
 
-    The name has no folder, is not hidden and has a limited length. Different ids have different names, on
-    some file systems except for case.
+    The name has no folder, is not hidden and has limited length. Different ids have different names, which on
+    some file systems may differ in case only.
     """
     made = quote(name, safe="").replace("~", "%7E")
     if made.startswith(".") or _DEVICES.match(made):
@@ -49,7 +49,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def _holds_texts_alone(folder: Path) -> bool:
-    """Return whether the folder has an index, the files that it names, and no others."""
+    """Return whether the folder contains exactly an index and the files that it lists."""
     try:
         with (folder / INDEX).open(encoding="utf-8") as index:
             names = (name for line in index for name in json.loads(line)["files"] if name)
@@ -61,13 +61,13 @@ def _holds_texts_alone(folder: Path) -> bool:
 
 
 class _FolderOfTexts:
-    """Writes texts as files. A name that exists on this file system gets the suffix ~2, ~3 and so on."""
+    """Writes texts as files. A name that already exists in the folder gets the suffix ~2, ~3, ..."""
 
     def __init__(self, folder: Path, index: TextIO) -> None:
         self._folder, self._index = folder, index
 
     def write(self, outcome: Outcome) -> None:
-        """Write the texts of the row and its line of the index; a failed sample has no file."""
+        """Write the texts of the row and its line in the index; a failed sample has no file."""
         samples = samples_of(outcome.result)
         name = safe_name(outcome.id)
         files: list[str | None] = []
@@ -99,14 +99,14 @@ class _FolderOfTexts:
 
 @contextmanager
 def _open(path: Path) -> Iterator[RowWriter]:
-    """Open a writer of texts; the folder gets its name, and replaces an older one, after the block."""
+    """Open a writer of texts; after the block the folder is renamed, and replaces an older one."""
     part, old = beside(path), path.with_name(f".{path.name}.old")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     try:
         with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
             yield _FolderOfTexts(part, index)
-        check_replaceable(path)  # again: the folder may have changed
+        check_replaceable(path)  # checked again: the folder may have changed
         if path.is_dir():
             shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)

@@ -1,4 +1,4 @@
-"""The output of a batch: checked at once, opened when there are results."""
+"""The output of a batch: checked before the run, opened once there are results."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Output:
 
     @contextmanager
     def open(self, table: Table | None = None, *, stdout: TextTarget | None = None) -> Iterator[RowWriter]:
-        """Open a writer. The output gets its name after the block; after an exception there is none.
+        """Open a writer. The output is renamed to its path after the block, or deleted after an exception.
 
-        `table` has the columns of tables, by default those of generated texts.
-        Raises GenerationError if writing fails.
+        `table`: the columns of tables; by default those of generated texts. Raises GenerationError if writing
+        fails.
         """
         try:
             with self._open(table or generated(), stdout) as writer:
@@ -45,7 +45,7 @@ class Output:
     def _open(self, table: Table, stdout: TextTarget | None) -> Iterator[RowWriter]:
         form, path = self.format, self.path
         if path is None:
-            assert form.lines is not None  # plan_output refuses other forms on stdout
+            assert form.lines is not None  # plan_output rejects other formats on stdout
             with form.lines(cast(TextTarget, stdout), table) as writer:
                 yield writer
         elif form.folder is not None:
@@ -55,7 +55,7 @@ class Output:
             with open_beside(path) as file, form.file(file, table) as writer:
                 yield writer
         elif form.lines is not None:
-            # A lone half of a character cannot be encoded. JSON reads it back from its escape.
+            # A lone surrogate cannot be encoded. JSON reads it back from its escape.
             with open_beside(path) as file:
                 text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
                 try:
@@ -75,8 +75,8 @@ def plan_output(
 ) -> Output:
     """Return the output of the options `output` and `format`; the paths `-` and None are stdout.
 
-    Without a format the suffix decides; stdout is the first of the `formats`. Raises UsageError for a path
-    that cannot be written, and for one of the `inputs`.
+    Without a format the suffix decides; stdout gets the first of the `formats`. Raises UsageError for a path
+    that is not writable, or is one of the `inputs`.
     """
     if format is not None and format not in formats:
         raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(formats)}.")

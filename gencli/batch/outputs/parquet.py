@@ -1,4 +1,4 @@
-"""Parquet: typed columns, in groups of 10,000 rows, since the footer grows with the number of groups."""
+"""Parquet: typed columns, in groups of 10,000 rows, because the footer grows with the number of groups."""
 
 from __future__ import annotations
 

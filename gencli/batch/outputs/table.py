@@ -27,7 +27,7 @@ class _TableLines:
 
 
 class _Newlines:
-    """Ends rows with a newline; csv writes CR LF, because only then it quotes a carriage return."""
+    """Ends rows with LF. csv writes CR LF, because only then it quotes a carriage return."""
 
     def __init__(self, target: TextTarget) -> None:
         self._target = target

@@ -1,1 +1,1 @@
-"""One module for each command; its helper modules and views are beside it."""
+"""One module for each command; its helper modules and views are in the same folder."""

@@ -1,4 +1,4 @@
-"""`gencli batch --dry-run`: what is wrong with the input, what the model would see, what it will take."""
+"""`gencli batch --dry-run`: faults of the input, prompts as the model gets them, memory and time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["preview"]
 
 
 def preview(batch: Batch, sink: Sink) -> int:
-    """Write it to stdout; the exit code, 7 if some rows cannot run."""
-    batch.survey()  # an id that stands twice is refused
+    """Write the preview to stdout; return the exit code, 7 if some rows cannot run."""
+    batch.survey()  # raises for duplicate ids
     found = Preview()
     for row, fault in look(batch, found):
         sink.write(f"fault: {row.record.place} (row {row.record.index}): {with_flags(fault)}\n")

@@ -1,4 +1,4 @@
-"""Reports of a batch on stderr: lines and notices, and a bar on a terminal or a line every few seconds."""
+"""Messages of a batch on stderr: lines and notices; a bar on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gencli.config.options.flags import with_flags
 
 __all__ = ["TerminalReporter"]
 
-_SECONDS = 5.0  # between two lines
+_SECONDS = 5.0  # seconds between two lines
 
 
 class TerminalReporter(Stderr):
-    """The reporter of a batch on the command line. `sink` makes room for the results that go to stdout."""
+    """The reporter of a batch on the command line. `sink` erases the bar before results go to stdout."""
 
     def __init__(self, sink: Sink, handler: Interrupts, *, is_quiet: bool) -> None:
         super().__init__(is_quiet=is_quiet)
@@ -56,7 +56,7 @@ class _Display:
         self._num_notices, self._last = 0, time.monotonic()
 
     def update(self) -> None:
-        """Show new notices, and the progress unless it was shown just before."""
+        """Show new notices, and the progress if enough time has passed."""
         now = time.monotonic()
         for text in self._engine.notices[self._num_notices :]:
             if self._drawing is not None:

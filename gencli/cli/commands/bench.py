@@ -1,4 +1,4 @@
-"""`gencli bench`: measure the cost of parts of gencli on this machine. One module for each benchmark."""
+"""`gencli bench`: measures the cost of parts of gencli on this machine. One module for each benchmark."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def batch(
     threads: Threads = 2,
     form: Form = "text",
 ) -> int:
-    """Measure the load with each common beginning and print the costs. Return the exit code."""
+    """Measure the load with each common prefix and print the costs. Return the exit code."""
     with measuring(threads):
         from gencli.bench.batch import measure_batch
 

@@ -1,4 +1,4 @@
-"""`gencli bench gpu`: predictions of kernels and decode steps on a GPU, beside what is measured there."""
+"""`gencli bench gpu`: predicted times of kernels and decode steps on a GPU, with measured ones."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def gpu(
     markdown: _Markdown = None,
     form: Form = "text",
 ) -> int:
-    """Print predictions beside measurements, or alone. Return the exit code.
+    """Print predictions with measurements, or alone. Return the exit code.
 
-    Raises UsageError for an unknown card or shape, ModelError where there is no GPU to measure.
+    Raises UsageError for an unknown card or shape, ModelError without a GPU to measure on.
     """
     from gencli.bench.gpu_parts import predict_parts
     from gencli.bench.predictions import SHAPES, predict_steps
@@ -103,7 +103,7 @@ def _measured(
 
 
 def _assumed(chosen: Gpu) -> Mapping[str, Any]:
-    """Return the figures of a GPU on which predictions rest, with units, by name."""
+    """Return the figures of a GPU that predictions use, with units, by name."""
     return {
         "bandwidth": f"{chosen.bandwidth / 1e9:.0f} GB/s",
         "read": f"{chosen.read / 1e9:.0f} GB/s",

@@ -1,4 +1,4 @@
-"""`gencli bench grammar`: a step with a JSON schema against one without."""
+"""`gencli bench grammar`: a decode step with a JSON schema, compared to a step without."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ Form = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
 def help_of(measures: str, kind: type[Any]) -> str:
     """Return the help of a benchmark: what it measures, and the columns of its records, a dataclass.
 
-    The character \\b before the columns keeps their lines as they are.
+    The character \\b before the columns keeps click from wrapping their lines.
     """
     names = [one.name for one in fields(kind)]
     width = max(map(len, names)) + 2
@@ -59,8 +59,8 @@ def write_report(
 ) -> None:
     """Write records of one dataclass to stdout: as a table with `lines` below it, or as a report.
 
-    A report is {"conditions": ..., "records": [...], "summary": ...}; `summary` is what follows from several
-    records, and `lines` say it in words. Beside a table the conditions go to stderr.
+    A report is {"conditions": ..., "records": [...], "summary": ...}. `summary`: results computed from
+    several records; `lines`: the same in words. With a table the conditions go to stderr.
     """
     if form != "text":
         rows = [asdict(record) for record in records]
@@ -73,7 +73,7 @@ def write_report(
 
 
 def cells(records: Sequence[Any]) -> Iterator[list[str]]:
-    """Yield the lines of the table of these records, the names of the columns first."""
+    """Yield the lines of the table of these records, column names first."""
     columns = fields(records[0])
     yield [column.name for column in columns]
     for record in records:

@@ -1,4 +1,4 @@
-"""`gencli bench run`: whole runs in turns with transformers and llama.cpp."""
+"""`gencli bench run`: whole runs, alternating with transformers and llama.cpp."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Gguf = Annotated[
 ]
 _WORDS = "Once upon a time there was a small town by the sea where nobody had ever seen snow"
 
-# A script of the library's own calls, as its documentation shows them.
+# A script with transformers' own calls, as in its documentation.
 _TRANSFORMERS = """
 import sys, torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -101,9 +101,9 @@ def _prompts(count: int) -> list[str]:
 def _ways(
     model: str, run: Run, *, flags: str = "", dtype: str = "float32", gguf: Path | None = None
 ) -> list[Way]:
-    """Return gencli, transformers, and llama.cpp if `gguf` names its file. `flags` are more of gencli's.
+    """Return gencli, transformers, and llama.cpp if `gguf` names its file. `flags`: further flags of gencli.
 
-    Raises ModelError if llama.cpp is asked for and is not installed.
+    Raises ModelError if llama.cpp is requested but not installed.
     """
     threads, prompts = str(run.threads), _prompts(run.rows)
     ours = "-m gencli run --temperature 0.8 --top-p 0.9 --seed 0 --ignore-eos --quiet".split()

@@ -1,4 +1,4 @@
-"""`gencli bench sampler`: what a chain and its draw cost, beside transformers and torch.logsumexp."""
+"""`gencli bench sampler`: cost of a chain with its draw, compared to transformers and torch.logsumexp."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def sampler(
     threads: Threads = 2,
     form: Form = "text",
 ) -> int:
-    """Measure chains with their draws in turns with transformers and print the costs. Return the exit code.
+    """Measure chains with their draws, alternating with transformers, and print the costs.
 
-    Raises UsageError for a stage that transformers does not have.
+    Return the exit code. Raises UsageError for a stage that transformers lacks.
     """
     with measuring(threads):
         from gencli.bench.sampler import CHAINS, KINDS, measure_sampler

@@ -1,4 +1,4 @@
-"""`gencli bench serve`: the server under load, beside a batch."""
+"""`gencli bench serve`: the server under load, compared to a batch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Turns = Annotated[int, typer.Option("--turns", min=1, max=100, metavar="N", hel
 
 
 def serve_command(model: str, *, max_batch: int, threads: int) -> list[str]:
-    """Return the command that starts the server on a free port, with a queue that never is full."""
+    """Return the command that starts the server on a free port, with a queue that never fills."""
     queue = ["--max-queue", "100000", "--queue-timeout", "100000"]
     return [*_gencli("serve", model, max_batch, threads), "--port", "0", *queue]
 
@@ -54,7 +54,7 @@ def serve(
     turns: _Turns = 3,
     form: Form = "text",
 ) -> int:
-    """Measure the server and the batch in turns, and print both. Return the exit code."""
+    """Measure the server and the batch alternately, and print both. Return the exit code."""
     from gencli.bench.serve import cost_of, in_turns, make_tasks, measure_batch, measure_serve, share_of
 
     load = make_tasks(requests)

@@ -1,4 +1,4 @@
-"""`gencli compare`: two chains on the same texts with the same noise, and where they part."""
+"""`gencli compare`: two chains on the same texts with the same noise, and where they diverge."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
 
 
 def _say(voice: Stderr, *named: tuple[str, Iterable[str]]) -> None:
-    """Write the notices of the sides; those of both once, the others with the side's name."""
+    """Write the notices of the sides; common notices once, others with the side's name."""
     texts = {name: list(dict.fromkeys(found)) for name, found in named}
     for name, found in texts.items():
         for text in found:
@@ -155,7 +155,7 @@ def _say(voice: Stderr, *named: tuple[str, Iterable[str]]) -> None:
 
 
 def _idle(side: Side) -> Iterator[str]:
-    """Yield a notice about values of a preset that need a model."""
+    """Yield a notice about values of a preset that only a model can use."""
     settings = side.settings
     keys = [e.key for e in COMPARED if e.section in ("Prompt", "Guidance", "Draw", "Limits and stops")]
     idle = [

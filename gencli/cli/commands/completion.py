@@ -1,4 +1,4 @@
-"""Shell completion: the script (`gencli completion`) and the completions that it requests."""
+"""Shell completion: the script (`gencli completion`), and the completions requested by it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def complete(instruction: str, make: Callable[..., Any], commands: Mapping[str, str]) -> int:
     """Print the completions for a shell's script and return the exit code.
 
-    `instruction` is the value of _GENCLI_COMPLETE, as "complete_bash"; `make` returns the click group with
-    the commands that it is given. Only the command being typed is imported, none while its name is typed.
+    `instruction`: value of _GENCLI_COMPLETE, such as "complete_bash". `make` returns the click group of the
+    given commands. Only the command being typed is imported, none while its name is typed.
     """
     from typer._completion_classes import BashComplete, FishComplete, PowerShellComplete, ZshComplete
 
@@ -73,12 +73,12 @@ def complete(instruction: str, make: Callable[..., Any], commands: Mapping[str, 
 def _completer(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
     """Return a subclass of typer's class for a shell that completes command names, and values after `=`.
 
-    `strips` is for bash, which splits words at = and : and replaces only the last part.
+    `strips`: for bash, which splits words at = and : and replaces only the last part.
     """
     from typer._click.shell_completion import CompletionItem
 
     class Complete(base):  # type: ignore[misc]
-        _start = 0  # where the part of the last word begins that bash replaces
+        _start = 0  # beginning of the part of the last word that bash replaces
 
         def get_completion_args(self) -> tuple[list[str], str]:
             args, incomplete = super().get_completion_args()
@@ -107,7 +107,7 @@ def _completer(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
 
 
 def _joined(words: Sequence[str]) -> list[str]:
-    """Return the words with those joined that bash split at = and :."""
+    """Return the words, with parts joined again that bash split at = and :."""
     whole: list[str] = []
     for word in words:
         is_sign = word != "" and not word.strip("=:")

@@ -26,13 +26,13 @@ __all__ = ["config_json", "config_table", "differences", "lint_report", "preset_
 
 
 def preset_table() -> str:
-    """Return a table of every preset: its name, its place and its first comment line."""
+    """Return a table of all presets: name, folder, and first comment line."""
     rows = [(name, label, _sentence(path)) for name, label, path in list_presets()]
     return table([("preset", "from", "what it is for"), *rows])
 
 
 def config_table(settings: Settings, job: Job) -> str:
-    """Return a table of every option with its value and origin, then the table of the chain."""
+    """Return a table of every option with value and origin, followed by the table of the chain."""
     rows = [
         (entry.key, to_json(settings[entry.key]), with_flags(settings.where(entry.key)))
         for entry in _plain(settings)
@@ -58,7 +58,7 @@ def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> st
 
 
 def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
-    """Return a line for each fault of the preset files and of those that they extend, each once."""
+    """Return a line for each fault of the preset files and of the presets they extend, each once."""
     registry = registry or make_registry()
     lines: dict[str, None] = {}
     for name in files:
@@ -77,14 +77,14 @@ def _faults(name: str, registry: Registry) -> Iterator[str]:
     yield from messages
     if messages:
         return
-    try:  # each key is valid by itself; the combination may not be
+    try:  # each key is valid by itself; their combination may not be
         make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
     except (GencliError, ProcessorsError) as error:
         yield f"{shown(presets[-1].path)}: {error}"
 
 
 def _plain(settings: Settings) -> Iterator[Option]:
-    """Yield the options that are no field of a stage; those without a preset key only if given."""
+    """Yield the options that set no field of a stage; options without a preset key only if given."""
     for entry in OPTIONS:
         if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
             yield entry

@@ -1,4 +1,4 @@
-"""`gencli detect`: whether a text has a watermark. Loads a tokenizer and no weights."""
+"""`gencli detect`: tests whether a text has a watermark. Loads a tokenizer and no weights."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGE", "command", "run"]
 
-_LEVEL, _LEAST = 0.001, 16  # those of gencli.watermark.detect, which needs torch
+_LEVEL, _LEAST = 0.001, 16  # the same as in gencli.watermark.detect, which needs torch
 _CODES = {"marked": 0, "not marked": 6, "not enough tokens": 7}
-_SHOWN = 60  # characters of each end of a window
+_SHOWN = 60  # characters of both ends of a window
 
 PAGE = Page(
     """\
@@ -63,7 +63,7 @@ def command() -> Callable[..., int]:
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Print what was found and return the exit code. Raises UsageError, or ConfigError for the key file."""
+    """Print the result and return the exit code. Raises UsageError, or ConfigError for the key file."""
     values = values_of(PAGE, given)
     kind, name = values["watermark"], values["watermark_key"]
     if kind == "none" or name is None:
@@ -91,7 +91,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def _text(arguments: Sequence[str]) -> str:
-    """Return the text: the argument, the file that it names, or stdin."""
+    """Return the text: the argument, the content of the file that it names, or stdin."""
     if len(arguments) > 1:
         raise UsageError("detect takes one text.", hint="Put it between quotes.")
     if not arguments or arguments[0] == "-":

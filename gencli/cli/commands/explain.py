@@ -1,4 +1,4 @@
-"""`gencli explain`: what each stage of a chain did to the tokens of a text."""
+"""`gencli explain`: the effect of each stage of a chain on the tokens of a text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def command() -> Callable[..., int]:
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Print the explanations and return the exit code. Raises UsageError for what the text does not have."""
+    """Print the explanations and return the exit code. Raises UsageError for data that the text lacks."""
     values = values_of(Page("", OWN), {key: value for key, value in given.items() if key not in RUN_KEYS})
     _check(arguments, given, values)
     if values["teach"]:
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     texts, seeker = _source(arguments, given, values)
     chosen = [*_chosen(texts, values)]
     if values["keys"]:
-        _records(chosen[0], chosen[0].records, values)  # raises for a token that it lacks
+        _records(chosen[0], chosen[0].records, values)  # raises for a missing token
         return walk(chosen, values["at"])
     if values["html"] is not None:
         return _write_page(chosen, values)
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for options that do not go together."""
+    """Raise UsageError for options that exclude each other."""
     refuse_beside(values)
     if values["live"] and len(arguments) != 1:
         raise UsageError("--live follows one trace.", hint="Write one with gencli run --trace FILE.")
@@ -113,7 +113,7 @@ def _teach(given: Mapping[str, Any]) -> int:
 def _source(
     arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[list[TracedText], Seeker | None]:
-    """Return the texts, and the places of a named token."""
+    """Return the texts, and the Seeker of a named token if one is given."""
     is_trace = len(arguments) == 1 and _is_file(arguments[0])
     if not is_trace or values["logits_file"] is not None:
         from gencli.cli.explain.sources import of_logits, of_prompts
@@ -138,7 +138,7 @@ def _source(
 
 
 def _is_file(word: str) -> bool:
-    """Whether the only argument names a file: one that is there, or no sentence but a path."""
+    """Whether the only argument names a file: an existing one, or a single word with the form of a path."""
     return (
         word == "-" or exists(Path(word)) or (len(word.split()) == 1 and ("/" in word or "." in word[1:-1]))
     )
@@ -183,7 +183,7 @@ def _name(text: TracedText) -> str:
 
 
 def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
-    """Yield the texts that the options choose. Raises UsageError if there is none."""
+    """Yield the texts selected by the options. Raises UsageError if there is none."""
     found = matching(texts, values)
     if not found:
         known = ", ".join(_name(text).removeprefix("== ") for text in texts[:5]) or "no text"
@@ -192,7 +192,7 @@ def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[
 
 
 def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> Sequence[Record]:
-    """Return the records to show. Raises UsageError for a position or a stage that the text lacks."""
+    """Return the records to show. Raises UsageError for a missing position or stage."""
     if (at := values["at"]) is not None:
         if at >= len(records):
             raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
@@ -215,5 +215,5 @@ def _page(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]
 
 
 def _before(text: TracedText, record: Record) -> str:
-    """Return the text so far."""
+    """Return the text before a record."""
     return "".join(one["text"] for one in text.records[: record["pos"]])

@@ -18,7 +18,7 @@ from processors.params import MOST
 
 __all__ = ["PAGE", "command", "run"]
 
-_CHILDREN = 64  # most at once
+_CHILDREN = 64  # limit of children grown at once
 _SHOWN = ("format", "html")
 _WALKED = ("n", "seed", "output", "quiet", *CODE)
 _FROM = ("at", "token", "rank", "node", "request", "sample", "tree", "n", "seed", "format", "quiet", *CODE)

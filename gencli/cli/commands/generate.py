@@ -1,4 +1,4 @@
-"""The part of `gencli run` that needs torch: load the model, run the engine, write events and summary."""
+"""The part of `gencli run` that needs torch: loads the model, runs the engine, writes events and summary."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The model, its engine, and the job with the grammar that compiled. `load_seconds` is the load time."""
+    """The model, its engine, and the job with its compiled grammar. `load_seconds`: time of loading."""
 
     job: Job
     loaded: Loaded
@@ -65,8 +65,8 @@ def generate(
 ) -> int:
     """Run the job and return the exit code.
 
-    `beside` makes further writers, which get each event after the writer of the result. Raises the error of
-    the last prompt if the engine accepts none.
+    `beside` makes further writers, which receive each event after the writer of the result. Raises the error
+    of the last prompt if the engine accepts none.
     """
     with ExitStack() as stack:
         ready = prepare(job, len(prompts), settings, voice, stack)
@@ -95,7 +95,7 @@ def generate(
         for writer in writers:
             writer.close()
     _say_notices(engine, voice, num_notices)
-    is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # also colours may ask for them
+    is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # colours may need them as well
     if settings["format"] == "text" and is_scored:
         _show_scores(results, job.n, ready.loaded.tokenizer)
     if pen:
@@ -105,7 +105,7 @@ def generate(
 
 
 def _show_scores(results: Results, num_samples: int, tokenizer: Tokenizer) -> None:
-    """Print the log-probabilities of all samples behind their texts."""
+    """Print the log-probabilities of all samples after their texts."""
     for row in results.rows:
         for sample in range(num_samples):
             title = label(row, sample) if len(results.rows) > 1 or num_samples > 1 else ""
@@ -120,9 +120,9 @@ def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInf
 
 
 def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> Ready:
-    """Load the model and compile the grammar meanwhile. `stack` ends what compiles.
+    """Load the model while the grammar compiles. `stack` closes the compiler.
 
-    Raises ModelError or ConfigError for a model or a grammar that cannot be used.
+    Raises ModelError or ConfigError for an unusable model or grammar.
     """
     compiling = Compiling(job.structure, settings["grammar_timeout"])
     stack.callback(compiling.close)
@@ -157,7 +157,7 @@ def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Sett
 
 
 def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:
-    """Print the engine's notices from the given index on. Return their number."""
+    """Print the engine's notices from index `start` on. Return the number of all notices."""
     for text in engine.notices[start:]:
         voice.notice(text)
     return len(engine.notices)
@@ -166,9 +166,9 @@ def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:
 def _submit(
     attempts: RetryingEngine, requests: Sequence[Request], structure: OutputSpec | None
 ) -> list[Error]:
-    """Submit the requests and return the events of those that were refused.
+    """Submit the requests and return the events of rejected ones.
 
-    Raises the error of the last request if all are refused.
+    Raises the error of the last request if all are rejected.
     """
     refused: list[list[Error]] = []
     for request in requests:

@@ -50,7 +50,7 @@ gives the same text; remove some, or all.
     "list|search|show|rerun|clear [N|TEXT]",
     tuple(_OF_WORD),
 )
-_MOST_SHOWN = 2000  # characters of a text on a terminal
+_MOST_SHOWN = 2000  # characters of a text shown on a terminal
 
 
 def command() -> Callable[..., int]:
@@ -61,7 +61,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the subcommand that the first argument names and return the exit code.
 
-    Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
+    Raises UsageError for an unknown subcommand, and for arguments and options that it does not accept.
     """
     values = values_of(PAGE, given)
     word, names = read_subcommand("gencli log", _OF_WORD, arguments, given)
@@ -153,7 +153,7 @@ def _text(number: int, entry: Entry, is_terminal: bool) -> str:
 
 
 def _cut(text: str, is_terminal: bool) -> str:
-    """Return the text, on a terminal only the beginning of a long one."""
+    """Return the text; on a terminal a long text is shortened to its beginning."""
     rest = len(text) - _MOST_SHOWN
     if rest <= 0 or not is_terminal:
         return text
@@ -161,7 +161,7 @@ def _cut(text: str, is_terminal: bool) -> str:
 
 
 def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
-    """Run an entry again with its settings and seed; notices name changes of version and weights."""
+    """Run an entry again with its settings and seed; notices report changed versions and weights."""
     settings = entry.recipe.settings({key: values[key] for key in CODE}, "log", log=False)
     entry.recipe.refuse_changed()
     from gencli.cli.commands.run import carry_out

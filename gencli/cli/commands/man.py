@@ -67,7 +67,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Show a page, or write all pages into a folder, and return the exit code.
 
-    Raises UsageError for an unknown command, and for a folder that cannot be written.
+    Raises UsageError for an unknown command, and for a folder that is not writable.
     """
     folder = values_of(PAGE, given)["output"]
     if folder is not None and arguments:
@@ -88,7 +88,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def pages() -> dict[str, str]:
-    """Return the roff source of every page by its name, as in gencli-config-show."""
+    """Return the roff source of every page by name, such as gencli-config-show."""
     manuals = list(_manuals())
     names = [_name(manual) for manual in manuals]
     return {_name(manual): _page(manual, names) for manual in manuals}
@@ -199,7 +199,7 @@ def _page(manual: _Manual, names: Sequence[str]) -> str:
 
 
 def _is_parent_or_child(other: str, name: str) -> bool:
-    """Return whether one page is of the command that directly contains the other's."""
+    """Return whether one page's command directly contains the other's."""
     return other.rpartition("-")[0] == name or name.rpartition("-")[0] == other
 
 

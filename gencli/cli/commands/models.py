@@ -86,7 +86,7 @@ _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A model by its name, its source (bundled, hub, folder or file), and its card or an error message."""
+    """A model by name, its source (bundled, hub, folder or file), and its card or an error message."""
 
     name: str
     source: str
@@ -101,7 +101,7 @@ def command() -> Callable[..., int]:
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the subcommand that the first argument names and return the exit code.
 
-    Raises UsageError for an unknown subcommand, and for arguments and options that it does not take.
+    Raises UsageError for an unknown subcommand, and for arguments and options that it does not accept.
     """
     values = values_of(PAGE, given)
     word, names = read_subcommand("gencli models", _OF_WORD, arguments, given)
@@ -246,7 +246,7 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
 
 
 def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
-    """Yield number formats of the weights, and the bytes that they take."""
+    """Yield number formats of the weights, and their size in bytes."""
     if quantization is not None:
         if not is_gguf(card.folder):
             yield quantization, card.weights.bytes

@@ -1,4 +1,4 @@
-"""The table of `gencli models show --card`: what of a model fits a GPU that need not be here."""
+"""The table of `gencli models show --card`: how much of a model fits a GPU, which may be absent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["card_json", "card_text"]
 
 
 def card_json(card: Card, name: str, batch: int, tokens: int) -> dict[str, Any]:
-    """Return what of a model fits a card of a name or size, in bytes, by number format."""
+    """Return how much of a model fits a GPU given by name or size, in bytes, by number format."""
     memory = memory_named(name)
     return {
         "card": name,
@@ -45,7 +45,7 @@ def _entry(card: Card, fit: CardFit) -> dict[str, Any]:
 
 
 def _flags(card: Card, fit: CardFit) -> str:
-    """Return the flags that ask for the formats on a GPU; "" if they are chosen by themselves."""
+    """Return the flags that select the formats on a GPU; "" if they are the defaults."""
     from torch import device
 
     chosen, _ = pick_dtype("auto", device=device("cuda", 0), stored=card.weights.stored)
@@ -60,7 +60,7 @@ def _flags(card: Card, fit: CardFit) -> str:
 
 
 def card_text(record: Mapping[str, Any]) -> str:
-    """Return the table, a row for each choice of formats, and what to type."""
+    """Return the table, with a row for each choice of formats, and the command to type."""
     memory = record["memory"]
     count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
     what = f"{count} of {memory['context']} tokens"

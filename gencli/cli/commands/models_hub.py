@@ -22,7 +22,7 @@ from gencli.units import size
 
 __all__ = ["Output", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]
 
-Output = tuple[Any, str]  # the result of a subcommand as JSON values, and as text
+Output = tuple[Any, str]  # the result of a subcommand, as JSON values and as text
 
 
 def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
@@ -47,7 +47,7 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
 def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     """Remove a model, or one revision of it, from the hub's cache.
 
-    Asks first without --yes. Raises UsageError for a no, and without a terminal.
+    Asks first, unless --yes is given. Raises UsageError if the user declines, or cannot be asked.
     """
     from gencli.hub.removal import plan_removal
 
@@ -94,7 +94,7 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
 
 
 def partial_line(found: Cached) -> str:
-    """Return a line about a partial download: what it lacks, or how much of it is here."""
+    """Return a line about a partial download: its missing files, or its size so far."""
     if found.folder is None:
         state = f"{size(disk_bytes(found.place))} so far"
     else:

@@ -1,4 +1,4 @@
-"""The table of `gencli models show --memory`: all that a model takes on the CPU."""
+"""The table of `gencli models show --memory`: the memory of a model on the CPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FORMATS: tuple[tuple[torch.dtype, torch.dtype, Format], ...] = (
 def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> dict[str, Any]:
     """Return the memory of `batch` texts of `tokens` tokens on the CPU, in bytes, by number format.
 
-    Keys and values have a format of their own only where the decoder runs the model.
+    Keys and values have a separate format only if gencli's decoder runs the model.
     """
     is_stored = has_codes(card)
     formats = [
@@ -72,7 +72,7 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
 
 
 def memory_text(record: Mapping[str, Any]) -> str:
-    """Return the table of all parts, a row for each choice of formats."""
+    """Return the table of all parts, with a row for each choice of formats."""
     memory, libraries = record["memory"], record["memory"]["libraries"]
     lines: list[tuple[str, ...]] = [
         ("", "weights", "keys and values", "buffers of a step", "Python and PyTorch", "all")

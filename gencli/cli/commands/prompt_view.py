@@ -1,4 +1,4 @@
-"""`--show-prompt`: prompts as the model gets them, with special tokens, without loading weights."""
+"""`--show-prompt`: prompts as passed to the model, with special tokens, without loading weights."""
 
 from __future__ import annotations
 

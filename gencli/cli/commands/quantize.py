@@ -1,4 +1,4 @@
-"""`gencli quantize`: write a copy of a model with weights of 8 or 4 bits."""
+"""`gencli quantize`: writes a copy of a model with weights of 8 or 4 bits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def command() -> Callable[..., int]:
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Write the model, print what became of its size, and return the exit code."""
+    """Write the model, print its old and new size, and return the exit code."""
     values = values_of(PAGE, given)
     if len(arguments) != 2:
         raise UsageError("quantize takes a model and a new folder.", hint="gencli quantize MODEL OUT")

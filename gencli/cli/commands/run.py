@@ -68,7 +68,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def begin(
     job: Job, settings: Settings, source: Prompts, given: Mapping[str, Any], voice: Stderr
 ) -> tuple[Job, Settings]:
-    """Fetch missing models and say the notices. Return job and settings, which a fetched model may change."""
+    """Fetch missing models and print the notices. Return job and settings, which may change by that."""
     if fetch_models(settings, job.registry, voice):
         settings = gather(given, os.environ)  # again, because the model's files set defaults
         job = make_job(settings)
@@ -82,9 +82,9 @@ def begin(
 def carry_out(
     job: Job, prompts: Sequence[str], settings: Settings, voice: Stderr, beside: Sequence[Beside] = ()
 ) -> int:
-    """Load the model, generate, and return the exit code. `beside` is that of `generate`."""
+    """Load the model, generate, and return the exit code. `beside`: as in `generate`."""
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    # Importing torch and all that follows can be interrupted, and its libraries print warnings.
+    # Importing torch and all later steps can be interrupted, and libraries print warnings.
     with (
         Sink(settings["output"]) as sink,
         interrupts() as handler,

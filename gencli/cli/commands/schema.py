@@ -1,4 +1,4 @@
-"""`gencli schema audit`: what each back end enforces of a JSON schema."""
+"""`gencli schema audit`: the keywords of a JSON schema that each back end enforces."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
 
 
 def _why(reasons: Mapping[str, Sequence[str]], plan: Plan) -> str:
-    """Return the reasons, each with the back end before it if it is for one of several only."""
+    """Return the reasons, each prefixed by its back end if it concerns only one of several."""
     several = len(plan.variants) > 1
     return "; ".join(
         f"{names[0]}: {reason}" if several and len(names) == 1 else reason

@@ -79,11 +79,11 @@ def _run(plan: Plan, handler: Interrupts) -> int:
 
 
 def _check_chain(plan: Plan, settings: Settings) -> None:
-    """Raise UsageError for a flag of the chain that scores of the model alone do not use."""
+    """Raise UsageError for chain flags, which scores of the model alone do not use."""
     if plan["mode"] == "processed":
         return
     for key in plan.given:
-        # A plug-in may also be what a preset needs.
+        # A preset may need a plug-in.
         if key in CHAIN_KEYS and not (key == "plugin" and "preset" in plan.given):
             raise UsageError(
                 f"{settings.name(key)} is for scores under the chain, but these are of the model alone.",
@@ -92,7 +92,7 @@ def _check_chain(plan: Plan, settings: Settings) -> None:
 
 
 def _idle(plan: Plan, settings: Settings) -> list[str]:
-    """Return a notice about values, not from flags, that have no part in these scores."""
+    """Return a notice about values, other than flags, that do not affect these scores."""
     is_raw = plan["mode"] == "raw"
     known = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())
     idle = [key for key in settings if settings.origin(key) not in (FLAG, DEFAULT) and key not in known]

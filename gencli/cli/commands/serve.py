@@ -91,7 +91,7 @@ def _serve(plan: Plan) -> None:
 
 
 def _show(address: str, voice: Stderr) -> None:
-    """Open the page; a server on all addresses is opened on this machine's own."""
+    """Open the page in a browser; a wildcard address is replaced by the loopback address."""
     from gencli.cli.terminal.browser import open_browser
 
     page = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"

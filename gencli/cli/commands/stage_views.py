@@ -21,7 +21,7 @@ __all__ = ["page", "stage_table"]
 
 
 def stage_table(stages: Iterable[Listed]) -> str:
-    """Return a table with a row for each stage; a broken one has "broken" as its phase, and its error."""
+    """Return a table with a row for each stage; a broken stage has the phase "broken" and its error."""
     rows = [("phase", "name", "what it does", "source")]
     for stage in stages:
         phase = "broken" if stage.phase is None else stage.phase.name.lower()
@@ -70,7 +70,7 @@ def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _example(registry: Registry, name: str) -> str:
-    """Return an example of a plug-in's stage, with values made from its fields."""
+    """Return an example of a plug-in's stage, with values derived from its fields."""
     from processors.chain import Chain
     from processors.errors import ParamError
     from processors.testing import examples

@@ -1,4 +1,4 @@
-"""`gencli sweep`: a grid of settings, the texts of each, and measures of them."""
+"""`gencli sweep`: a grid of settings, the texts of each cell, and measures of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from processors.registry import Registry
 __all__ = ["PAGE", "command", "run"]
 
 _MOST_TEXTS = 100_000
-_MOST_TITLE = 120  # characters
+_MOST_TITLE = 120  # characters of a title
 _OWN: tuple[Option, ...] = (
     Option(("--vary",), str, "An option and its values: temperature=0.2:1.4:0.2 (from, to, step) or "
            "min_p=0,0.05,0.1.", "Draw", many=True, metavar="KEY=VALUES"),
@@ -69,12 +69,12 @@ def command() -> Callable[..., int]:
 
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
-    """Run the cells, write what was measured and return the exit code."""
+    """Run the cells, write the results and return the exit code."""
     values = values_of(Page("", _OWN), {key: value for key, value in given.items() if key not in _RUN_KEYS})
     axes = [read_axis(text) for text in values["vary"] or ()]
     _check(axes, values)
     grid = cells(axes)
-    # A trace is asked for, so that the settings are checked as those of a traced run.
+    # With a trace, the settings are checked as those of a traced run.
     run_given = {key: value for key, value in given.items() if key in _RUN_KEYS} | {"trace": os.devnull}
     settings = gather(run_given, os.environ)
     job = make_job(settings)
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError(f"These are {count} texts, at most {_MOST_TEXTS} are drawn.", hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, voice)
     jobs = Jobs(settings, _layer)
-    made = [jobs.job(one) for one in grid]  # faults are said before anything is loaded
+    made = [jobs.job(one) for one in grid]  # faults are reported before anything is loaded
     for text in dict.fromkeys(text for one in made for text in one.assembly.notices):
         voice.notice(text)
     set_wait(settings["wait"], os.environ)  # before torch is imported
@@ -117,7 +117,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def _check(axes: Sequence[Axis], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for what the cells cannot show."""
+    """Raise UsageError for measures that the cells cannot have."""
     if not axes:
         raise UsageError("A sweep varies something.", hint="Add --vary temperature=0.2:1.4:0.2.")
     if values["first"]:

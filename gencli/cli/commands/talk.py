@@ -83,7 +83,7 @@ class _Talker:
         self._chat, self._loaded, self._progress_writers = chat, loaded, progress_writers
         self._sink, self._voice, self._handler = sink, voice, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
-        # Drafter and amateur models are loaded once and outlive a replaced engine.
+        # Draft and contrast models are loaded once and outlive a replaced engine.
         choice = replace(model_choice(chat.settings), max_batch=1)
         self._drafter = make_drafter(chat.settings["draft"], loaded, choice, registry=chat.settings.registry)
         self._amateurs = load_amateurs(chat.settings["contrast"], loaded, choice)
@@ -97,8 +97,8 @@ class _Talker:
         self._last: LastAnswer | None = None
         self._draft = ""
         self._is_over = False
-        self._noticed = set(notices(chat.job, ()))  # these were printed before the chat
-        self._is_valid = True  # whether every answer has been valid under its schema or grammar
+        self._noticed = set(notices(chat.job, ()))  # printed before the chat
+        self._is_valid = True  # whether all answers were valid under their schema or grammar
 
     def offer(self, line: str) -> tuple[str, list[str]]:
         """Return the last word of a line and its completions."""
@@ -107,7 +107,7 @@ class _Talker:
     def follow(self, reader: Reader) -> int:
         """Run commands and answer turns until the input ends, and return the exit code.
 
-        Without a terminal it is 130 after an interrupt, 6 if an answer was not valid, and errors are raised.
+        Without a terminal: 130 after an interrupt, 6 if an answer was invalid; errors are raised.
         """
         while not self._is_over:
             line = reader.read(self._draft)
@@ -162,7 +162,7 @@ class _Talker:
         self._noticed.add(text)
 
     def _why(self, chat: Chat, position: int | None) -> str:
-        """Return the page of the last answer or of one of its tokens. Raises UsageError without an answer."""
+        """Explain the last answer or one of its tokens. Raises UsageError without an answer."""
         turns = chat.conversation.turns
         if self._last is None or not turns or turns[-1].answer != self._last.text:
             raise UsageError("The last turn has no answer that was given since the chat began.")
@@ -205,10 +205,10 @@ class _Talker:
         try:
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
             end = self._write_answer(job, shades)
-        except DeviceError:  # no other engine would run
+        except DeviceError:  # another engine would fail as well
             raise
         except BaseException:
-            self._engine = self._new_engine()  # the state of the old one is unknown
+            self._engine = self._new_engine()  # the state of the old engine is unknown
             raise
         finally:
             self._handler.on_first = None
@@ -223,7 +223,7 @@ class _Talker:
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
 
     def _new_engine(self) -> Engine:
-        self._drafter.trim()  # drop the state of a replaced engine
+        self._drafter.trim()  # drops the state of a replaced engine
         return make_engine(
             self._loaded,
             self._chat.settings,
@@ -241,7 +241,7 @@ class _Talker:
         return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
 
     def _write_answer(self, job: Job, shades: Shades | None) -> Finish:
-        """Run the engine and return the answer's finish. Writes the answer to stdout, thinking to stderr.
+        """Run the engine and return the answer's Finish. Writes the answer to stdout, reasoning to stderr.
 
         Raises GenerationError if the engine fails.
         """
@@ -266,14 +266,14 @@ class _Talker:
                 say_part(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
-        if not (job.logprobs is None and job.prompt_logprobs is None):  # also colours may ask for them
+        if not (job.logprobs is None and job.prompt_logprobs is None):  # colours may need them as well
             show_scores(scores, 0, self._loaded.tokenizer)
         if isinstance(end, Finish):
             return end
         raise GenerationError(end.message if end else "The engine ended without an answer.")
 
     def _write(self, pieces: Pieces, shades: Shades | None) -> None:
-        """Write thinking to stderr and the rest to stdout, coloured if there are shades."""
+        """Write reasoning to stderr and the rest to stdout, coloured if `shades` is given."""
         say_part(pieces.thinking)
         if shades is None:
             self._sink.write(pieces.rest)

@@ -21,11 +21,14 @@ __all__ = ["LineReader", "Offer", "Reader", "TerminalReader", "open_reader"]
 
 _PROMPT = "> "
 _EMOJI = "\u2764"
-Offer = Callable[[str], tuple[str, list[str]]]  # from a line to its last word and its completions
+Offer = Callable[[str], tuple[str, list[str]]]  # returns the last word of a line and its completions
 
 
 class Reader(Protocol):
-    """Reads the turns. With `is_live` a person types them, and the chat goes on after an error."""
+    """Interface that reads a chat's turns.
+
+    `is_live`: a person types them, and the chat continues after an error.
+    """
 
     is_live: bool
 
@@ -35,7 +38,7 @@ class Reader(Protocol):
 
 
 class LineReader:
-    """Reads one turn a line from stdin: a pipe, or a terminal if stdout is none."""
+    """Reads one turn a line from stdin: from a pipe, or from a terminal if stdout is not one."""
 
     def __init__(self) -> None:
         if sys.stdin is None:
@@ -83,7 +86,7 @@ class TerminalReader:
         )
 
     def read(self, draft: str = "") -> str | None:
-        """Return what was typed, None for Ctrl-D. Ctrl-C empties the line."""
+        """Return the typed text, None for Ctrl-D. Ctrl-C empties the line."""
         while True:
             try:
                 return self._session.prompt(_PROMPT, default=draft)
@@ -100,7 +103,7 @@ class _DisplayMappings(dict[str, str]):
         return super().__contains__(char) or self[str(char)] != char
 
     def __missing__(self, char: str) -> str:
-        # The character before a joiner is not known here; an emoji keeps the joiner.
+        # The character before a joiner is unknown here; an emoji keeps the joiner.
         return escape_controls(char, before=_EMOJI)
 
 
@@ -119,7 +122,7 @@ def _completer(offer: Offer) -> Completer:
 
 
 def _new_line_keys() -> KeyBindings:
-    """Return key bindings: Alt-Enter and Ctrl-J insert a line break into the turn."""
+    """Return key bindings for Alt-Enter and Ctrl-J, which insert a line break."""
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()
@@ -139,7 +142,7 @@ def open_reader(offer: Offer) -> Reader:
 
 
 def _history_file() -> Path | None:
-    """Return the path of the user's history, None if it cannot be written."""
+    """Return the path of the user's history, None if it is not writable."""
     from platformdirs import user_state_path
 
     path = user_state_path("gencli") / "chat-history"

@@ -1,4 +1,4 @@
-"""Texts in the look of a level, on a terminal or as marks."""
+"""Writes text styled by level, by terminal styles or by marks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Brush"]
 
 
 class Brush:
-    """Writes pieces of text in the look of their levels.
+    """Writes pieces of text in the style of their levels.
 
-    `look` is color, plain (underlined, bold and reversed) with NO_COLOR, or marks where a terminal has no
-    styles, and where there is no terminal.
+    `look`: color; plain (underlined, bold, reversed) with NO_COLOR; marks on a terminal without styles, and
+    without a terminal.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -25,7 +25,7 @@ class Brush:
             self._codes, self.look = [codes(one.plain) for one in LEVELS], "plain"
 
     def write(self, text: str, number: int) -> None:
-        """Write a piece. White space around it stays without marks and lines."""
+        """Write a piece. Surrounding white space gets no marks or underlines."""
         if self.look == "marks":
             self._sink.write(marked(text, number) if text.strip() else text)
             return

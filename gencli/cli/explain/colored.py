@@ -1,4 +1,4 @@
-"""The colours of a run's text: what the requests have to ask for, and the pen that writes with them."""
+"""Colours of a run's text: the data that requests need for them, and the coloured pen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ColoredPen", "asking", "wanted_scale"]
 
 
 def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) -> Scale | None:
-    """Return what the colours of a text are for, None without colours; say why colours have no effect."""
+    """Return the measure that colours show, None without colours; report why colours have no effect."""
     scale: Scale | Literal["off"] = settings["color"]
     if scale == "off":
         return None
@@ -36,10 +36,10 @@ def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) 
 
 
 def asking(job: Job, scale: Scale) -> Job:
-    """Return the job whose events have what the colours need, at the least cost.
+    """Return the job whose events have the data for the colours, at the least cost.
 
-    Log-probabilities give probability and rank; they are those before guidance, so that guided texts are
-    explained instead, as are all for entropy and deciding stages. A search explains nothing.
+    Log-probabilities give probability and rank, but before guidance; so guided texts are explained instead,
+    as are all texts for entropy and deciding stages. Searches have no explanations.
     """
     is_search = job.beams is not None or job.best_of is not None
     is_guided = (job.guidance.is_on or job.dola is not None) and not is_search
@@ -49,9 +49,9 @@ def asking(job: Job, scale: Scale) -> Job:
 
 
 class ColoredPen:
-    """A pen that colours texts by their tokens. It gets each event before what writes with it.
+    """A pen that colours texts by their tokens. It gets each event before the writer that uses it.
 
-    `decoders` makes a new decoder for the text behind the prompt of a request; `after` is that of Shades.
+    `decoders` makes a new decoder for the text after a request's prompt; `after`: as in Shades.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class ColoredPen:
         self._shades: dict[tuple[str, int], Shades] = {}
 
     def add(self, event: Event) -> None:
-        """Note the levels of an event's tokens."""
+        """Record the levels of an event's tokens."""
         if isinstance(event, Token):
             self._of(event.request, event.sample).add(event)
         elif isinstance(event, Finish):
             self._of(event.request, event.sample).keep(event.completion_tokens)
 
     def close(self) -> None:
-        """Do nothing; all is written by now."""
+        """Do nothing; everything has been written."""
 
     def write(self, row: Row, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""

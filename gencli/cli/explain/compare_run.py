@@ -1,4 +1,4 @@
-"""The part of `gencli compare` that needs torch: run both sides, write what is found, judge it."""
+"""The part of `gencli compare` that needs torch: runs both sides, writes comparisons, checks assertions."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def _loaded(side: Side, rows: int, voice: Stderr, stack: ExitStack) -> SideRun:
 
 
 def _beside(first: SideRun, side: Side) -> SideRun:
-    """Return a side on the model of the first one."""
+    """Return a side that shares the model of the first one."""
     return replace(first, job=Grammars(first.grammars).ready(side.job))
 
 
 def _refuse_vocabularies(first: SideRun, second: SideRun, name: str, other: str) -> None:
-    """Raise ModelError for models whose tokens are not the same."""
+    """Raise ModelError for models with different vocabularies."""
     one, two = first.loaded.tokenizer, second.loaded.tokenizer
     found = first_difference(one, two)
     if found is not None or one.vocab_size != two.vocab_size:
@@ -149,8 +149,8 @@ def _side(side: Side, chain: str, draw: str) -> dict[str, str]:
 def _write(
     found: Iterable[_Found], head: Mapping[str, Any], own: Mapping[str, Any], sink: Sink, voice: Stderr
 ) -> int:
-    """Write each comparison when it is complete, and the sums over all; return the exit code."""
-    page = None if own["html"] is None else Sink(own["html"])  # opened before anything is computed
+    """Write each comparison when it is complete, and the totals; return the exit code."""
+    page = None if own["html"] is None else Sink(own["html"])  # opened before any computation
     form, records, verdict = own["format"], list[dict[str, Any]](), Verdict(own["max_tv"])
     for one, text_of in found:
         record = comparison_record(one, text_of)

@@ -1,4 +1,4 @@
-"""Whether comparisons are as they were asserted to be, and the exit code of that."""
+"""Checks comparisons against assertions, and determines the exit code."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _FAILED, _UNKNOWN, _INTERRUPTED = 6, 7, 130
 
 
 class Verdict:
-    """Counts comparisons. `most` is the largest total variation that a place may have; None is any.
+    """Counts comparisons. `most`: limit of the total variation at a position; None for no limit.
 
-    A place where B has no token is over every limit. One whose kept logits are not enough is not known.
+    A position at which B has no token exceeds every limit. A position without sufficient kept logits is
+    undecided.
     """
 
     def __init__(self, most: float | None) -> None:
@@ -42,7 +43,7 @@ class Verdict:
         return place.divergence is None or place.divergence.tv > self._most
 
     def faults(self, *, is_equal: bool) -> Iterator[str]:
-        """Yield what does not hold; `is_equal`: the texts have to be equal."""
+        """Yield failed assertions; `is_equal`: the texts have to be equal."""
         if self._failed:
             yield f"{self._failed} of {self.texts} texts failed."
         if is_equal and self._different:
@@ -54,7 +55,7 @@ class Verdict:
             yield "The logits are not enough to tell: keep more of them."
 
     def code(self, *, is_equal: bool) -> int:
-        """Return 6 if an assertion fails or no text is complete, 7 if some are not or nothing can be told."""
+        """Return 6 if an assertion fails or no text is complete, 7 if a text is incomplete or undecided."""
         if self._interrupted:
             return _INTERRUPTED
         if self._over or (is_equal and self._different) or self._failed == self.texts:

@@ -12,7 +12,7 @@ from gencli.text.escapes import escape_controls
 
 __all__ = ["comparison_text", "head_text", "summary_text"]
 
-_MOST = 20  # places in a table
+_MOST = 20  # positions in a table
 _LONGEST = 200  # characters of a chain
 _WHY = {
     "kept": "whose logits do not decide it: too few are kept, or they are not those of A's text",
@@ -34,7 +34,7 @@ def _chain(text: str) -> str:
 
 
 def comparison_text(record: Mapping[str, Any]) -> str:
-    """Return the page of a prompt: both texts, the places where B chooses another token, the sums."""
+    """Return the page of a prompt: both texts, the positions where B chooses another token, the totals."""
     parts = [f"== {escape_controls(record['id'])}: {quoted(record['prompt'])}\n", *_texts(record)]
     parted = [place for place in record["places"] if place["parted"]]
     if parted:
@@ -52,7 +52,7 @@ def _texts(record: Mapping[str, Any]) -> Iterator[str]:
     length = len(a["tokens"]) if at is None else at
     shared = "".join(text or "" for _, text in a["tokens"][:length])
     if not (a["text"].startswith(shared) and b["text"].startswith(shared)):
-        pairs = zip(a["text"], b["text"], strict=False)  # a stop has cut one of them
+        pairs = zip(a["text"], b["text"], strict=False)  # a stop may have truncated one of them
         shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     yield _lines("both", shared)
     for name, side in (("A", a), ("B", b)):
@@ -95,7 +95,7 @@ def _names(stages: list[str]) -> str:
 
 
 def summary_text(summary: Mapping[str, Any]) -> str:
-    """Return the sums over places."""
+    """Return the totals over positions."""
     measured = summary["measured"]
     share = f" ({summary['parted'] / measured:.1%})" if measured else ""
     rows = [("places", f"{summary['places']}, {summary['parted']} parted{share}")]
@@ -111,7 +111,7 @@ def summary_text(summary: Mapping[str, Any]) -> str:
 
 
 def _mean(summary: Mapping[str, Any], key: str) -> str:
-    """Return the mean of a KL over its finite values, and the number of infinite ones."""
+    """Return the mean of a KL divergence over its finite values, and the number of infinite ones."""
     mean, infinite = summary[f"kl_{key}_mean"], summary[f"infinite_{key}"]
     shown = "" if mean is None else f"mean {mean:.3g} bits over {summary['measured'] - infinite} places"
     return ", ".join(filter(None, [shown, f"infinite at {infinite}" if infinite else ""]))

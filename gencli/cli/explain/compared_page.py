@@ -13,9 +13,10 @@ __all__ = ["compared_page"]
 
 
 def compared_page(one: Comparison, head: Mapping[str, Any], text_of: TextOf) -> str:
-    """Return the page of a comparison; `head` has the chains of both sides. Only measured places are in it.
+    """Return the page of a comparison; `head` has the chains of both sides.
 
-    Its `kl` is KL(A || B). Without B's own text, the second text is what B would choose at each place of A's.
+    Only measured positions are included. `kl` is KL(A || B). Without B's own text, the second text consists
+    of B's choice at each position of A's text.
     """
     along = [place.a if place.b is None else place.b for place in one.places]
     other = one.b.tokens if one.b else along

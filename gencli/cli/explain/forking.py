@@ -1,4 +1,4 @@
-"""`gencli fork RUN`: read a trace or a tree, grow children of a text, and write them."""
+"""`gencli fork RUN`: reads a trace or a tree, grows children of a text, and writes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["fork", "grower_of"]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Source of a fork: a traced text, whose tree may have no file, or else the tree of a file."""
+    """Source of a fork: a traced text, which may have no tree file yet, or the tree of a file."""
 
     head: Mapping[str, Any]
     text: TracedText | None = None
@@ -48,7 +48,7 @@ class _Source:
         if self.file is not None:
             grower.forks.check(self.file.tree)
             return self.file.tree
-        assert self.text is not None  # what has no tree yet is a traced text
+        assert self.text is not None  # without a tree file there is a traced text
         return Tree(self.head).grown([grower.forks.root(self.text)])
 
     def write(self, tree: Tree, growth: Growth) -> None:
@@ -79,7 +79,7 @@ def _grow(source: _Source, grower: Grower, values: Mapping[str, Any], voice: Std
     cut = Cut(values["node"], values["at"])
     if values["token"] is not None:
         cut = replace(cut, token=token_of(unescape(values["token"]), grower.forks.tokenizer))
-    grower.forks.requests(tree, cut, 1)  # raises for a cut behind the text
+    grower.forks.requests(tree, cut, 1)  # raises for a cut after the text
     if values["rank"] is not None:
         cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
     sink, count, limits = Sink(), values["n"], grower.forks.job.limits
@@ -96,7 +96,7 @@ def _grow(source: _Source, grower: Grower, values: Mapping[str, Any], voice: Std
 
 
 def _say_growth(growth: Growth, voice: Stderr, where: str = "") -> None:
-    """Write what failed, each message once, and how many children there are."""
+    """Write each error message once, and the number of children."""
     for message in dict.fromkeys(failed.message for failed in growth.results.failures):
         say_error(message)
     count, tokens = len(growth.nodes), sum(len(node.ids) for node in growth.nodes)
@@ -142,7 +142,7 @@ def _traced(path: Path) -> list[TracedText] | None:
 
 
 def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
-    """Return the text that the options choose. Raises UsageError if there is none, or several."""
+    """Return the text selected by the options. Raises UsageError if there is none, or several."""
     found = matching(texts, values)
     if len(found) == 1:
         return found[0]
@@ -155,7 +155,7 @@ def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
 def grower_of(
     head: Mapping[str, Any], values: Mapping[str, Any], count: int, voice: Stderr
 ) -> Iterator[Grower]:
-    """Load the model of a run, as its head says, for `count` children at once. Nothing is fetched."""
+    """Load the model of a run, described by its head, for `count` children at once. Nothing is fetched."""
     recipe = recipe_of(head)
     code = {key: values[key] for key in CODE}
     settings = recipe.settings(code, "file", log=False, offline=True, stats=False, debug=values["debug"])

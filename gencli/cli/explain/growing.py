@@ -1,4 +1,4 @@
-"""The part of `gencli fork` that needs torch: load the model of a tree's run, and grow children."""
+"""The part of `gencli fork` that needs torch: loads the model of a tree's run, and grows children."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Grower", "Growth", "open_grower"]
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """New children in the order of their ids, and the results that they come from."""
+    """New children in the order of their ids, and the results from which they are made."""
 
     nodes: tuple[Node, ...]
     results: Results
@@ -49,7 +49,7 @@ class Grower:
     ) -> Growth:
         """Return `count` children at a cut. An interrupt ends them with their texts so far.
 
-        Raises UsageError or ProcessorsError for a cut that no output can have.
+        Raises UsageError or ProcessorsError for a cut at which no output is possible.
         """
         requests = self.forks.requests(tree, cut, count, seed)
         results = Results([""] * count, 1)
@@ -61,7 +61,7 @@ class Grower:
         return Growth(tuple(node for node in made if node is not None), results)
 
     def ranked(self, tree: Tree, cut: Cut, rank: int) -> int:
-        """Return the id that is the `rank`-th most likely one at a cut, under the model alone."""
+        """Return the id with rank `rank` at a cut, under the model without stages."""
         size = self.forks.tokenizer.vocab_size
         if rank > size:
             raise UsageError(f"No token has rank {rank}: the model has {size} tokens.")
@@ -71,7 +71,7 @@ class Grower:
                 found = event.logprobs[-1].top[-1].id
             elif isinstance(event, Error):
                 raise GenerationError(event.message)
-        if found is None:  # it was interrupted
+        if found is None:  # interrupted
             raise KeyboardInterrupt
         return found
 

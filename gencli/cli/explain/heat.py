@@ -1,4 +1,4 @@
-"""The cells of a sweep as text, CSV, JSON and pictures."""
+"""Output of a sweep's cells as text, CSV, JSON and pictures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _number(value: float | None) -> str:
 
 
 def heat_table(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str) -> str:
-    """Return one measure as a grid, the last axis in columns; a darker shade is a larger value."""
+    """Return one measure as a grid, the last axis in columns; darker shades mean larger values."""
     *outer, last = axes
     values = [means(cell)[measure] for cell in cells]
     known = [value for value in values if value is not None]
@@ -73,7 +73,7 @@ def _shaded(value: float | None, least: float, most: float) -> str:
 
 
 def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
-    """Return a line for each text, with a head."""
+    """Return a line for each text, after a header."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow([*(axis.key for axis in axes), "prompt", "sample", "reason", *MEASURES, "text", "error"])
@@ -88,7 +88,7 @@ def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
 def sweep_record(
     axes: Sequence[Axis], cells: Sequence[CellResult], prompts: Sequence[str], shared: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the sweep for JSON: what all cells share, the axes, and each cell with its texts."""
+    """Return the sweep as JSON: values shared by all cells, the axes, and each cell with its texts."""
     return {
         **shared,
         "prompts": list(prompts),

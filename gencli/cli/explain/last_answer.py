@@ -1,4 +1,4 @@
-"""Pages of a chat's last answer: it is drawn again, and its tokens are explained."""
+"""Explanations of a chat's last answer, which is drawn again for them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _COUNT = 5  # ids in the lists of a record
 
 
 class LastAnswer:
-    """An answer, and the records of its tokens from the first time that they are asked for.
+    """An answer, and the records of its tokens once they were requested.
 
-    An answer costs nothing more while it is drawn. Its draws are functions of seed and position, so that the
-    same request gives the same tokens again, from the prompt that is still in the KV cache.
+    Explaining costs nothing while the answer is drawn. Draws are functions of seed and position, so the same
+    request gives the same tokens again; its prompt is still in the KV cache.
     """
 
     def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
@@ -34,7 +34,7 @@ class LastAnswer:
         self._records: list[Record] = []
 
     def add(self, event: Event) -> None:
-        """Note the tokens of an event."""
+        """Collect the tokens of an event."""
         if isinstance(event, Token):
             self._ids += event.ids
             self.text += event.text
@@ -42,7 +42,7 @@ class LastAnswer:
     def page(self, engine: Engine, position: int | None) -> str:
         """Return the page of the whole answer, or of the token at a position from 0 on.
 
-        Raises UsageError for a position that the answer lacks, GenerationError if it cannot be drawn again.
+        Raises UsageError for a missing position, GenerationError if the answer cannot be drawn again.
         """
         if position is not None and position >= len(self._ids):
             raise UsageError(f"The answer has {len(self._ids)} tokens, from 0 on, but no token {position}.")
@@ -73,7 +73,7 @@ class LastAnswer:
                     engine.cancel(again.id)
             elif isinstance(event, Finish) and event.reason == "interrupted" and len(ids) < len(self._ids):
                 raise GenerationError("The answer is not explained: it was interrupted.")
-        engine.notices.clear()  # those of the first time
+        engine.notices.clear()  # the notices of the first draw
         views = views[: len(self._ids)]
         if [view.token for view in views] != self._ids[: len(views)]:
             raise GenerationError(

@@ -1,4 +1,4 @@
-"""A lesson as text: a column of bars for each stage, and what each stage did in a sentence."""
+"""A lesson as text: a column of bars for each stage, and the effect of each stage in a sentence."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["lesson_page"]
 
-_CELLS = 10  # of a bar
-_SAME = 1e-6  # a difference that rounding makes
-_WIDTH = 80  # of a line of words
-_BESIDE = 4  # columns side by side
+_CELLS = 10  # cells of a bar
+_SAME = 1e-6  # difference due to rounding
+_WIDTH = 80  # width of a line of words
+_BESIDE = 4  # columns in a row
 _DRAWS = {
     "greedy": "The draw is greedy: it takes the most likely word",
     "gumbel": "A random number is added to each word's logit, and the largest sum wins; a word wins as "
@@ -54,12 +54,12 @@ def _rows(columns: Sequence[Column], words: Sequence[str]) -> Iterator[tuple[str
 
 
 def _cell(p: float, most: float) -> str:
-    """Return a probability and its bar; nothing for a removed word."""
+    """Return a probability and its bar; "" for a removed word."""
     return f"{probability(p):<5} {'█' * round(_CELLS * p / most)}".rstrip() if p > 0 else ""
 
 
 def _told(before: Column, after: Column, words: Sequence[str]) -> str:
-    """Return what the stage does, and what it did here."""
+    """Return the general effect of the stage, and its effect here."""
     gone = [word.strip() for word, old, new in zip(words, before.p, after.p, strict=True) if old > 0 == new]
     if gone:
         left = sum(p > 0 for p in after.p)

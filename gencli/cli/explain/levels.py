@@ -1,4 +1,4 @@
-"""Levels of tokens: what their colours and marks say, by probability, rank, entropy or deciding stages."""
+"""Levels of tokens, shown as colours or marks: by probability, rank, entropy or deciding stages."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from processors.explain.view import RowView
 __all__ = ["LEVELS", "Facts", "Level", "Look", "Scale", "facts_of", "legend", "level", "level_of", "marked"]
 
 Scale = Literal["probability", "rank", "entropy", "decided"]
-Look = Literal["color", "plain", "marks"]  # colours; underlines and the like; marks around a token
+Look = Literal["color", "plain", "marks"]  # colours; underlines and similar styles; marks around a token
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How a level looks: marks around a token, styles of rich with and without colours, the colour's name.
+    """Appearance of a level: marks around a token, rich styles with and without colours, name of the colour.
 
-    The colours have a contrast of 3.8 or more with black and with white.
+    The colours have a contrast of at least 3.8 with black and with white.
     """
 
     left: str
@@ -51,7 +51,7 @@ class Facts:
     decided: int | None = None
 
 
-# The level of a value is the number of bounds that it is beyond.
+# The level of a value is the number of bounds that it exceeds.
 _BOUNDS: dict[str, tuple[float, float, float]] = {
     "probability": (0.5, 0.1, 0.02),
     "rank": (1, 5, 20),
@@ -73,7 +73,7 @@ _MEASURES = {
 
 
 def level(scale: Scale, value: float | None) -> int:
-    """Return the index into LEVELS of a value; the last one for no value."""
+    """Return the index into LEVELS of a value; the last one for None."""
     if scale == "probability":
         return sum((value or 0.0) < bound for bound in _BOUNDS[scale])
     if value is None:
@@ -103,13 +103,13 @@ def facts_of(token: Record | RowView | TokenLogprobs) -> Facts:
 
 
 def marked(text: str, number: int) -> str:
-    """Return a token between the marks of a level, with white space before it outside of them."""
+    """Return a token between the marks of a level; white space before the token stays outside."""
     lead = text[: len(text) - len(text.lstrip())]
     return f"{lead}{LEVELS[number].left}{text[len(lead) :]}{LEVELS[number].right}"
 
 
 def legend(scale: Scale, look: Look = "marks") -> str:
-    """Return what the levels mean, by the signs of a look."""
+    """Return the legend of the levels in a look."""
     parts = (f"{_sign(one, look)} {text}".strip() for one, text in zip(LEVELS, _LEGENDS[scale], strict=True))
     return "   ".join(parts) + f"      ({_MEASURES[scale]})"
 

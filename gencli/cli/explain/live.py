@@ -1,4 +1,4 @@
-"""A trace as it is written: its texts coloured as they grow, and behind each what its tokens add up to."""
+"""Live view of a trace that is being written: coloured texts, and totals after each text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MOST_HELD = 1 << 20  # tokens of texts that wait for an earlier one
 def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, sample: int | None = None) -> int:
     """Show texts in the order in which they begin, until all have ended; return how many were shown.
 
-    `request` and `sample` choose texts. Raises GenerationError for another file, or one that is too large.
+    `request` and `sample` select texts. Raises GenerationError for another file, or one that is too large.
     """
     texts = _Texts(sink)
     try:
         _follow(lines, texts, request, sample)
     except (GencliError, KeyboardInterrupt):
-        texts.break_line()  # what is said next begins a line
+        texts.break_line()  # the next message begins a new line
         raise
     return texts.count
 
@@ -46,7 +46,7 @@ def _follow(lines: Iterable[str], texts: _Texts, request: str | None, sample: in
         kind = line["kind"]
         if kind == "text":
             begun.add(key)
-            found = line.get("texts")  # of the run; traces of older versions do not say it
+            found = line.get("texts")  # number of texts of the run; older traces lack it
             total = max(found if isinstance(found, int) else 0, len(begun))
             if len(begun) > _MOST_TEXTS:
                 raise GenerationError(f"The trace has more than {_MOST_TEXTS:,} texts.")
@@ -60,7 +60,7 @@ def _follow(lines: Iterable[str], texts: _Texts, request: str | None, sample: in
 
 @dataclass(slots=True)
 class _Text:
-    """A text that has begun: what is not shown of it yet, and what its tokens add up to."""
+    """A text that has begun: its tokens that are not shown yet, and its totals."""
 
     held: list[tuple[str, int]] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
@@ -75,7 +75,7 @@ class _Text:
         self.held.append((self._text(record), level_of("probability", facts_of(record))))
 
     def _text(self, record: Record) -> str:
-        """Return what the token adds; a character of several tokens comes with its last one."""
+        """Return the text that the token adds; a character of several tokens comes with the last of them."""
         try:
             data = base64.b64decode(record.get("bytes") or "", validate=True)
         except (binascii.Error, TypeError, ValueError):
@@ -84,18 +84,18 @@ class _Text:
 
 
 class _Texts:
-    """Shows the first text that has not ended; later ones wait."""
+    """Shows the first text that has not ended; later texts wait."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink, self._brush = sink, Brush(sink)
-        self._open: dict[tuple[str, int], _Text] = {}  # in the order in which they began
+        self._open: dict[tuple[str, int], _Text] = {}  # in the order of their beginnings
         self._num_held = 0
         self._is_begun = False
         self.has_labels = False  # whether there are several texts
         self.count = 0
 
     def add(self, key: tuple[str, int], line: Mapping[str, Any]) -> None:
-        """Add a line of a trace and show what it adds to the screen."""
+        """Add a line of a trace, and show newly visible text."""
         if line["kind"] == "text":
             self._open.setdefault(key, _Text())
             return
@@ -115,7 +115,7 @@ class _Texts:
             )
 
     def break_line(self) -> None:
-        """End the line of a text that is shown in part."""
+        """End the line of a text that is partly shown."""
         if self._is_begun:
             self._sink.write("\n")
 
@@ -137,7 +137,7 @@ class _Texts:
             self.count += 1
 
     def _page(self, tally: Tally) -> str:
-        """Return the page of a text that was shown."""
+        """Return the totals of a text that was shown."""
         if not tally.count:
             return "No tokens.\n"
         explained = legend("probability", self._brush.look)

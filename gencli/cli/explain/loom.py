@@ -1,4 +1,4 @@
-"""A walk through a tree of continuations: where it is, and what each key does. No terminal, no model."""
+"""Navigation in a tree of continuations: position, and effect of each key. No terminal, no model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HELP = "arrows parent, child, siblings  [ ] token  n new  x prune  e export  q l
 
 @dataclass(frozen=True, slots=True)
 class Loom:
-    """A node of a tree, and the token of its text at which new children begin.
+    """A node of a tree, and the index of the token at which new children begin.
 
-    `message` is about the last key. `is_asked`: the next key says whether the node is pruned.
+    `message`: about the last key. `is_asked`: the next key confirms pruning of the node.
     """
 
     tree: Tree
@@ -29,7 +29,7 @@ class Loom:
 
     @property
     def here(self) -> Node:
-        """The node."""
+        """The current node."""
         return self.tree.nodes[self.node]
 
     @property
@@ -38,7 +38,7 @@ class Loom:
         return self.here.at + len(self.here.ids)
 
     def pressed(self, key: str) -> tuple[Loom, Action]:
-        """Return the walk after a key, and what the caller has to do for it."""
+        """Return the state after a key, and the action that the caller has to perform."""
         calm = replace(self, message="", is_asked=False)
         if self.is_asked:
             return (calm, "prune") if key == "y" else (replace(calm, message="Nothing is pruned."), "")
@@ -49,16 +49,16 @@ class Loom:
         return (_MOVES[key](calm) if key in _MOVES else replace(calm, message=HELP)), ""
 
     def at(self, node: Node) -> Loom:
-        """Return the walk at another node, where its text parts from its parent."""
+        """Return the state at another node, at the token where its text diverges from its parent's."""
         return replace(self, node=node.id, place=node.at)
 
     def grown(self, nodes: Sequence[Node]) -> Loom:
-        """Return the walk at the first of new children."""
+        """Return the state with new children, at the first of them."""
         found = replace(self, tree=self.tree.grown(nodes))
         return found.at(nodes[0]) if nodes else found
 
     def pruned(self) -> Loom:
-        """Return the walk at the parent, without the node."""
+        """Return the state without the node, at its parent."""
         parent = self.tree.nodes[self.here.parent or ROOT]
         return replace(self, tree=self.tree.pruned(self.node), node=parent.id, place=self.here.at)
 
@@ -74,7 +74,7 @@ class Loom:
         return replace(self, node=self.here.parent, place=self.here.at)
 
     def _child(self) -> Loom:
-        """Go to the first child from the place on, else to the first of all."""
+        """Go to the first child at or after the current token, otherwise to the first child."""
         children = self.tree.children(self.node)
         if not children:
             return replace(self, message="No children; n lets some grow.")

@@ -1,4 +1,4 @@
-"""Page of a walk through a tree: the nodes around, the text with the place of new children, the keys."""
+"""Page of a tree's navigation: neighbouring nodes, the text with the position of new children, the keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loom_page(loom: Loom, pieces: Sequence[str], width: int, height: int) -> lis
 
 
 def _nodes(loom: Loom, most: int) -> Iterator[Text]:
-    """Yield the lines of the tree around the node, which `>` marks, at most `most`."""
+    """Yield at most `most` lines of the tree around the node, which is marked by `>`."""
     every = [*loom.tree.walk()]
     here = next(index for index, (_, one) in enumerate(every) if one.id == loom.node)
     near = _around(here, len(every), most)
@@ -36,7 +36,7 @@ def _nodes(loom: Loom, most: int) -> Iterator[Text]:
 
 
 def _text(loom: Loom, pieces: Sequence[str], width: int, rows: int) -> list[Text]:
-    """Return the text around the place, whose token is between brackets, as at most `rows` lines."""
+    """Return at most `rows` lines of text around the current token, which is shown in brackets."""
     room, place = width * rows, min(loom.place, len(pieces) - 1)
     before = _shown("".join(pieces[:place])[-room:])
     token = _shown(pieces[place]).replace("\n", "\\n")
@@ -53,6 +53,6 @@ def _shown(text: str) -> str:
 
 
 def _around(at: int, count: int, most: int) -> range:
-    """Return at most `most` of `count` places, with `at` in their middle where there is room."""
+    """Return at most `most` of `count` indices, centred at `at` if possible."""
     start = max(0, min(at - most // 2, count - most))
     return range(start, min(count, start + most))

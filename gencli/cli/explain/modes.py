@@ -1,4 +1,4 @@
-"""The views of a trace beside its pages: a walk by keys, and a trace that is still written."""
+"""Further views of a trace: interactive navigation, and a trace that is still being written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BESIDE = {"keys": ("stage", "html", "live", "why", "teach"), "live": ("at", "st
 
 
 def refuse_beside(values: Mapping[str, Any]) -> None:
-    """Raise UsageError for options that have no effect on the view that is asked for."""
+    """Raise UsageError for options without effect on the requested view."""
     for mode, others in _BESIDE.items():
         found = [key for key in others if values[mode] and values[key] not in (None, False)]
         found += ["format"] if values[mode] and values["format"] == "jsonl" else []
@@ -36,7 +36,7 @@ def refuse_beside(values: Mapping[str, Any]) -> None:
 
 
 def show_trace(name: str, values: Mapping[str, Any]) -> int:
-    """Follow a trace until its texts have ended. Raises UsageError if none of them is chosen."""
+    """Follow a trace until its texts have ended. Raises UsageError if no text is selected."""
     from gencli.cli.explain.live import show_live
 
     if not show_live(follow(name), Sink(), values["request"], values["sample"]):
@@ -45,7 +45,7 @@ def show_trace(name: str, values: Mapping[str, Any]) -> int:
 
 
 def walk(texts: Sequence[TracedText], at: int | None) -> int:
-    """Walk through the texts on the terminal. Raises UsageError without a token, or without a terminal."""
+    """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
     from gencli.cli.explain.walk import Walk
     from gencli.cli.explain.walk_screen import check_terminal, walk_through
 

@@ -1,4 +1,4 @@
-"""One token's way through the chain, as a table."""
+"""One token's path through the chain, as a table."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["decision", "headline", "one_token", "stage_rows"]
 
 
 def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
-    """Return the page of a token: its facts, a line for each stage, who decided.
+    """Return the page of a token: its facts, a line for each stage, the deciding stages.
 
-    `before` is the text so far, `of` the number of tokens.
+    `before`: the text so far. `of`: the number of tokens.
     """
     return f"{headline(record, of)}\n{text_before(before)}{table(stage_rows(record))}{decision(record)}"
 
@@ -36,7 +36,7 @@ def headline(record: Record, of: int | None = None) -> str:
 
 
 def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of a token's table: the head, the model, each stage, the draw."""
+    """Yield the rows of a token's table: the header, the model, each stage, the draw."""
     token = quoted(record["text"])
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
@@ -82,7 +82,7 @@ def _own(place: dict[str, Any]) -> str:
 
 
 def _done(stage: dict[str, Any]) -> str:
-    """Return what a stage did, in a few words."""
+    """Return the effect of a stage, in a few words."""
     if not stage["acted"]:
         said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
         return escaped(said) or "changed nothing"
@@ -91,7 +91,7 @@ def _done(stage: dict[str, Any]) -> str:
 
 
 def _changes(stage: dict[str, Any]) -> str:
-    """Return the largest of what a stage removed or moved."""
+    """Return the largest change by a stage: ids that it removed, or logits that it moved."""
     if stage["removed"]:
         count = stage["alive"][0] - stage["alive"][1]
         shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
@@ -103,8 +103,8 @@ def _changes(stage: dict[str, Any]) -> str:
 
 
 def decision(record: Record) -> str:
-    """Return the last line: which stages decided, and what came next without truncation."""
-    others = record.get("instead", [None] * len(record["decided_by"]))  # which older traces do not have
+    """Return the last line: the deciding stages, and the token that would come without truncation."""
+    others = record.get("instead", [None] * len(record["decided_by"]))  # missing in older traces
     pairs = zip(record["decided_by"], others, strict=True)
     stages = (name if other is None else f"{name} (without it {quoted(other[1])})" for name, other in pairs)
     decided = ", ".join(stages) or "the noise of the draw, or the model: no stage alone"

@@ -45,7 +45,7 @@ OWN: tuple[Option, ...] = (
 def options_of_run(own: Iterable[Option], *left_out: str) -> tuple[Option, ...]:
     """Return the options of a run for a command with options of its own, which explains tokens itself.
 
-    Without searches, whose tokens have no explanations, and what only a run writes.
+    Leaves out searches, whose tokens have no explanations, and options for output that only a run writes.
     """
     foreign = {*_FOREIGN, *left_out, *(entry.key for entry in own)}
     return tuple(entry for entry in OPTIONS if entry.key not in foreign and entry.section != "Search")

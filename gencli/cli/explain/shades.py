@@ -1,4 +1,4 @@
-"""Which part of a text is of which token: levels of tokens, spread over the text that is written."""
+"""Assigns the parts of a written text to tokens, to colour them by level."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ __all__ = ["Shades"]
 class Shades:
     """The levels of one sample's text, from its tokens.
 
-    `decoder` is a new one for the text behind the prompt. A text is released later than its tokens come: with
-    stop strings, incomplete characters, or a check of the whole. So tokens wait here until their text is
-    written. `after`: what is written begins behind the first such text.
+    `decoder`: a new decoder for the text after the prompt. Text is written later than its tokens arrive:
+    because of stop strings, incomplete characters, or a check of the whole text. So tokens are held until
+    their text is written. `after`: the written text begins after the first occurrence of this text.
     """
 
     def __init__(self, decoder: TokenDecoder, scale: Scale, *, after: str = "") -> None:
         self._decoder, self._scale, self._after = decoder, scale, after
-        self._tokens: list[tuple[int, int]] = []  # id and level of those that are not decoded yet
-        self._texts: list[tuple[str, int]] = []  # text and level of those that are not written yet
+        self._tokens: list[tuple[int, int]] = []  # id and level of tokens that are not decoded yet
+        self._texts: list[tuple[str, int]] = []  # text and level of tokens that are not written yet
 
     def add(self, event: Token) -> None:
-        """Add the tokens of an event. One that nothing measured has level 0: the model did not choose it."""
+        """Add the tokens of an event. A token without measures has level 0: the model did not choose it."""
         levels = [level_of(self._scale, facts_of(one)) for one in event.views or event.logprobs]
         self._tokens += zip_longest(event.ids, levels[: len(event.ids)], fillvalue=0)
 
     def keep(self, count: int) -> None:
-        """Forget all but the last tokens, as many as the last attempt has; nothing of it is written yet."""
+        """Keep only the last `count` tokens, those of the last attempt; none of them is written yet."""
         self._tokens = self._tokens[max(0, len(self._tokens) - count) :]
 
     def spans(self, text: str) -> Iterator[tuple[str, int]]:
         """Yield the next part of the written text in pieces, with their levels.
 
-        The joined pieces are the text. What no token has, such as a last newline, has level 0.
+        The joined pieces are the text. Text without a token, such as a final newline, has level 0.
         """
         self._texts += ((self._decoder.push(token), number) for token, number in self._tokens)
         self._tokens = []
@@ -50,7 +50,7 @@ class Shades:
             yield rest, 0
 
     def _find(self, text: str) -> None:
-        """Drop what is not written: thinking and its marker, and white space before a result."""
+        """Drop text that is not written: reasoning with its marker, and white space before a result."""
         if self._after:
             joined = "".join(piece for piece, _ in self._texts)
             before, found, _ = joined.partition(self._after)
@@ -64,13 +64,13 @@ class Shades:
             pass
 
     def _taken(self, text: str) -> Iterable[tuple[int, int]]:
-        """Take the tokens whose text the given one begins with."""
+        """Take the tokens whose joined text is a prefix of the given text; yield lengths and levels."""
         joined = "".join(piece for piece, _ in self._texts)
         same = takewhile(lambda pair: pair[0] == pair[1], zip(joined, text, strict=False))
         return self._lengths(sum(1 for _ in same))
 
     def _lengths(self, count: int) -> Iterator[tuple[int, int]]:
-        """Take `count` characters; yield the lengths and levels of their pieces."""
+        """Take `count` characters; yield lengths and levels of their pieces."""
         done = 0
         while count:
             piece, number = self._texts[done]

@@ -1,4 +1,4 @@
-"""Numbers and texts of records as a terminal shows them."""
+"""Formatting of numbers and texts of records for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BEFORE = 60  # characters of the text before it
 
 
 def probability(p: float | None) -> str:
-    """Return 1.000, .372, .0004 or 2e-05; - for none."""
+    """Return 1.000, .372, .0004 or 2e-05; "-" for None."""
     if p is None:
         return "-"
     if p == 0:
@@ -29,13 +29,13 @@ def quoted(text: str) -> str:
 
 
 def text_before(text: str) -> str:
-    """Return the end of the text before a token, on a line of its own; "" for none."""
+    """Return the end of the text before a token, as a line; "" for an empty text."""
     shown = escaped(text[-_BEFORE:])
     return f"{'...' if len(text) > _BEFORE else ''}{shown}\n" if text else ""
 
 
 def rank(value: Any) -> str:
-    """Return #4, or - for a masked token."""
+    """Return #4; "-" for a masked token."""
     return "-" if value is None else f"#{value}"
 
 

@@ -1,4 +1,4 @@
-"""Where explained texts come from: a prompt, the logits of a trace, a file of logits."""
+"""Sources of explained texts: prompts, the logits of a trace, a file of logits."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ Found = tuple[list[TracedText], "Seeker | None"]
 
 
 def settings_of(given: Mapping[str, Any], **more: Any) -> tuple[Settings, Job]:
-    """Return the settings and the job of the options of a run among those given."""
+    """Return the settings and the job of the run options among the given ones."""
     kept = {key: value for key, value in given.items() if key in RUN_KEYS}
     settings = gather({**kept, **more}, os.environ)
     return settings, make_job(settings)
 
 
 class _Watcher:
-    """Writes the trace of a run without its logits, on which it looks for a named token."""
+    """Writes a run's trace without logits, after using them to look for a named token."""
 
     def __init__(self, writer: TraceWriter, seeker: Seeker | None, results: Results, info: RunInfo) -> None:
         self._writer, self._seeker, self._head = writer, seeker, cache(head_of(results, info))
@@ -102,10 +102,10 @@ def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> See
 def of_trace(
     texts: Sequence[TracedText], given: Mapping[str, Any], why: str | None, *, is_replay: bool
 ) -> Found:
-    """Look for a token in the texts of a trace by the logits that it keeps.
+    """Look for a token in the texts of a trace, by its kept logits.
 
-    With `is_replay` the chain of the given options runs along the texts instead of their own: the records
-    are of what it would choose at each place.
+    With `is_replay` the chain of the given options replaces the texts' own chain: the records describe its
+    choice at each position.
     """
     if len({text.head["model"] for text in texts}) > 1:
         raise UsageError("The texts of the trace are of several models.", hint="Choose one with --run.")

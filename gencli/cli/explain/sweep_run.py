@@ -1,4 +1,4 @@
-"""The cells of a sweep on a loaded model: whole texts, or first tokens on one forward."""
+"""Runs the cells of a sweep on a loaded model: whole texts, or first tokens from one forward pass."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def run_cells(
     first: bool,
     on_engine: Callable[[Engine], None],
 ) -> Iterator[CellResult]:
-    """Yield the cells in their order, whose jobs are `made`. Each prompt has the same seed in all of them.
+    """Yield the cells in order; `made`: the job of each. A prompt has the same seed in all cells.
 
-    With `first` the model reads each prompt once, and every cell's chain draws the first token from its
-    logits. `on_engine` gets the engine.
+    With `first` the model reads each prompt once, and every cell's chain draws the first token from the same
+    logits. `on_engine` is called with the engine.
     """
     loaded, _ = load_model(
         settings, voice, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
@@ -95,7 +95,7 @@ def _texts(
         while due < len(cells) and len(waiting[due]) == len(prompts) * jobs[due].n:
             yield _result(cells[due], waiting[due])
             due += 1
-    for number in range(due, len(cells)):  # all of its requests were refused
+    for number in range(due, len(cells)):  # all requests of the cell were rejected
         yield _result(cells[number], waiting[number])
 
 

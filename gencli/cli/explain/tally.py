@@ -13,8 +13,8 @@ from gencli.explain.record import Record
 
 __all__ = ["Tally"]
 
-_MOST = 1000  # stages of a trace
-_SHOWN = 3  # surprising tokens
+_MOST = 1000  # limit of stages in a trace
+_SHOWN = 3  # surprising tokens shown
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Stage:
 
 
 class Tally:
-    """Adds up the records of a text one by one; its size depends on the stages, not on the text."""
+    """Accumulates the records of a text; its memory depends on the number of stages, not on the text."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -73,7 +73,7 @@ class Tally:
         return f"{self.count} tokens   {self._bits:.1f} bits, {mean:.2f} a token\n"
 
     def table(self) -> str:
-        """Return a line for each stage, and how often which cause decided."""
+        """Return a line for each stage, and the number of tokens decided by each cause."""
         noise = self.count - self._by_stage
         causes = (
             f"decided by a stage {self._by_stage}, by model and noise {noise}, one token left {self._alone}"

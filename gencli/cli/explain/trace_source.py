@@ -1,4 +1,4 @@
-"""Traces that a command line names."""
+"""Reads traces given on a command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 4 * MAX_LINE  # bytes of a line
 def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
     """Return the texts of a trace file, or of stdin for `-`. Raises UsageError or GenerationError.
 
-    `hint` is that of a file that cannot be opened.
+    `hint`: hint of the error for a file that cannot be opened.
     """
     with trace_lines("/dev/stdin" if name == "-" else name, hint=hint) as lines:
         return read_trace(lines)
@@ -26,7 +26,7 @@ def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
 
 @contextmanager
 def trace_lines(name: str, *, hint: str = "") -> Iterator[Iterator[str]]:
-    """Open a file of lines. Raises UsageError if it cannot be read, also while its lines are."""
+    """Open a file of lines. Raises UsageError if it cannot be read, also during iteration."""
     with opened_trace(name, hint=hint) as file:
         yield _lines(file)
 
@@ -39,6 +39,6 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
 
 def matching(texts: Iterable[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
-    """Return the texts that the options --run and --sample choose."""
+    """Return the texts selected by the options --run and --sample."""
     request, sample = values["request"], values["sample"]
     return [one for one in texts if request in (None, one.key[0]) and sample in (None, one.key[1])]

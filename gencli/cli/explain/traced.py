@@ -18,7 +18,7 @@ __all__ = ["head_of", "trace_to"]
 
 
 def trace_to(write: Callable[[str], None], settings: Settings) -> Callable[[Results, RunInfo], TraceWriter]:
-    """Return a factory of the writer of a trace: `write` gets its lines, `settings` are the run's."""
+    """Return a factory of a trace's writer: `write` receives the lines, `settings` are the run's."""
 
     def make(results: Results, info: RunInfo) -> TraceWriter:
         assert info.tokenizer is not None
@@ -35,7 +35,7 @@ def trace_to(write: Callable[[str], None], settings: Settings) -> Callable[[Resu
 
 
 def head_of(results: Results, info: RunInfo) -> Head:
-    """Return what a trace says of a sample before its tokens, by request and sample."""
+    """Return a function from request and sample to the head of a traced text."""
     tokenizer = info.tokenizer
     assert tokenizer is not None
 

@@ -1,4 +1,4 @@
-"""A walk through a trace by keys: where it stands, and where each key leads."""
+"""Navigation in a trace by keys: position, and effect of each key."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gencli.explain.trace_file import TracedText
 
 __all__ = ["KEYS", "Walk", "press"]
 
-_SURPRISING = 4.0  # bits
-_PAGE = 10  # tokens
+_SURPRISING = 4.0  # bits of a surprising token
+_PAGE = 10  # tokens of a page
 _Panel = Literal["distribution", "alternatives", "help"]
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A place in texts that each have a token: text, token, and stage.
+    """A position in texts with at least one token each: text, token, and stage.
 
-    Stage 0 is the model, then come the stages of the token, and last the draw. `note` is about the last key.
+    Stage 0 is the model, then come the token's stages, and last the draw. `note`: about the last key.
     """
 
     texts: tuple[TracedText, ...]
@@ -35,32 +35,32 @@ class Walk:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The tokens of the text."""
+        """The token records of the current text."""
         return self.texts[self.text].records
 
     @property
     def record(self) -> Record:
-        """The token."""
+        """The record of the current token."""
         return self.records[self.token]
 
     def at(self, token: int) -> Walk:
-        """Return the walk at the nearest token that there is, at the same stage if that token has it."""
+        """Return the position at the nearest existing token, at the same stage if that token has it."""
         moved = replace(self, token=min(max(token, 0), len(self.records) - 1))
         return moved.at_stage(self.stage)
 
     def at_stage(self, stage: int) -> Walk:
-        """Return the walk at the nearest stage that there is."""
+        """Return the position at the nearest existing stage."""
         return replace(self, stage=min(max(stage, 0), len(self.record["stages"]) + 1))
 
 
 def press(walk: Walk, key: str) -> Walk:
-    """Return where a key leads; a key without a meaning changes nothing."""
+    """Return the position after a key; an unknown key changes nothing."""
     action = KEYS.get(key)
     return walk if action is None else action[1](replace(walk, note=""))
 
 
 def _to(found: Iterable[int], walk: Walk, missing: str) -> Walk:
-    """Go to the first of these tokens, or say that there is none."""
+    """Go to the first of these tokens; without any, set the note `missing`."""
     token = next(iter(found), None)
     return replace(walk, note=missing) if token is None else walk.at(token)
 
@@ -83,7 +83,7 @@ def _bits(record: Record) -> float:
 
 
 def _panel(name: _Panel) -> Callable[[Walk], Walk]:
-    """A key that opens a panel, and closes it again."""
+    """Return the action of a key that opens a panel, and closes it again."""
     return lambda walk: replace(walk, panel="distribution" if walk.panel == name else name)
 
 

@@ -1,4 +1,4 @@
-"""A walk through a trace on a terminal: keys in, screens out."""
+"""Interactive navigation in a trace on a terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["check_terminal", "walk_through"]
 
 
 def check_terminal() -> None:
-    """Raise UsageError unless keys can be read and screens be drawn."""
+    """Raise UsageError unless stdin and stdout are terminals that support screens."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or os.environ.get("TERM") == "dumb":
         raise UsageError(
             "--keys needs a terminal, for stdin and stdout.",
@@ -33,9 +33,9 @@ def check_terminal() -> None:
 
 
 def walk_through(walk: Walk, source: Input | None = None, target: Output | None = None) -> Walk:
-    """Walk until a key leaves; return the last place. The terminal is as before, also after an error.
+    """Navigate until a key quits; return the last position. The terminal is restored, even after an error.
 
-    `source` and `target` are the terminal unless they are given.
+    `source`, `target`: input and output instead of the terminal.
     """
     now = walk
 

@@ -1,4 +1,4 @@
-"""View of a walk through a trace: lines of styled text for a screen of any size."""
+"""View of the navigation in a trace: lines of styled text for a screen of any size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gencli.text.escapes import escape_controls
 
 __all__ = ["Line", "bar", "draw"]
 
-Line = list[tuple[str, str]]  # styles and texts: "", head, dim, row, level-1 to level-3, current
-_CELLS = 20  # of a bar
+Line = list[tuple[str, str]]  # (style, text); styles: "", head, dim, row, level-1 to level-3, current
+_CELLS = 20  # cells of a bar
 _PARTS = " ▏▎▍▌▋▊▉"
 _NEWLINE = "⏎"
 _FOOT = "left right token   up down stage   n decided   u surprising   a alternatives   ? keys   q leave"
@@ -39,16 +39,16 @@ def draw(walk: Walk, width: int, height: int) -> list[Line]:
 
 
 def bar(p: float | None) -> str:
-    """Return a probability as a bar of 20 cells, in steps of an eighth of a cell."""
+    """Return a probability as a bar of 20 cells, with a resolution of an eighth of a cell."""
     eighths = round(min(max(p or 0.0, 0.0), 1.0) * _CELLS * 8)
     filled = "█" * (eighths // 8) + _PARTS[eighths % 8].strip()
     return filled.ljust(_CELLS)
 
 
 def _strip(walk: Walk, width: int, rows: int) -> list[Line]:
-    """Return the lines of the text around the token.
+    """Return the lines of text around the current token.
 
-    Whole blocks of tokens are wrapped, so that it stands still.
+    Whole blocks of tokens are wrapped, so that the text does not move with each key.
     """
     block = max(1, width * rows)
     first = max(0, (walk.token // block - 1) * block)
@@ -73,7 +73,7 @@ def _strip(walk: Walk, width: int, rows: int) -> list[Line]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield the lines of a token, without control characters, each with a mark for its newline."""
+    """Yield the lines of a token's text without control characters, each newline shown as a mark."""
     *ended, rest = escape_controls(text).replace("\t", " ").split("\n")
     yield from (line + _NEWLINE for line in ended)
     if rest:
@@ -86,7 +86,7 @@ def _style(walk: Walk, record: Mapping[str, Any]) -> str:
 
 
 def _stages(walk: Walk, room: int) -> list[Line]:
-    """Return the table of stages: its head, and as many rows around the chosen one as there is room for."""
+    """Return the table of stages: its header, and the rows around the chosen one that fit."""
     cells = ([_clean(cell) for cell in row] for row in stage_rows(walk.record))
     head, *rows = table(cells).splitlines()
     first = max(0, min(walk.stage - (room - 1) // 2, len(rows) - room + 1))
@@ -109,7 +109,7 @@ def _panel(walk: Walk) -> list[Line]:
 
 
 def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of the chosen stage, and the distribution behind it."""
+    """Return the name of the chosen stage, and the distribution after it."""
     stages = walk.record["stages"]
     if walk.stage == 0:
         return "under the model", walk.record["raw"]
@@ -119,7 +119,7 @@ def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
 
 
 def _distribution(walk: Walk) -> Iterator[tuple[str, str]]:
-    """Yield the most likely tokens behind the chosen stage as bars, and the rest as one."""
+    """Yield the most likely tokens after the chosen stage as bars, and all others as one bar."""
     name, place = _place(walk)
     yield "head", f"{name}, entropy {place['entropy'] or 0.0:.2f} nats"
     width = max((cell_len(quoted(text)) for _, text, _ in place["top"]), default=0)
@@ -135,7 +135,7 @@ def _distribution(walk: Walk) -> Iterator[tuple[str, str]]:
 
 
 def _alternatives(walk: Walk) -> Iterator[tuple[str, str]]:
-    """Yield the most likely tokens under the model and at the draw, with what became of them."""
+    """Yield the most likely tokens under the model and at the draw, and the effect of the stages on them."""
     record = walk.record
     raw, final = (
         {**{one[0]: one for one in place["top"]}, record["id"]: (record["id"], record["text"], place["p"])}

@@ -1,4 +1,4 @@
-"""`gencli fork walk`: a walk through a tree by keys, in which new texts grow."""
+"""`gencli fork walk`: interactive navigation in a tree, in which new texts can be grown."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _Draw = Callable[[Loom], None]
 
 
 def walk(path: Path, values: Mapping[str, Any]) -> int:
-    """Walk through the tree of a file until a key leaves it, and return the exit code.
+    """Navigate the tree of a file until a key quits, and return the exit code.
 
-    The page is drawn on stderr; an exported text goes to `output`, or in the end to stdout. Raises UsageError
+    The page is drawn on stderr; an exported text goes to `output`, or at the end to stdout. Raises UsageError
     without a terminal.
     """
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError("fork walk needs a terminal.", hint="gencli fork show draws the tree anywhere.")
-    voice = Stderr(is_quiet=True)  # its lines would be in the page
+    voice = Stderr(is_quiet=True)  # its lines would disturb the page
     with ExitStack() as stack:
         stack.enter_context(locked(path))
         file = TreeFile(path)
@@ -54,7 +54,7 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
 
 
 def follow(loom: Loom, keys: Iterable[str], draw: _Draw, act: Callable[[Loom, Action, _Draw], Loom]) -> Loom:
-    """Move by keys until one leaves or they end; return where the walk is then."""
+    """Navigate by keys until one quits or the keys end; return the final state."""
     draw(loom)
     for key in keys:
         loom, action = loom.pressed(key)
@@ -71,31 +71,31 @@ def follow(loom: Loom, keys: Iterable[str], draw: _Draw, act: Callable[[Loom, Ac
 
 @dataclass(slots=True)
 class _Weaver:
-    """Does what keys ask for. `text`: what is written to stdout in the end."""
+    """Performs the actions of keys. `text`: text written to stdout at the end."""
 
     file: TreeFile
     grower: Grower
     values: Mapping[str, Any]
     drawing: Drawing | None = None
     text: str | None = None
-    _pieces: dict[int, list[str]] = field(default_factory=dict)  # of the last node
+    _pieces: dict[int, list[str]] = field(default_factory=dict)  # pieces of the last node
 
     def interrupted(self, keys: Iterable[str]) -> Iterable[str]:
-        """Yield the keys; Ctrl-C between two of them ends the walk, and the terminal is set back."""
+        """Yield the keys; Ctrl-C between two keys ends the navigation, and the terminal is restored."""
         self.grower.handler.on_first = _interrupt
         for key in keys:
             yield key
-            self.grower.handler.on_first = _interrupt  # growing has taken it away
+            self.grower.handler.on_first = _interrupt  # growing has replaced it
 
     def draw(self, loom: Loom) -> None:
-        """_Draw the page."""
+        """Draw the page."""
         if loom.node not in self._pieces:
             self._pieces = {loom.node: self.grower.forks.pieces(loom.tree, loom.node)}
         if self.drawing is not None:
             self.drawing.show(*loom_page(loom, self._pieces[loom.node], *self.drawing.size))
 
     def act(self, loom: Loom, action: Action, draw: _Draw) -> Loom:
-        """Grow children, prune or export, and return the walk after it."""
+        """Grow children, prune or export; return the state after the action."""
         if action == "grow":
             return self._grow(loom, draw)
         if action == "prune":

@@ -1,4 +1,4 @@
-"""A whole text: its tokens marked by probability, what each stage did, and the most surprising tokens."""
+"""Page of a whole text: tokens marked by probability, effect of each stage, most surprising tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a named token was not chosen, as text and as records."""
+"""Why a named token was not chosen: as text and as records."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gencli.cli.terminal.tables import table
 
 __all__ = ["why_page", "why_table"]
 
-_MOST = 20  # places in a table
+_MOST = 20  # positions in a table
 
-_WhyRecord = Mapping[str, Any]  # a record of the named token, with the fields of a Sight beside it
+_WhyRecord = Mapping[str, Any]  # a record of the named token, extended by the fields of a Sight
 
 
 def why_table(records: Sequence[_WhyRecord]) -> str:
-    """Return a line for each place of a text; of a long one for those where the token was most likely."""
+    """Return a line for each position of a text; for a long text only where the token was most likely."""
     named = quoted(records[0]["text"]) if records else ""
     best = sorted(records, key=lambda one: -(one["raw"]["p"] or 0))[:_MOST]
     shown = sorted(best, key=lambda one: one["pos"])
@@ -59,7 +59,7 @@ def _reason(one: _WhyRecord) -> str:
 
 
 def why_page(one: _WhyRecord, before: str, count: int) -> str:
-    """Return the named token's way through the chain at one place."""
+    """Return the named token's path through the chain at one position."""
     named, chosen = f"{quoted(one['text'])} (id {one['id']})", quoted(one["chosen"][1])
     head = f"token {one['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
     wins = " or ".join(one["wins_without"])

@@ -1,4 +1,4 @@
-"""Build typer commands whose parameters come from the option tables."""
+"""Builds typer commands whose parameters come from the option tables."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Plugins = Annotated[
 
 
 def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
-    """Return a function for typer that calls `run` with the arguments and the options that were given.
+    """Return a function for typer that calls `run` with the arguments and the given options.
 
-    Its attribute `page` is the page.
+    Its attribute `page` is `page`.
     """
 
     def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
@@ -66,7 +66,7 @@ def _arguments(page: Page) -> inspect.Parameter:
 
 
 def _parameter(entry: Option) -> inspect.Parameter:
-    # Every default is None, "not given", because the layers of settings decide and know each origin. Values
+    # Every default is None, "not given", because the layers of settings determine values and origins. Values
     # stay text, because Option.value converts and checks them.
     info = typer.Option(
         None,

@@ -13,7 +13,7 @@ from gencli.config.options.run import SECTIONS, Option
 __all__ = ["command_help", "describe_option", "signature"]
 
 _COLUMN = 34
-_NO_BREAK = "\xa0"  # a space at which no line is wrapped
+_NO_BREAK = "\xa0"  # a space at which lines are not wrapped
 
 
 def command_help(width: int | None = None, *, page: Page = RUN) -> str:

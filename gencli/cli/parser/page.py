@@ -17,8 +17,8 @@ __all__ = ["RUN", "Page", "read_subcommand", "values_of"]
 class Page:
     """A command's declaration. `usage` begins the help; `argument` is the arguments' metavar, "" for none.
 
-    Completion offers `words` for the first argument, and for the second what the function in `after` for that
-    word returns: whole words for the beginning of a word.
+    Completion offers `words` for the first argument. For the second it calls the function in `after` for that
+    word, which returns whole words for the beginning of a word.
     """
 
     usage: str
@@ -55,8 +55,8 @@ def read_subcommand(
 ) -> tuple[str, list[str]]:
     """Return the subcommand, which is the first argument, and the arguments after it.
 
-    `options` are the keys of the options of each subcommand, besides --debug. Raises UsageError for an
-    unknown subcommand, and for a given option that it does not take.
+    `options`: option keys of each subcommand, besides --debug. Raises UsageError for an unknown subcommand,
+    and for a given option that it does not accept.
     """
     word, *rest = arguments or [""]
     if word not in options:

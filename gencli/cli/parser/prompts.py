@@ -1,4 +1,4 @@
-"""Read the prompts of a run from arguments, files, stdin, or stdin beside one of the others."""
+"""Reads the prompts of a run from arguments, files, or stdin, which may be combined with the others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PATIENCE", "STDIN", "Prompts", "read_prompts"]
 
-PATIENCE = 5.0  # seconds to wait for the first byte or the end of a pipe beside a prompt
+PATIENCE = 5.0  # seconds to wait for a byte or the end of a pipe that accompanies a prompt
 _PROMPT, _PIPED = "prompt", "stdin"  # variables of a template
-STDIN = "{stdin}"  # in an argument: replaced by stdin's text
+STDIN = "{stdin}"  # placeholder in an argument for stdin's text
 _EXAMPLE = 'Give it as an argument (gencli run "Once upon a time"), with --file, or through a pipe.'
 
 
@@ -113,7 +113,7 @@ def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
 
 
 def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments with stdin's text in the place of `-` and `{stdin}`."""
+    """Return the arguments with `-` and `{stdin}` replaced by stdin's text."""
     if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
             f"The prompt holds {STDIN}, but nothing is piped in.",
@@ -127,7 +127,7 @@ def _fill_in(arguments: Sequence[str], piped: str) -> tuple[str, ...]:
 
 
 def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
-    """Return the prompts with stdin's text after each of them, if there is any, and a notice about it."""
+    """Return the prompts with stdin's text appended to each, if there is any, and a notice about it."""
     if not _is_readable():
         return Prompts(texts)
     if not _is_ready():
@@ -155,7 +155,7 @@ def _is_ready() -> bool:
         mode = os.fstat(handle).st_mode
         if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             return bool(select.select([handle], [], [], PATIENCE)[0])
-    except (OSError, ValueError):  # stdin is no OS file, or select does not support pipes here
+    except (OSError, ValueError):  # stdin is not an OS file, or select does not support pipes
         pass
     return True
 
@@ -187,7 +187,7 @@ def _from_stdin() -> str:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    """Return the decoded text without one newline at its end, which editors and echo add."""
+    """Return the decoded text without one final newline, which editors and echo add."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

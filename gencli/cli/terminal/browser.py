@@ -1,4 +1,4 @@
-"""Open an address in the browser of the person who started the command."""
+"""Opens an address in the browser of the person who started the command."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["open_browser"]
 
 
 def open_browser(address: str) -> bool:
-    """Open an address; return whether a browser took it. May wait until that browser ends.
+    """Open an address; return whether a browser opened it. May block until that browser ends.
 
-    A browser in the terminal is used only if the variable BROWSER names it: it would take the terminal from
-    the command.
+    A browser in the terminal is used only if the variable BROWSER names it, because it would take over the
+    terminal.
     """
     try:
         browser = webbrowser.get()

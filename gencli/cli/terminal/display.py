@@ -1,4 +1,4 @@
-"""Choose what a run shows by its flags, stdout and stderr: the writer of the result, bars, thinking."""
+"""Selects the output of a run by its flags, stdout and stderr: result writer, progress bars, reasoning."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def open_writers(
     stack: ExitStack,
     pen: Pen | None = None,
 ) -> list[Writer]:
-    """Return the writer of the result and those beside it: thinking, and progress.
+    """Return the writer of the result, and the writers of reasoning and progress.
 
-    A progress bar is drawn if the result itself does not show the progress. `pen` writes the texts.
+    A progress bar is drawn only if the result itself does not show progress. `pen` writes the texts.
     """
     structure, is_text = info.job.structure, settings["format"] == "text"
     is_one = len(results.rows) == info.job.n == 1
@@ -99,18 +99,18 @@ def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Wri
     from gencli.cli.terminal.progress import ReadingLine  # imports rich
 
     waiting = stack.enter_context(Waiting(sys.stderr))
-    sink.before_write = waiting.close  # the two may be one terminal
+    sink.before_write = waiting.close  # stdout and stderr may be the same terminal
     if is_begun:
         waiting.show("Reading the prompt")
     return ReadingLine(waiting)
 
 
 def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Writer:
-    """Return a writer that draws on stderr how many texts have ended; it is erased before the result."""
+    """Return a writer that draws the number of ended texts on stderr; it is erased before the result."""
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.progress import RunBar
     from gencli.cli.terminal.rate import Meter
 
     drawing = stack.enter_context(Drawing(sys.stderr))
-    sink.before_write = drawing.erase  # the two may be one terminal
+    sink.before_write = drawing.erase  # stdout and stderr may be the same terminal
     return RunBar(Meter(texts, max_tokens), drawing)

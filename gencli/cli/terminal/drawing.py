@@ -14,10 +14,11 @@ from gencli.text.escapes import escape_controls
 
 __all__ = ["Drawing"]
 
-_SECONDS = 0.1  # least time between two drawings
+_SECONDS = 0.1  # minimum time between two drawings
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
-_CLEAR = "\x1b[2K"  # the line of the cursor
-# Clears all below the cursor's line. From that line itself, some terminals move a screen to their history.
+_CLEAR = "\x1b[2K"  # clears the line of the cursor
+# Clears everything below the cursor's line. From that line itself, some terminals move a screen into their
+# history.
 _CLEAR_REST = "\r\n\x1b[J"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
@@ -25,8 +26,8 @@ _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
 class Drawing:
     """Lines that are redrawn in place, below the text of a terminal.
 
-    Between two drawings the hidden cursor stays at the first line. Terminals that rewrap lines when they
-    become narrower keep it there, so erasing all below it removes the lines however they were wrapped.
+    Between two drawings the hidden cursor stays at the first line. Terminals that rewrap lines when resized
+    keep it there, so erasing everything below it removes the lines however they were wrapped.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -42,7 +43,7 @@ class Drawing:
 
     @property
     def size(self) -> tuple[int, int]:
-        """The columns and lines of a drawing; the last line of the terminal stays free."""
+        """Columns and lines available for a drawing; the last line of the terminal stays free."""
         return self._console.width, max(1, self._console.height - 1)
 
     @property

@@ -20,14 +20,14 @@ from gencli.errors import UsageError
 __all__ = ["keys_of", "read_keys"]
 
 _PATIENCE = 0.05  # seconds in which the rest of a key's sequence follows its escape character
-_Read = Callable[[float | None], bytes]  # the next byte; b"" after so many seconds, and at the end
+_Read = Callable[[float | None], bytes]  # returns the next byte; b"" after this many seconds, and at the end
 
 
 def read_keys() -> Generator[str, None, None]:
-    """Return the keys that are pressed from now on, until the input ends: their names, or the character.
+    """Return the keys pressed from now on, until the input ends: names of keys, or characters.
 
-    Names are up, down, left, right, home, end, enter and escape. Closing it sets the terminal back. Raises
-    UsageError if stdin is no terminal.
+    Names are up, down, left, right, home, end, enter and escape. Closing the generator restores the terminal.
+    Raises UsageError if stdin is not a terminal.
     """
     if not is_terminal(sys.stdin) or find_spec("termios") is None:
         raise UsageError("Keys are read from a terminal, and stdin is none.")
@@ -43,7 +43,7 @@ def _keys(handle: int) -> Generator[str, None, None]:
 
     before = termios.tcgetattr(handle)
     try:
-        tty.setcbreak(handle, termios.TCSADRAIN)  # what was typed before is read too
+        tty.setcbreak(handle, termios.TCSADRAIN)  # keys typed before are read too
         yield ""
         yield from keys_of(lambda seconds: _byte(handle, seconds))
     finally:
@@ -59,7 +59,7 @@ def keys_of(read: _Read) -> Iterator[str]:
         while not found and (byte := read(_PATIENCE)):
             parser.feed(decoder.decode(byte))
         parser.feed(decoder.decode(b"", final=True))
-        parser.flush()  # an escape character that nothing follows is a key
+        parser.flush()  # an escape character without a sequence is a key itself
         while found:
             pressed = found.popleft().key
             key = pressed.value if isinstance(pressed, Keys) else pressed

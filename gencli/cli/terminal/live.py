@@ -23,7 +23,7 @@ class LiveWriter:
     """Writes finished texts as blocks in order, and draws the newest words of every text not written yet.
 
     A text that finishes out of order keeps its line until it can be written. A last line counts the texts
-    without a line, because there is no room or they have not begun. A meter adds a line with the rate.
+    without a line, for lack of space or because they have not begun. A meter adds a line with the rate.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LiveWriter:
         self._drawing.show(*self._lines(self._drawing.size[1] - len(bar)), *bar)
 
     def close(self) -> None:
-        """Erase the lines; all texts are written by now."""
+        """Erase the lines; all texts have been written."""
         self._drawing.erase()
 
     def _end(self, row: Row, event: Finish | Error) -> None:
@@ -55,7 +55,7 @@ class LiveWriter:
         self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
 
     def _lines(self, room: int) -> list[Text]:
-        """Return a line for each text that has begun, at most `room`, and a count of the rest."""
+        """Return a line for each text that has begun, at most `room`, and the number of the others."""
         running = {
             _place(row, sample): (row, sample)
             for row in self._results.rows

@@ -1,4 +1,4 @@
-"""`Pen`, the interface that writes the texts of a result part by part, and its form without colours."""
+"""`Pen`, the interface that writes the texts of a result in parts, and its implementation without colours."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Pen", "PlainPen"]
 
 
 class Pen(Protocol):
-    """Writes the text of samples, part by part and in order."""
+    """Interface that writes the text of samples, part by part and in order."""
 
     def write(self, row: Row, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""

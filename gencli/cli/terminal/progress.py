@@ -27,7 +27,7 @@ __all__ = ["LoadBar", "ReadingLine", "RunBar", "run_bar", "share_bar"]
 
 
 class LoadBar:
-    """A bar of the bytes of a model; call it with the bytes that are done and the total.
+    """A bar of the bytes of a model, called with the bytes done and the total.
 
     `on_first` is called before the first drawing.
     """
@@ -51,7 +51,7 @@ class LoadBar:
 
     def __call__(self, done: int, total: int) -> None:
         """Redraw the bar if a drawing is due."""
-        if self._is_first:  # bytes that were present at the start do not count for the rate
+        if self._is_first:  # bytes present at the start do not count for the rate
             self._bar.reset(self._task, completed=done, total=total)
             self._is_first = False
             self._on_first()
@@ -61,7 +61,7 @@ class LoadBar:
 
 
 class RunBar:
-    """A bar of the samples that have ended, for results that do not show the progress themselves."""
+    """A bar of ended samples, for results that do not show progress themselves."""
 
     def __init__(self, meter: Meter, drawing: Drawing) -> None:
         self._meter, self._drawing = meter, drawing
@@ -102,7 +102,7 @@ class ReadingLine:
 
 
 def run_bar(pace: ProgressRate) -> RenderableType:
-    """Return the bar of a run: samples done, tokens a second, time left, prompts being read."""
+    """Return the bar of a run: samples done, tokens per second, time left, prompts in prefill."""
     rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
     rate += [] if pace.left is None else [f"{clock(pace.left)} left"]
     rate += [pace.reading] if pace.reading else []
@@ -112,7 +112,7 @@ def run_bar(pace: ProgressRate) -> RenderableType:
 
 
 def share_bar(share: float, text: str) -> RenderableType:
-    """Return a bar of the share that is done (0 to 1), followed by a text."""
+    """Return a bar of the fraction done (0 to 1), followed by a text."""
     bar = Progress(BarColumn(bar_width=20), _text(text))
     bar.add_task("", total=1000, completed=round(1000 * share))
     return bar.get_renderable()

@@ -12,9 +12,9 @@ __all__ = ["Meter", "ProgressRate"]
 
 @dataclass(frozen=True, slots=True)
 class ProgressRate:
-    """Samples done and in total, tokens a second, and seconds left; None if not known yet.
+    """Samples done and in total, tokens per second, and seconds left; None if not known yet.
 
-    `reading` is a text about the progress of prompts that are being read, "" without any.
+    `reading`: text about the progress of prompts in prefill, "" without any.
     """
 
     done: int
@@ -32,8 +32,8 @@ class Meter:
         self._prompts = PromptProgress()
         self._open: dict[tuple[str, int], int] = {}
         self._ended: list[int] = []
-        self._failed: list[int] = []  # not used to estimate lengths
-        self._first: tuple[float, int] | None = None  # time of the first event, tokens by then
+        self._failed: list[int] = []  # tokens of failed samples, not used to estimate lengths
+        self._first: tuple[float, int] | None = None  # time of the first event, and tokens by then
 
     def add(self, event: Event, now: float) -> None:
         """Count an event at the time `now` in seconds."""
@@ -55,7 +55,7 @@ class Meter:
     def pace(self, now: float) -> ProgressRate:
         """Return the rate at the time `now`.
 
-        seconds left = tokens missing / tokens a second. Unfinished samples are expected to reach the mean
+        seconds left = tokens missing / tokens per second. Unfinished samples are expected to reach the mean
         length of the finished ones, or `max_tokens` before any has finished.
         """
         done = len(self._ended) + len(self._failed)

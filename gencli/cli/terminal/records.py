@@ -1,4 +1,4 @@
-"""Records as text: the forms that results of commands have beside tables, JSON and YAML."""
+"""Formats of records besides tables: JSON, JSON lines and YAML."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ FORMAT = Option(("--format",), FORMS, "Form of the result.", "Output", "text")
 
 
 def record_text(record: Any, form: str, *, encoding: str = "utf-8") -> str:
-    """A record as `yaml`, as a line of JSON (`jsonl`), or as indented JSON."""
+    """Return a record as `yaml`, as a line of JSON (`jsonl`), or as indented JSON."""
     if form == "yaml":
-        from gencli.yaml_text import to_yaml  # YAML is imported by those who use it
+        from gencli.yaml_text import to_yaml  # imported only for YAML
 
         return to_yaml(record, encoding=encoding)
     return to_json(record, encoding=encoding, indent=None if form == "jsonl" else 2) + "\n"
 
 
 def array_parts(records: Iterable[Any], form: str) -> Iterator[str]:
-    """The text of an array in parts, one for each record, so that a long one is never held as a whole."""
+    """Yield the text of an array in parts, one a record, so that a long array is never stored whole."""
     is_empty = True
     for record in records:
         part = record_text([record], form)

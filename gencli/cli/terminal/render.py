@@ -47,7 +47,7 @@ class Terminal:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._last = ""  # the last character written; a joiner is escaped or kept by it
+        self._last = ""  # the last character written, which decides whether a joiner is escaped
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -64,18 +64,18 @@ class Terminal:
             self.write(line)
 
     def end_line(self) -> None:
-        """End a line that text was written to and no line end."""
+        """End the current line if it is not empty."""
         if self._last not in ("", "\n"):
             self._stream.write("\n")
             self._stream.flush()
         self._last = ""
 
     def answer(self) -> None:
-        """Note that a person ends the line of a question by typing."""
+        """Record that the user ended a question's line by typing an answer."""
         self._last = ""
 
     def draw(self, codes: str) -> None:
-        """Write text with control codes unchanged. Foreign text in it must be escaped already."""
+        """Write text with control codes unchanged. Foreign text in it has to be escaped already."""
         self._stream.write(codes)
 
 
@@ -86,7 +86,7 @@ def _on_terminal(stream: TextIO) -> TextIO:
 
 
 def prepare() -> None:
-    """Make stdout and stderr escape control characters on terminals, and characters their encoding lacks."""
+    """Make stdout and stderr escape control characters on terminals, and unencodable characters."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -127,9 +127,9 @@ def silence() -> None:
 
 
 def say(text: str) -> None:
-    """Write a line to stderr, if there is one. On a terminal it never stands behind an unfinished line."""
+    """Write a line to stderr, if there is one. On a terminal it begins on a new line."""
     if is_terminal(sys.stderr):
-        for stream in (sys.stdout, sys.stderr):  # both may be one screen
+        for stream in (sys.stdout, sys.stderr):  # both may be the same screen
             if isinstance(stream, Terminal):
                 with suppress(OSError):
                     stream.end_line()
@@ -154,7 +154,7 @@ def say_error(message: str, hint: str = "") -> None:
 
 
 def prompt(text: str) -> None:
-    """Write a question to stderr, whose line ends with the answer that is typed."""
+    """Write a question to stderr; its line ends with the typed answer."""
     say_part(text)
     if isinstance(sys.stderr, Terminal):
         sys.stderr.answer()
@@ -193,7 +193,7 @@ def say_interrupted() -> None:
 
 
 class Sink:
-    """The destination of the result: stdout, or a file that is opened at once and emptied at the first write.
+    """The destination of the result: stdout, or a file opened immediately and truncated at the first write.
 
     `before_write` is called before each write, to erase a drawing. Raises UsageError if stdout is closed or
     the file cannot be opened.
@@ -220,7 +220,7 @@ class Sink:
 
     @property
     def is_file(self) -> bool:
-        """Whether the result goes to a regular file or a device that is no terminal, such as /dev/null."""
+        """Whether the result goes to a regular file or a non-terminal device such as /dev/null."""
         with suppress(OSError, ValueError):
             mode = os.fstat(self._stream.fileno()).st_mode
             return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not self._stream.isatty())
@@ -233,9 +233,9 @@ class Sink:
 
     @property
     def codes_of(self) -> Callable[[str], tuple[str, str]]:
-        """A function from a style of rich to the control codes before and after a text in it.
+        """A function from a style of rich to the control codes before and after a text in this style.
 
-        The codes are empty on a terminal without such styles, and colours are left out with NO_COLOR.
+        The codes are empty on a terminal without styles; with NO_COLOR they have no colours.
         """
         return codes_of(self._stream)
 

@@ -1,4 +1,4 @@
-"""Tables of log-probabilities on stderr, beside a result that is text."""
+"""Tables of log-probabilities on stderr, for results that are text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["show_scores"]
 
 
 def show_scores(scores: Scores, sample: int, tokenizer: Tokenizer, title: str = "") -> None:
-    """Write the log-probabilities of a sample, those of the prompt before the first; nothing without any."""
+    """Write the log-probabilities of a sample, with the prompt's before the first sample, if any."""
     parts = [("prompt", scores.prompt)] if scores.prompt and sample == 0 else []
     parts += [("output", found)] if (found := scores.of(sample)) else []
     if parts and title:

@@ -1,4 +1,4 @@
-"""Reports of a run on stderr: lines, notices, and the progress of loading a model."""
+"""Messages of a run on stderr: lines, notices, and the progress of loading a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stderr:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Show on a terminal that libraries are imported in the block, if that takes long."""
+        """Show on a terminal, after a delay, that libraries are imported in the block."""
         with Waiting(sys.stderr) as waiting:
             if self.has_drawing:
                 waiting.show("Starting")
@@ -41,16 +41,16 @@ class Stderr:
 
     @contextmanager
     def loading(self, name: str, verb: str = "Loading") -> Iterator[Callable[[int, int], None]]:
-        """Show how much of a model is loaded or hashed: on a terminal a bar, else a line for large models.
+        """Show how much of a model is loaded or hashed: a bar on a terminal, else a line for large models.
 
-        Yields the function to call with the bytes that are done and the total.
+        Yields a function to call with the bytes done and the total.
         """
         if self.has_drawing:
             from gencli.cli.terminal.drawing import Drawing  # imports rich
             from gencli.cli.terminal.progress import LoadBar
 
             with Drawing(sys.stderr) as drawing, Waiting(sys.stderr) as waiting:
-                waiting.show(f"{verb} {name}")  # before the first byte the files are examined
+                waiting.show(f"{verb} {name}")  # files are examined before the first byte
                 yield LoadBar(name, drawing, verb, waiting.close)
             return
 

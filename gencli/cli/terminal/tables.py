@@ -20,7 +20,7 @@ def _filled(text: str, width: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the cells that a text takes on a terminal: two for a wide character, as of Chinese."""
+    """Return the number of terminal cells of a text: two for a wide character, such as Chinese."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -1,4 +1,4 @@
-"""Show thinking, the text before a marker and the result, on stderr: live on a terminal, else at the end."""
+"""Shows reasoning, the text before the marker, on stderr: live on a terminal, else at the end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["LiveThinking", "ThinkingSummary"]
 
 
 class LiveThinking:
-    """Streams the thinking of a single sample to stderr, up to the marker."""
+    """Streams the reasoning of a single sample to stderr, up to the marker."""
 
     def __init__(self, marker: str) -> None:
         self._splitter, self._is_open = ThinkingSplitter(marker), False
 
     def add(self, event: Event) -> None:
-        """Write the text that is certainly thinking, and a line end after the last of it."""
+        """Write the text that is certainly reasoning, and a line end after the last part."""
         if isinstance(event, Reading | PromptScores):
             return
         is_token = isinstance(event, Token)
@@ -32,11 +32,11 @@ class LiveThinking:
             self._is_open = False
 
     def close(self) -> None:
-        """Do nothing; all is written by now."""
+        """Do nothing; everything has been written."""
 
 
 class ThinkingSummary:
-    """Writes the thinking of each sample to stderr at the end of the run."""
+    """Writes the reasoning of each sample to stderr at the end of the run."""
 
     def __init__(self, results: Results, voice: Stderr) -> None:
         self._results, self._voice = results, voice
@@ -48,4 +48,4 @@ class ThinkingSummary:
         """Write a paragraph for each sample."""
         for text in thinking(self._results):
             if not self._voice.is_quiet:
-                say(text)  # text of the model, in which nothing becomes a flag
+                say(text)  # text of the model, in which no key becomes a flag

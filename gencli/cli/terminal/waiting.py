@@ -1,4 +1,4 @@
-"""A line that moves on a terminal while a long step runs that reports nothing."""
+"""An animated line on a terminal during a long step without progress reports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CLEAR = "\r\x1b[2K"
 
 
 class Waiting:
-    """A line such as "Starting ...", drawn by a thread from half a second on, until it is closed.
+    """A line such as "Starting ...", drawn by a thread after half a second, until it is closed.
 
-    Nothing else may be written to the terminal meanwhile.
+    Nothing else may be written to the terminal in the meantime.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -36,7 +36,7 @@ class Waiting:
         self.close()
 
     def show(self, text: str, *, at_once: bool = False) -> None:
-        """Show this text from now on; `at_once` without a delay."""
+        """Show this text from now on; `at_once`: without a delay."""
         self._text = text
         if self._thread is None:
             self._start = time.monotonic()
@@ -68,11 +68,11 @@ class Waiting:
             self._num_drawn += 1
 
     def _line(self, count: int) -> str:
-        """Return the text with one to three points and the time, cut to the width of the terminal."""
+        """Return the text with one to three dots and the time, cut to the terminal's width."""
         points = "." * (count % 3 + 1)
         line = escape_controls(f"{self._text} {points:3} {clock(time.monotonic() - self._start)}")
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):
             columns = 0
-        return line[: columns - 1] if columns else line  # 0 columns are an unknown number
+        return line[: columns - 1] if columns else line  # 0 columns mean unknown

@@ -1,4 +1,4 @@
-"""Writers of results: streamed text, labelled blocks, lines, JSON and YAML records. Each gets all events."""
+"""Writers of results: streamed text, labelled blocks, lines, JSON and YAML. Each gets all events."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
 
 
 class Writer(Protocol):
-    """Writes a run. The run's `Results` include an event before `add` is called with it."""
+    """Interface of a writer of a run. The run's `Results` include an event before `add` is called with it."""
 
     def add(self, event: Event) -> None:
-        """Write what the event adds."""
+        """Write the new output of an event."""
         ...
 
     def close(self) -> None:
-        """Write what is left at the end of the run."""
+        """Write the remaining output at the end of the run."""
         ...
 
 
@@ -48,7 +48,7 @@ class TextWriter:
             self._pen.write(self._results.rows[0], 0, event.text)
 
     def close(self) -> None:
-        """Write what is not streamed yet."""
+        """Write the text that is not streamed yet."""
         row = self._results.rows[0]
         text = row.shown(0)
         if text is not None:
@@ -85,7 +85,7 @@ class BlockWriter:
             self._written = None
 
     def close(self) -> None:
-        """Do nothing; all blocks are written by now."""
+        """Do nothing; all blocks have been written."""
 
     def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
         text = row.shown(sample) if is_done else row.texts[sample]
@@ -117,7 +117,7 @@ class LineWriter:
                 self._pen.write(row, sample, _rest("", text))
 
     def close(self) -> None:
-        """Do nothing; all results are written by now."""
+        """Do nothing; all results have been written."""
 
 
 class RecordWriter:
@@ -136,7 +136,7 @@ class RecordWriter:
             self._head = "---\n" if self._form == "yaml" else ""
 
     def close(self) -> None:
-        """Do nothing; all records are written by now."""
+        """Do nothing; all records have been written."""
 
 
 class JsonWriter:
@@ -161,7 +161,7 @@ def _samples(results: Results) -> Iterator[tuple[Row, int]]:
 
 
 def label(row: Row, sample: int) -> str:
-    """Return the line above a block, in the form that head(1) and tail(1) use."""
+    """Return the line above a block, in the format of head(1) and tail(1)."""
     return block_label(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
 
 

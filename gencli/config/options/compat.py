@@ -1,4 +1,4 @@
-"""The names of compat profiles; a part of the table in gencli.config.options.run. Imports nothing heavy."""
+"""The names of compat profiles, for the table in gencli.config.options.run. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ Compat = Literal[
     "mlx",
     "aphrodite",
 ]
-# Of systems that take the values of a model's generation_config.json over their own: it stays above these.
+# Systems that prefer the values of a model's generation_config.json to their own; it overrides these
+# profiles.
 READS_MODEL: frozenset[str] = frozenset(("hf", "vllm", "vllm-v2", "sglang", "aphrodite"))
 
 

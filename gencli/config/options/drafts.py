@@ -1,4 +1,4 @@
-"""The options of drafts; a part of the table in gencli.config.options.run. Imports nothing heavy."""
+"""The options of drafts, for the table in gencli.config.options.run. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BUILT_IN", "DRAFTS", "EARLY_EXIT", "NO_DRAFTER"]
 
 NO_DRAFTER = "none"
 EARLY_EXIT = "early-exit"
-BUILT_IN = ("ngram", "suffix", "auto", EARLY_EXIT)  # drafters that need no other model
+BUILT_IN = ("ngram", "suffix", "auto", EARLY_EXIT)  # drafters that need no model of their own
 
 
 def _read_tokens(given: Any) -> int | str:

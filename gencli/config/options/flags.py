@@ -1,4 +1,4 @@
-"""Option keys as flags: how the command line shows the messages of the library."""
+"""Replaces option keys by flags in messages of the library, for the command line."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def with_flags(text: str) -> str:
 @cache
 def _flags() -> dict[str, str]:
     """Return the flag of each option by its key."""
-    from gencli.batch.options import OWN  # only a message that names an option needs the tables
+    from gencli.batch.options import OWN  # the tables are needed only for a message that names an option
     from gencli.config.options.run import OPTIONS
     from gencli.scoring.options import SCORE_OWN
     from gencli.server.options import OWN as OF_SERVER

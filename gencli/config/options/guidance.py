@@ -1,4 +1,4 @@
-"""The options of guidance and contrast; a part of the table in options/run.py. Imports nothing heavy."""
+"""The options of guidance and contrast, for the table in options/run.py. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTRASTS = ("contrast", "contrast_alpha", "contrast_beta")
 
 
 def _read_layers(given: str | Sequence[int]) -> str | tuple[int, ...]:
-    """Return low, high, or layers from "2,4,6" or a list. Raises UsageError."""
+    """Return "low", "high", or layers from "2,4,6" or a list. Raises UsageError."""
     if given in ("low", "high"):
         return str(given)
     parts = given.split(",") if isinstance(given, str) else [str(part) for part in given]

@@ -49,8 +49,8 @@ MAX_SECONDS = 1e9
 class Option:
     """One option. `many`: it may be repeated; `read` turns the given text into the value.
 
-    `stage`, `field` and `when` name the value of a stage, and the condition of its entry. `flag_only` is the
-    reason why presets do not have the key. `key_name` is the key if it differs from the name of the flag.
+    `stage`, `field` and `when`: the stage's field that the option sets, and the condition of its entry.
+    `flag_only`: reason why presets lack the key. `key_name`: the key, if it differs from the flag's name.
     `help` and `hint` name other options by key in backticks.
     """
 
@@ -87,7 +87,7 @@ class Option:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The possible values; none if they cannot be listed."""
+        """The possible values; () if they cannot be listed."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     def value(self, given: Any, said: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""The options of beam search, best-of and contrastive search; a part of the table in options/run.py."""
+"""The options of beam search, best-of and contrastive search, for the table in options/run.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that set a field of a stage; they have the help, bounds and default of the field's declaration."""
+"""Options that set a field of a stage, with the help, bounds and default of the field's declaration."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
 
 
 def _dry_breakers(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts; "none" alone is no breaker at all, as in llama.cpp."""
+    """Return the texts; "none" alone means no breaker, as in llama.cpp."""
     return () if list(given) == ["none"] else read_texts(given)
 
 
@@ -70,7 +70,7 @@ def _read_decay(given: str) -> tuple[int, float]:
 
 
 def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Option:
-    """Return the option of a stage's field, with the declaration of the field. `kind` replaces its type."""
+    """Return the option of a stage's field, from the field's declaration. `kind` replaces its type."""
     params = builtin_registry().spec(stage).params
     field = field or params.main()
     about = describe(params)[field]
@@ -85,7 +85,7 @@ def _for_stage(*names: str, stage: str, field: str = "", **changes: Any) -> Opti
 
 
 def _for_penalties(*names: str, field: str, kind: Any, **changes: Any) -> Option:
-    """Return the option of a field of all active penalties; without it each penalty has its own default."""
+    """Return the option of a field of all active penalties; without it each penalty keeps its own default."""
     about = describe(builtin_registry().spec("frequency").params)[field]
     about["doc"] = about["doc"].replace("; null is all", "")  # an option without a value is not given
     text = f"For all penalties that are on: {about['doc'][0].lower()}{about['doc'][1:]}"

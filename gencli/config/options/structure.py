@@ -1,4 +1,4 @@
-"""The options that give an output its structure; a part of the table in gencli.config.options.run."""
+"""The options that give an output its structure, for the table in gencli.config.options.run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of watermarks; a part of the table in gencli.config.options.run."""
+"""The options of watermarks, for the table in gencli.config.options.run."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def folders() -> tuple[tuple[str, Path], ...]:
     """Return labels and folders in the order of the search."""
     from platformdirs import user_config_path
 
-    bundled = _PACKAGE / "configs"  # in an installed package; in a checkout they are at its root
+    bundled = _PACKAGE / "configs"  # in an installed package; in a checkout they are in its root folder
     source = _PACKAGE.parent / "configs"
     return (
         ("./configs", Path.cwd() / "configs"),

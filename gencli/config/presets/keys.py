@@ -1,4 +1,4 @@
-"""The keys of presets, made from the table of options and the declarations of stages."""
+"""The keys of presets, from the table of options and the declarations of stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STRUCTURE = {
 
 
 def checked(key: str, value: Any) -> Any:
-    """Return the checked value of an option given in YAML or JSON. Raises ParamError with the place."""
+    """Return the checked value of an option from YAML or JSON. Raises ParamError with the position."""
     entry = option(key)
     is_one = entry.many and not isinstance(value, list | tuple | Mapping)
     value = [value] if is_one and value is not None else value
@@ -56,7 +56,7 @@ def hint_of(entry: Option) -> Any:
 
 
 def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
-    """Return the stages that a preset may name, in default order; without those that other values set."""
+    """Return the stages that a preset may name, in default order, without those set by other values."""
     registry = registry or builtin_registry()
     return tuple(registry.spec(name) for name in registry.names() if name not in {"tail", *MARKS})
 

@@ -28,9 +28,10 @@ class Preset:
     faults: list[Fault] = field(default_factory=list)
 
     def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
-        """Return the values as a layer of settings; `is_inherited`: another preset extends this one.
+        """Return the values as a layer of settings; `is_inherited`: whether another preset extends this one.
 
-        Only a layer of origin `preset` has a PresetInfo: an exported preset never refers to other files.
+        Only a layer of origin `preset` has a PresetInfo, because an exported preset never refers to other
+        files.
         """
         here = self.path.parent
         extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)

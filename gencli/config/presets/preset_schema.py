@@ -1,4 +1,4 @@
-"""The JSON Schema of presets for editors, made from the options and the stages."""
+"""The JSON Schema of presets for editors, from the options and the stages."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from processors.registry import Registry
 
 __all__ = ["read_preset", "read_text", "read_values"]
 
-_GREEDY = "greedy"  # a field whose tokens are the most likely ones
-_MAX_SHOWN = 40  # characters of a wrong value
+_GREEDY = "greedy"  # value of a field that makes the draw greedy
+_MAX_SHOWN = 40  # characters of an invalid value in messages
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
 
@@ -42,7 +42,7 @@ def read_preset(path: Path, registry: Registry) -> Preset:
 
 
 def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
-    """Return the checked text; `path` names it in faults, and files in it are relative to its folder."""
+    """Return the checked text. Faults name `path`; file names in the text are relative to its folder."""
     preset = Preset(path, describe(content))
     root = parse(content, preset.faults, bounds)
     if root is not None and root.value is not None:
@@ -58,7 +58,7 @@ def read_values(values: Mapping[str, Any], registry: Registry) -> Preset:
 
 
 class _Reader:
-    """Reads all keys and collects their faults."""
+    """Reads all keys and collects the faults."""
 
     def __init__(self, preset: Preset, registry: Registry) -> None:
         self._preset = preset
@@ -67,7 +67,7 @@ class _Reader:
 
     def read(self, root: Node) -> None:
         if not isinstance(root.value, Mapping):
-            kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # maybe a whole file
+            kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # may be a whole file
             self._note(root.fault(f"A preset is a mapping of keys to values, not {kind}."))
             return
         for key, (key_node, value) in root.value.items():
@@ -129,7 +129,7 @@ class _Reader:
         self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
 
     def _fields(self, node: Node) -> None:
-        """Read stages by the JSON pointer of the value in which they act."""
+        """Read stages grouped by the JSON pointer of the value in which they act."""
         if not isinstance(node.value, Mapping):
             raise node.fault(f"fields is {_kind(node)}, but has to be a mapping of JSON pointers to stages.")
         for path, (path_node, value) in node.value.items():
@@ -157,7 +157,7 @@ class _Reader:
         self._preset.places["chain"] = self._place(key_node)
 
     def _place_of(self, item: Node, order: list[str]) -> list[Fault]:
-        """Read an item of the list `chain` and append its name to `order`; return the faults."""
+        """Read an item of the list `chain`, append its name to `order`, return the faults."""
         if isinstance(item.value, Mapping) and len(item.value) == 1:
             ((name, (name_node, value)),) = item.value.items()
             faults = self._stage(str(name), name_node, value)
@@ -184,7 +184,7 @@ class _Reader:
         return self._entry(name, name_node, node)
 
     def _entry(self, name: str, name_node: Node, node: Node, when: When | None = None) -> list[Fault]:
-        """Read the values of a stage, where `when` holds if it is given; return the faults."""
+        """Read the values of a stage, under the condition `when` if given; return the faults."""
         try:
             params = self._registry.spec(name).params
         except UnknownStage as error:
@@ -244,7 +244,7 @@ class _Reader:
 
 
 def _moved(node: Node, place: Node) -> Node:
-    """Return a node that was made, at the place of the text that it stands for."""
+    """Return a generated node with the position of the text that it stands for."""
     return node if node.line else replace(node, line=place.line, column=place.column)
 
 

@@ -1,4 +1,4 @@
-"""Layers of presets: extended presets come first, cycles are errors."""
+"""Layers of presets: extended presets first; cycles are errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_presets(
 
 
 def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
-    """Return the presets that the preset extends, then the preset. A wrong `extends` is a fault."""
+    """Return the presets that the preset extends, then the preset. An invalid `extends` is a fault."""
     found: list[Preset] = []
     for preset in _expanded(path, (), registry or builtin_registry()):
         found.append(preset)

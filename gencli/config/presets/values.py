@@ -1,4 +1,4 @@
-"""Files in values of presets: paths are relative to the preset, not to the current folder."""
+"""File names in values of presets: relative to the preset, not to the current folder."""
 
 from __future__ import annotations
 

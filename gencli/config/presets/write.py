@@ -1,4 +1,4 @@
-"""Settings as the text of a preset, which reproduces the run."""
+"""Writes settings as the text of a preset that reproduces the run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _IN_STAGES = {entry.key for entry in PENALTY_OPTIONS}  # written with each activ
 def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> str:
     """Return the settings as a preset; `is_complete` adds defaults, and origins as comments.
 
-    Otherwise the description and `extends` of the named presets are kept, and values of extended presets
-    are left out.
+    If not complete, the description and `extends` of the named presets are kept, and values of extended
+    presets are omitted.
     """
     inherited = set() if is_complete else _inherited(settings)
-    head = () if is_complete else _head(settings)  # may contain the sentences of needs() already
+    head = () if is_complete else _head(settings)  # `extends` may itself contain the sentences of needs()
     lines = list(dict.fromkeys([*head, *(f"# {text}" for text in needs(settings, job))]))
     for key, entry in KEYS.items():
         if entry.stage or key in _IN_STAGES or settings.rank(key) in inherited:
@@ -69,7 +69,7 @@ def _head(settings: Settings) -> Iterator[str]:
 
 
 def needs(settings: Settings, job: Job) -> Iterator[str]:
-    """Yield a sentence for each setting of the run that a preset cannot have."""
+    """Yield a sentence for each setting of the run that a preset cannot express."""
     if settings["trust_remote_code"]:
         yield "The run had `trust_remote_code`, which only a flag can give."
     for name, _ in job.assembly.chain:
@@ -83,9 +83,9 @@ def needs(settings: Settings, job: Job) -> Iterator[str]:
 def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
     entries: dict[str, list[list[str]]] = {}  # by stage: the lines of each of its entries
     for name, params in job.assembly.chain:
-        if name == "grammar" and job.structure is not None:  # the structure sets it
+        if name == "grammar" and job.structure is not None:  # set by the structure
             continue
-        if name in MARKS:  # `watermark` and its key file set it
+        if name in MARKS:  # set by `watermark` and its key file
             continue
         said = job.assembly.of_entry(name, params)
         values = [
@@ -114,7 +114,7 @@ def _mapping(values: Mapping[str, Any]) -> str:
 
 
 def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
-    """Yield the values that a stage has by its name only: those of an adapted stage, which is then on."""
+    """Yield the values that a stage has by its name alone, as for an adapted stage, which is then on."""
     for field in params.own_fields():
         value = getattr(params, field.name)
         if value != field.default:

@@ -1,4 +1,4 @@
-"""Best of several samples: draw all, and report those with the highest mean log-probability."""
+"""Best of several samples: draw all of them, report those with the highest mean log-probability."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class _Pool:
 
 
 class BestOf:
-    """Choose among the samples of requests with `best_of`; hold back events until all have ended."""
+    """Chooses among samples of requests with `best_of`; holds events back until all samples have ended."""
 
     def __init__(self) -> None:
         self._pools: dict[str, _Pool] = {}
 
     def watch(self, request: Request) -> None:
-        """Choose among the samples of this request, if it has `best_of`."""
+        """Register a request, if it has `best_of`."""
         if request.best_of is not None:
             self._pools[request.id] = _Pool(request.n, request.best_of)
 
     def select(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Yield the events; of a `best_of` request only prompt progress, then the best samples."""
+        """Yield the events; for a `best_of` request only prompt progress, then the best samples."""
         if not self._pools:
             yield from events
             return

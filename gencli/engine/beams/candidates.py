@@ -1,4 +1,4 @@
-"""Continuations of the beams of a search, the most likely first."""
+"""Continuations of the beams of a search, most likely first."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """The best continuations of several searches, on the device. `packed` [N] float64 is for the host."""
+    """The best continuations of several searches, on the device; `packed` [N] float64 goes to the host."""
 
     totals: tuple[Tensor, ...]  # of each search: log-probabilities of the whole text [B * V]
     sizes: tuple[int, ...]  # number of beams of each search
@@ -88,9 +88,9 @@ class Ranking:
 def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> Ranking:
     """Rank the continuations of several searches.
 
-    `logprobs` [B, V] float64 are those of the next token, for the beams of all searches in order. `sums` are
-    the log-probabilities of each search's beams so far. `num_top` is the number of continuations of each
-    search to bring to the host.
+    `logprobs` [B, V] float64: log-probabilities of the next token, for the beams of all searches in order.
+    `sums`: log-probabilities of each search's beams so far. `num_top`: number of continuations of each search
+    that are copied to the host.
     """
     _, vocab_size = logprobs.shape
     sizes = tuple(len(beams) for beams in sums)

@@ -9,7 +9,7 @@ from gencli.core.events import Candidate, Error, Event, Finish, Token
 
 __all__ = ["Scored", "best_reachable", "chosen_events", "interrupted", "length_score", "rounded"]
 
-# Score, log-probability, finish event, and its tokens with what the request asks for beside them.
+# Score, log-probability, Finish event, and the sample's Token events merged into one.
 Scored = tuple[float, float, Finish, Token]
 
 
@@ -32,7 +32,7 @@ def best_reachable(logprob: float, length: int, most: int, penalty: float) -> fl
 
 
 def rounded(value: float) -> float:
-    """Return the value with four significant digits, as scores are compared at the end and written.
+    """Return the value rounded to four significant digits, for comparison and output of scores.
 
     Further digits depend, also in float32, on the other sequences of the same forward pass.
     """

@@ -54,7 +54,7 @@ class FinishedList(Generic[T]):
 class Search(Group):
     """Beam search, from a `root` that holds the prompt only. Its members are the running beams.
 
-    `max_tokens`: maximum number of tokens of a text. `num_ends`: number of token ids that end one.
+    `max_tokens`: maximum number of tokens of a text. `num_ends`: number of token ids that end a text.
     """
 
     def __init__(self, root: Beam, *, max_tokens: int, num_ends: int) -> None:
@@ -87,7 +87,7 @@ class Search(Group):
             if child.branch.finish is None and len(children) < self.width:
                 children.append(child)
             elif child.branch.finish is not None and rank < self.width:
-                self._finish(child.branch, len(parent.output) + 1)  # without the tokens that close a document
+                self._finish(child.branch, len(parent.output) + 1)  # without tokens that complete a document
         self.members = [child.branch for child in children]
         return children
 
@@ -112,7 +112,7 @@ class Search(Group):
         ]
         scored.sort(
             key=lambda entry: (len(entry[3].ids), entry[3].ids)
-        )  # the shorter of equal scores comes first
+        )  # among equal scores the shorter text comes first
         events = chosen_events(request.id, request.n, scored)
         return interrupted(events) if self._is_interrupted else events
 

@@ -1,4 +1,4 @@
-"""Beam searches in the engine: rank the continuations of their beams, and give the best ones slots."""
+"""Beam searches in the engine: rank the continuations of the beams, and assign slots to the best ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["BeamSearches", "RankedSearch", "RankedSearches", "check_beams"]
 
 
 def check_beams(request: Request, max_batch: int) -> None:
-    """Raise UsageError if a search with these beams cannot run, or has options that need a draw."""
+    """Raise UsageError if the request's beam search cannot run, or has options that need a draw."""
     if request.beams is None:
         return
     width = request.beams.width
@@ -47,7 +47,7 @@ def check_beams(request: Request, max_batch: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedSearch:
-    """A search whose next tokens a step chooses: the logit rows of its beams, and their continuations."""
+    """A search in this step: the logit rows of its beams, and their continuations."""
 
     search: Search
     rows: tuple[int, ...]
@@ -56,14 +56,14 @@ class RankedSearch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankedSearches:
-    """The searches whose next tokens a step chooses, and the logit rows of their beams, on the device."""
+    """The searches in this step, and the logit rows of their beams, on the device."""
 
     searches: tuple[Search, ...]
     rows: tuple[tuple[int, ...], ...]
     ranking: Ranking
 
     def read(self, values: Sequence[float]) -> list[RankedSearch]:
-        """Return the searches. `values`: the numbers of `ranking.packed`."""
+        """Return the searches, ranked on the host. `values`: the numbers of `ranking.packed`."""
         found = zip(self.searches, self.rows, self.ranking.read(values), strict=True)
         return [RankedSearch(*one) for one in found]
 
@@ -83,7 +83,10 @@ class BeamSearches:
     def rank(
         self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor
     ) -> RankedSearches | None:
-        """Rank the continuations of the sampled beams; None without any. `logits` [R, V]: processed."""
+        """Rank the continuations of the sampled beams; None if no beam is sampled.
+
+        `logits` [R, V]: processed.
+        """
         searches, places = rows_of(Search, sampled, first_rows)
         if not searches:
             return None
@@ -95,10 +98,10 @@ class BeamSearches:
     def advance(
         self, ranked: RankedSearch, logits: Tensor, rows: Rows, inspect: Inspect | None = None
     ) -> tuple[list[tuple[Beam, Taken]], Exception | None]:
-        """Extend a search by a token.
+        """Extend a search by one token.
 
-        Return its beams with their tokens, none if the search has ended, and the error with which it failed.
-        `logits` [R, V]: those of the step, unprocessed. `inspect` finds log-probabilities if they are wanted.
+        Return its beams with their new tokens, () if the search has ended, and the error if it failed.
+        `logits` [R, V] are unprocessed. `inspect` computes log-probabilities, if requested.
         """
         search, candidates = ranked.search, ranked.candidates
         if candidates.faulty or (candidates.is_empty and not search.finished.entries):

@@ -1,1 +1,1 @@
-"""Contrastive search: the candidates of each step run side by side, and the best one goes on."""
+"""Contrastive search: the candidates of each step run in parallel, and the best one is continued."""

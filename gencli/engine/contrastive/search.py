@@ -1,4 +1,4 @@
-"""Contrastive search of one request: its text so far, the candidates for the next token, and their states."""
+"""Contrastive search of one request: its text so far, its candidate next tokens, their hidden states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRST_ROWS = 256
 
 
 class Directions:
-    """The directions [L, H] float32 of a text's states. Their memory doubles as the text grows."""
+    """Normalised hidden states [L, H] float32 of a text's tokens. The buffer doubles as the text grows."""
 
     def __init__(self) -> None:
         self._buffer, self._length = torch.empty(0, 0), 0
@@ -42,27 +42,27 @@ class Directions:
         self._length = length
 
     def clear(self) -> None:
-        """Forget the text, and free the memory."""
+        """Drop all states and free their memory."""
         self._buffer, self._length = torch.empty(0, 0), 0
 
 
 class ContrastiveSearch(Group):
     """Contrastive search, from a `root` that holds the prompt only.
 
-    `text` has the tokens that are chosen. The members are its candidates: the text and one more token each,
-    which the next step feeds. The text is the only member itself while the prompt is read. A candidate that
-    ends the text is fed too: its state decides whether it is chosen.
+    `text` has the chosen tokens. The members are the candidates: the text plus one token each, which the next
+    step feeds. During prefill the text is the only member. A candidate that ends the text is fed too: its
+    state decides whether it is chosen.
     """
 
     def __init__(self, root: Sequence) -> None:
         self.params = root.request.contrastive or Contrastive(0.0, 1)
         super().__init__(root, self.params.k)
         self.text = root
-        self._before, self._fed = Directions(), dict[int, Tensor]()  # of candidates by slot
+        self._before, self._fed = Directions(), dict[int, Tensor]()  # of the text; of candidates by slot
         self._probabilities = torch.empty(0, dtype=torch.float64)
 
     def feed(self, slot: int, states: Tensor) -> None:
-        """Take the last hidden states [N, H] of the tokens that the member in a slot was fed."""
+        """Store the last hidden states [N, H] of the tokens that were fed to the member in a slot."""
         rows = directions(states)
         if self.members[0] is self.text:
             self._before.add(rows)
@@ -70,9 +70,9 @@ class ContrastiveSearch(Group):
             self._fed[slot] = rows
 
     def choose(self) -> tuple[Tensor, Tensor]:
-        """Return the index [1] of the best candidate and its score [1], once the states of all are fed.
+        """Return index [1] and score [1] of the best candidate, once the states of all are stored.
 
-        Without candidates the best is the text itself.
+        Without candidates the text itself is the best.
         """
         if not self._fed:
             device = self._before.rows.device
@@ -85,12 +85,12 @@ class ContrastiveSearch(Group):
         return best, scores.index_select(0, best)
 
     def take(self, best: int) -> Sequence:
-        """Make a member the text, and return it."""
+        """Make the member with index `best` the text, and return it."""
         self.text = self.members[best]
         return self.text
 
     def branch(self, members: Items[Sequence], probabilities: Tensor) -> None:
-        """Go on with these candidates, of these `probabilities` [K] float64."""
+        """Replace the members by these candidates, with `probabilities` [K] float64."""
         self.members, self._probabilities = [*members], probabilities
 
     def close(self, reason: str, matched: str | None = None) -> None:

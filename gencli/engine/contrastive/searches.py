@@ -1,8 +1,8 @@
-"""Contrastive searches in the engine: choose among their candidates, and give the next ones slots.
+"""Contrastive searches in the engine: choose among candidates, and assign slots to the next ones.
 
 Su et al. 2022, A Contrastive Framework for Neural Text Generation, arXiv 2202.06417; the formula is in
-processors.contrastive. A step feeds the candidates of a search and so has the logits behind each of them:
-those of the best one give the next candidates.
+processors.contrastive. A step feeds all candidates of a search, so it has the logits after each of them:
+those of the best candidate give the next candidates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Choice", "Choices", "ContrastiveSearches", "check_contrastive"]
 
 
 def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None:
-    """Raise UsageError if a contrastive search cannot run, or has options that it cannot follow."""
+    """Raise UsageError if a contrastive search cannot run, or has options that it does not support."""
     asked = request.contrastive
     if asked is None:
         return
@@ -72,11 +72,11 @@ def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Choice of a step for a search: its candidate `best`, and the next candidates.
+    """Choice of a step for a search: the index `best` of its candidate, and the next candidates.
 
-    `rows` are the logit rows of its candidates. `ids` are the allowed ones of the k most likely ids behind
-    the best one, the most likely first; `probabilities` [k] are theirs, on the device. `is_faulty`: the score
-    is NaN.
+    `rows`: logit rows of the candidates. `ids`: the allowed ones of the k most likely next ids after the best
+    candidate, most likely first; `probabilities` [k] their probabilities, on the device. `is_faulty`: the
+    score is NaN.
     """
 
     search: ContrastiveSearch
@@ -89,7 +89,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choices:
-    """The choices of a step on the device. `packed` [N] float64 is for the host."""
+    """The choices of a step on the device. `packed` [N] float64 is copied to the host."""
 
     searches: tuple[ContrastiveSearch, ...]
     rows: tuple[tuple[int, ...], ...]
@@ -97,7 +97,7 @@ class Choices:
     packed: Tensor
 
     def read(self, values: Sequence[float]) -> list[Choice]:
-        """Return the choices. `values`: the numbers of `packed`."""
+        """Return the choices on the host. `values`: the numbers of `packed`."""
         ends = [*accumulate(2 + 2 * len(found) for found in self.probabilities)]
         starts = [0, *ends[:-1]]
         parts = [values[start:end] for start, end in zip(starts, ends, strict=True)]
@@ -115,7 +115,7 @@ def _choice(
 
 
 class ContrastiveSearches:
-    """Runs the searches. `completion` finds the tokens that complete a document at the limit."""
+    """Runs the contrastive searches. `completion` returns tokens that complete a document at the limit."""
 
     def __init__(
         self, pipeline: Pipeline, branches: Branches, completion: Callable[[Text], tuple[int, ...]]
@@ -127,7 +127,7 @@ class ContrastiveSearches:
         ContrastiveSearch(root)
 
     def read(self, step: Step, states: Tensor) -> None:
-        """Take the last hidden states [S, H] of all tokens that the step fed to searches, in feed order."""
+        """Store the last hidden states [S, H] of all tokens that the step fed to searches, in feed order."""
         row = 0
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
             if isinstance(sequence.group, ContrastiveSearch):
@@ -136,7 +136,7 @@ class ContrastiveSearches:
                 row = end
 
     def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
-        """Choose for the searches of the step; None without any. `logits` [R, V]: processed."""
+        """Choose for the searches of the step; None if there is none. `logits` [R, V]: processed."""
         searches, places = rows_of(ContrastiveSearch, sampled, first_rows)
         if not searches:
             return None
@@ -154,10 +154,10 @@ class ContrastiveSearches:
     def advance(
         self, choice: Choice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
     ) -> tuple[list[tuple[Text, Taken]], list[Event]]:
-        """Extend a search by the token that was chosen, and branch into the next candidates.
+        """Extend a search by its chosen token, and branch into the next candidates.
 
-        Return them with their tokens, none if the search has ended, and the events of its text. `logits`
-        [R, V]: those of the step, unprocessed. `inspect` finds log-probabilities if they are wanted.
+        Return the candidates with their tokens, () if the search has ended, and the events of its text.
+        `logits` [R, V] are unprocessed. `inspect` computes log-probabilities, if requested.
         """
         now = time.monotonic()
         search, row = choice.search, choice.rows[choice.best]
@@ -166,7 +166,7 @@ class ContrastiveSearches:
             text.end_cut(self._completion(text))
         if choice.is_faulty or (text.finish is None and not choice.ids):
             return [], search.drain(now, self._pipeline.explain_failure(logits, rows, row))
-        events = search.drain(now)  # before the text is copied, so that copies do not emit it again
+        events = search.drain(now)  # before the text is copied, so that copies do not emit its events again
         if text.finish is not None:
             return [], events
         try:
@@ -177,6 +177,6 @@ class ContrastiveSearches:
             note(children, {text.slot: row}, inspect)
         search.branch([child.branch for child in children], choice.probabilities[: len(children)])
         self._branches.assign(search, former, children)
-        # A candidate that ends the text commits nothing: no token follows it.
+        # A candidate that ends the text commits nothing, because no token follows it.
         kept = [(one.branch, one.taken if one.branch.finish is None else Taken(())) for one in children]
         return kept, events

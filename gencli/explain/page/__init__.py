@@ -9,8 +9,8 @@ The data is {"kind": ..., ...}; texts of token ids are in `names`, {id: text}.
               cells: [[[index on each axis], [measure or null ...], text, command or ""] ...]}
     tree     {title, names, nodes: [[index of the parent or -1, token or null, p or null, text] ...]}
 
-The page holds it compressed (zlib, base64). Numbers have six significant digits; null stands for one that
-is not finite.
+The page contains the data compressed (zlib, base64). Numbers have six significant digits; null stands for a
+number that is not finite.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ __all__ = [
 
 
 def page(texts: Sequence[TracedText]) -> str:
-    """Return the page of traced texts. Raises GenerationError for a record that is none."""
+    """Return the page of traced texts. Raises GenerationError for an invalid record."""
     return assemble("texts", texts_data(texts))

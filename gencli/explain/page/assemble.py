@@ -1,4 +1,4 @@
-"""One HTML file from the parts beside this module: markup, style, the scripts of a kind, and its data."""
+"""Assembles one HTML file from the files of this package: markup, style, scripts of a kind, and data."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SCRIPTS = {
     "tree": ("base.js", "tree.js"),
 }
 _TITLES = {"texts": "explain", "tree": "fork"}
-_DIGITS = 6  # significant ones of a number
+_DIGITS = 6  # significant digits of a number
 
 
 def assemble(kind: str, data: Mapping[str, Any]) -> str:
-    """Return the file. Texts are data in it: nothing of them is markup or code."""
+    """Return the file. Texts are data in it, never markup or code."""
     style, script = ("\n".join(map(_part, names)) for names in (_STYLES, _SCRIPTS[kind]))
     written = json.dumps({"kind": kind, **data}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
@@ -40,7 +40,7 @@ def assemble(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def short(value: Any) -> Any:
-    """Return a number with six significant digits, null for one that is not finite; others as they are."""
+    """Return a number with six significant digits, null if it is not finite; other values unchanged."""
     if not isinstance(value, float):
         return value
     if value != value or abs(value) == float("inf"):
@@ -50,7 +50,7 @@ def short(value: Any) -> Any:
 
 
 def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
-    """Return the entries [id, text, number ...] in one list without their texts, which `names` gets."""
+    """Return the entries [id, text, number ...] as a flat list without texts, which are added to `names`."""
     flat: list[Any] = []
     for token, text, *numbers in entries:
         names[token] = text
@@ -63,7 +63,7 @@ def _part(name: str) -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Return a policy: nothing but the page's own script and style runs, and nothing is fetched."""
+    """Return a policy under which only the page's own script and style run, and nothing is fetched."""
     own = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
     return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
 
@@ -73,5 +73,5 @@ def _hash(text: str) -> str:
 
 
 def _packed(text: str) -> str:
-    """Return the text compressed, in base64; "?" for halves of surrogate pairs, which UTF-8 cannot hold."""
+    """Return the text compressed, in base64; lone surrogates become "?", because UTF-8 cannot encode them."""
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()

@@ -1,4 +1,4 @@
-"""A tree of continuations as the branches of a page: each text is cut where others part from it."""
+"""A tree of continuations as the branches of a page: each text is split where other texts diverge from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gencli.explain.tree import ROOT, Tree
 
 __all__ = ["branches_page"]
 
-_ENDS = dict[int, int | None]  # the piece that ends at an offset of a text
+_ENDS = dict[int, int | None]  # the piece that ends at each offset of a text
 
 
 def branches_page(tree: Tree) -> str:

@@ -1,4 +1,4 @@
-"""The command that makes a traced text again."""
+"""The command that reproduces a traced text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from processors.errors import ProcessorsError
 
 __all__ = ["command"]
 
-_SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # no option sets them as they were
+_SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # stages that no option can restore
 
 
 def command(text: TracedText, texts: Sequence[TracedText]) -> str:
-    """Return a command line with the text's model, prompts, chain, draw and seed, or "" without these.
+    """Return a command line with the text's model, prompts, chain, draw and seed; "" if some are unknown.
 
-    A row's noise comes from the number of its prompt, so the command has all prompts before it. A trace does
-    not say whether a run had guidance, a template, a grammar or stops: such a run needs these options too.
+    A row's noise depends on the index of its prompt, so the command contains all prompts before it. A trace
+    does not record guidance, template, grammar or stops; to reproduce such a run, these options have to be
+    added.
     """
     head, prompts = text.head, _prompts(text, texts)
     try:
@@ -44,7 +45,7 @@ def _stages(chain: Chain) -> Iterator[tuple[str, str]]:
 
 
 def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
-    """Return the prompts up to the text's own, or None if one is not in the trace."""
+    """Return the prompts up to the text's own; None if one is not in the trace."""
     known = {one.key[0]: one.head.get("prompt") for one in texts}
     numbers = [str(number) for number in range(1, len(known) + 1)]
     if text.key[0] not in numbers:

@@ -1,4 +1,4 @@
-"""Pages beside that of traced texts: two chains on one text, a grid of runs, the branches of a text."""
+"""Other kinds of pages: two chains on one text, a grid of runs, the branches of a text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two chains: a title, the chain as text, and the ids that it drew behind the prompt."""
+    """One of two chains: a title, the chain as text, and the ids that it drew after the prompt."""
 
     title: str
     chain: str
@@ -35,11 +35,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class CompareRow:
-    """A place of the first text, `pos` counted from 0: what both chains make of the text before it.
+    """A position of the first text, `pos` from 0, and the choices of both chains there.
 
-    `tv` is the total variation between 0 and 1, `kl` the divergence in bits (infinite where one chain removed
-    what the other can draw), `a` and `b` the ids that the same draw gives, `decided` the stages that make the
-    difference.
+    `tv`: total variation, 0 to 1. `kl`: KL divergence in bits, infinite if one chain masks an id that the
+    other can draw. `a`, `b`: ids that the same draw gives. `decided`: the stages that cause a difference.
     """
 
     pos: int
@@ -52,7 +51,7 @@ class CompareRow:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An option that a sweep varies, and its values as text in their order."""
+    """An option that a sweep varies, and its values as text, in order."""
 
     name: str
     values: Sequence[str]
@@ -68,7 +67,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A run of a sweep: its index on each axis, its measures in their order, its text, and its command."""
+    """A run of a sweep: its index on each axis, its measures in order, its text, and its command."""
 
     at: Sequence[int]
     measures: Sequence[float | None]
@@ -80,8 +79,8 @@ class Cell:
 class Node:
     """A piece of a text: the index of the node that it continues, which comes before it, or None for a root.
 
-    `text` is what the node adds, the token where it leaves its siblings included; `p` is that of the token
-    there. The texts from the root to a node make a branch.
+    `text`: the text that the node adds, including the first token, in which it differs from its siblings.
+    `p`: probability of that token. The texts from the root to a node form a branch.
     """
 
     parent: int | None
@@ -102,7 +101,7 @@ def compare_page(
 
 
 def sweep_page(title: str, axes: Sequence[Axis], measures: Sequence[Measure], cells: Sequence[Cell]) -> str:
-    """Return the page of a grid; the last axis has the columns. GenerationError for a cell beside it."""
+    """Return the page of a grid; the last axis gives the columns. GenerationError for a cell outside it."""
     if not axes or not measures or not prod(len(axis.values) for axis in axes):
         raise GenerationError("A sweep has at least one axis with values and one measure.")
     sizes = [len(axis.values) for axis in axes]
@@ -122,7 +121,7 @@ def sweep_page(title: str, axes: Sequence[Axis], measures: Sequence[Measure], ce
 
 
 def tree_page(title: str, nodes: Sequence[Node], names: Mapping[int, str]) -> str:
-    """Return the page of branches. Raises GenerationError for a node whose parent does not come before it."""
+    """Return the page of branches. Raises GenerationError for a node that precedes its parent."""
     for index, node in enumerate(nodes):
         if node.parent is not None and not 0 <= node.parent < index:
             raise GenerationError(f"The parent of node {index} is {node.parent}, which is not before it.")

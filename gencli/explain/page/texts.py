@@ -2,10 +2,10 @@
 
     text     {title, run, sample, facts, command, prompt, reason, stages: [[name, params] ...], tokens}
     token    [id, surprise, place, stages, [draw, margin, runner-up], deciding stages, forgone, mask,
-              tokens that come without each of the deciding stages, null for none]
+              tokens drawn without each of the deciding stages, null for none]
     place    [p, rank, entropy, alive, others, [id, p, id, p ...], logit]
     stage    [index in the stages, acted, mass kept, place or 0 for the place before, removed [id, p ...],
-              changed [id, before, after ...], note, why not], without what is empty at the end
+              changed [id, before, after ...], note, why not], without empty fields at the end
     forgone  0, or [id, p, stage that removed it]
     mask     0, or [number of masked ids, name of a masking stage ...]
 
@@ -26,11 +26,11 @@ from gencli.explain.trace_file import TracedText
 __all__ = ["texts_data"]
 
 _Stages = dict[tuple[str, str], int]
-_NO_MASK: Record = {"n_masked": 0, "constrained_by": []}  # of a trace that does not tell
+_NO_MASK: Record = {"n_masked": 0, "constrained_by": []}  # for a trace without masks
 
 
 def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
-    """Return the data of a page with these texts. Raises GenerationError for a record that is none."""
+    """Return the page data of these texts. Raises GenerationError for an invalid record."""
     names: dict[int, str] = {}
     spellings: dict[int, str] = {}
     written = []
@@ -44,7 +44,7 @@ def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
 
 
 def _spell(text: TracedText, spellings: dict[int, str]) -> None:
-    """Add the bytes of tokens whose text does not tell them: parts of characters."""
+    """Add the bytes of tokens whose text does not show them: parts of characters."""
     for record in text.records:
         if "\ufffd" in record["text"]:
             spellings[record["id"]] = str(record["bytes"])
@@ -109,7 +109,7 @@ def _stage(stage: Record, stages: _Stages, place: list[Any] | int, names: dict[i
     removed, changed = named(stage["removed"], names), named(stage["changed"], names)
     said = stage["note"], stage.get("why_not", "")
     row = [number, int(stage["acted"]), short(stage["mass_kept"]), place, removed, changed, *said]
-    while row[-1] in (0, "", []):  # what is absent at the end is empty
+    while row[-1] in (0, "", []):  # missing fields count as empty
         row.pop()
     return row
 

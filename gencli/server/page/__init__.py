@@ -1,4 +1,4 @@
-"""The page at /: one file without network, and the policy that holds it to that."""
+"""The page at /: one file without network access, and the content security policy that enforces this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["page"]
 
 @cache
 def page() -> tuple[bytes, dict[str, str]]:
-    """Return the page and its headers. The policy names its script and style by hash, so no other runs."""
+    """Return the page and its headers. The policy allows its script and style by hash, and no others."""
     text = Path(__file__).with_name("index.html").read_text(encoding="utf-8")
     script, style = (_hash(text, tag) for tag in ("script", "style"))
     policy = (

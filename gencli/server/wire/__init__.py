@@ -1,1 +1,1 @@
-"""The wire as pure functions: JSON bodies to calls, events to replies. No engine, no HTTP library."""
+"""The wire format as pure functions: JSON bodies to calls, events to replies. No engine, no HTTP library."""

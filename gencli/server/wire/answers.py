@@ -1,4 +1,4 @@
-"""Answers of a call, built up from its events: content, reasoning, tool calls, tokens, usage."""
+"""Answers of a call, accumulated from its events: content, reasoning, tool calls, tokens, usage."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Answers", "Delta", "Shape", "Usage", "usage_body"]
 class Shape:
     """How a text becomes an answer.
 
-    `is_live`: text goes out while it is generated; otherwise at its end, when it has been checked or chosen.
-    Text up to `marker` is reasoning. `tools`: the format of tool calls, of which only the first counts with
-    `has_one_call`; `has_only_calls`: the text has nothing else; `is_named`: the request has named the
+    `is_live`: text is sent while it is generated; otherwise at its end, after it was checked or chosen.
+    `marker`: text up to it is reasoning. `tools`: the format of tool calls. `has_one_call`: calls after the
+    first are ignored. `has_only_calls`: the text has no free text. `is_named`: the request names the
     function.
     """
 
@@ -36,10 +36,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Increment of a sample's answer from one event. `reason` is set at its end, as OpenAI names it.
+    """Increment of a sample's answer from one event. `reason` is set at its end, in OpenAI's terms.
 
-    `views` are the explanations of the tokens. `matched` is the stop string or id that ended the text.
-    `faults`: what is wrong with a text that had to have a structure; None where nothing was checked.
+    `views`: explanations of the tokens. `matched`: the stop string or id that ended the text. `faults`:
+    faults of a text with a required structure; None if nothing was checked.
     """
 
     content: str = ""
@@ -54,14 +54,14 @@ class Delta:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it adds nothing that a client sees."""
+        """Whether the increment has nothing that a client sees."""
         seen = (self.content, self.reasoning, self.calls, self.logprobs, self.views, self.reason)
         return not any(seen)
 
 
 @dataclass(slots=True)
 class Usage:
-    """Token counts of a call: each prompt once, all samples of the answer."""
+    """Token counts of a call: each prompt once, and all samples."""
 
     prompts: dict[str, int] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
@@ -77,17 +77,17 @@ class Usage:
 
     @property
     def prompt(self) -> int:
-        """The number of prompt tokens."""
+        """Number of prompt tokens."""
         return sum(self.prompts.values())
 
     @property
     def num_cached(self) -> int:
-        """The number of prompt tokens that were not computed again."""
+        """Number of prompt tokens taken from the prefix cache."""
         return sum(self.cached.values())
 
 
 class _Sample:
-    """The text of one sample on its way into an answer."""
+    """Converts the text of one sample to its answer."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -97,7 +97,7 @@ class _Sample:
             self._calls = CallStream(
                 shape.tools, has_only_calls=shape.has_only_calls, has_one=shape.has_one_call
             )
-        self._held: list[Token] = []  # of which nothing goes out before the end; earlier attempts first
+        self._held: list[Token] = []  # tokens of which nothing is sent before the end; earlier attempts first
         self.num_thought = 0
 
     def token(self, event: Token) -> Delta:
@@ -108,7 +108,7 @@ class _Sample:
         return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs, event.views)
 
     def _split(self, event: Token) -> tuple[str, Found]:
-        """Return the reasoning that tokens add, and what they add behind that."""
+        """Return the reasoning in new tokens, and the text and calls after it."""
         reasoning, text = "", event.text
         if self._thinking:
             self.num_thought += 0 if self._thinking.is_over else len(event.ids)
@@ -127,12 +127,12 @@ class _Sample:
         )
 
     def _rest(self) -> Delta:
-        """Return the end of a text that was held back, as it could be a marker or a call."""
+        """Return the held text at the end of an answer, which might have become a marker or a call."""
         found = self._calls.finish() if self._calls else Found()
         return Delta(found.text, self._thinking.finish().thinking if self._thinking else "")
 
     def _whole(self, event: Finish) -> Delta:
-        """Return all of a text of which nothing has gone out; of its tokens those of the last attempt."""
+        """Return the whole answer of a text of which nothing was sent, with tokens of the last attempt."""
         verdict, last = event.verdict, self._last(event.completion_tokens)
         thinking = (verdict.thinking if verdict else None) or ""
         length = 0
@@ -154,7 +154,7 @@ class _Sample:
         )
 
     def _last(self, count: int) -> list[Token]:
-        """Return the last `count` tokens that were held."""
+        """Return the last `count` held tokens."""
         before, last = sum(len(held.ids) for held in self._held) - count, []
         for held in self._held:
             skip = max(before, 0)
@@ -174,7 +174,7 @@ class _Sample:
 class Answers:
     """The answers of a call: sample j of prompt i has the index i * n + j.
 
-    `names` are the ids of the requests, in the order of the prompts.
+    `names`: ids of the requests, in prompt order.
     """
 
     def __init__(self, names: Sequence[str], n: int, shape: Shape) -> None:
@@ -189,11 +189,11 @@ class Answers:
         return len(self._samples)
 
     def prompt_of(self, index: int) -> int:
-        """Return the place of the prompt of an answer."""
+        """Return the index of the prompt of an answer."""
         return index // self._n
 
     def delta(self, event: Event) -> tuple[int, Delta] | None:
-        """Return the index of the answer and what the event adds; None for an event about a prompt.
+        """Return the index of the answer and its increment; None for an event about a prompt.
 
         Raises ApiError for a sample that has failed, or that was interrupted.
         """
@@ -223,11 +223,11 @@ class Answers:
 
 
 def _failure(event: Error) -> ApiError:
-    if event.type == "EmptySupport":  # the request itself rules all tokens out
+    if event.type == "EmptySupport":  # the request itself masks all tokens
         return ApiError(400, event.message, code="empty_support")
     if event.type == "GenerationError" and "memory is full" in event.message:
         return ApiError(503, event.message, code="out_of_memory")
-    if event.type == "GenerationError":  # its stop pattern or grammar takes too long
+    if event.type == "GenerationError":  # the request's stop pattern or grammar takes too long
         return ApiError(400, event.message, code="generation_failed")
     return ApiError(500, event.message, code=event.type)
 

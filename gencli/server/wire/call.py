@@ -1,4 +1,4 @@
-"""A body of /v1/chat/completions or /v1/completions as a `Call`: what to generate, and how to answer."""
+"""A body of /v1/chat/completions or /v1/completions as a `Call`: what to generate and how to reply."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request of the wire. `logprobs` is the number of alternatives, None without log-probabilities.
+    """A parsed request. `logprobs`: number of alternatives, None without log-probabilities.
 
-    Either `prompts` or `messages` is given. `suffix`: the text behind the hole that is filled. `has_special`:
-    special tokens are added to a prompt of text. `is_continued`: the answer goes on with the last message.
-    `variables` are those of the chat template. `salt`, `priority`: see Request. `has_usage`: a stream ends
-    with the usage. `echo`: texts begin with their prompts. `is_processed`: log-probabilities are those after
-    all stages; `has_bans`: beside them stands what made a token impossible. `prompt_logprobs` is the number
-    of alternatives beside each token of the prompt, in a field of their own. `ids_as_text`: tokens are
-    written as "token_id:5". With `has_one_call` only the first tool call counts. `is_score_only`: nothing is
-    generated.
+    Either `prompts` or `messages` is given. `suffix`: the text after the middle that is filled in.
+    `has_special`: special tokens are added to a text prompt. `is_continued`: the answer continues the last
+    message. `variables`: of the chat template. `salt`, `priority`: as in Request. `has_usage`: a stream ends
+    with the usage. `echo`: texts begin with their prompts. `is_processed`: log-probabilities are taken after
+    all stages. `has_bans`: they include the cause that masks a token. `prompt_logprobs`: number of
+    alternatives for each prompt token, in a separate field. `ids_as_text`: tokens are written as
+    "token_id:5". `has_one_call`: only the first tool call counts. `is_score_only`: nothing is generated.
     """
 
     route: Route
@@ -68,13 +67,13 @@ class Call:
 
     @property
     def num_samples(self) -> int:
-        """The number of texts to generate, as far as it can be told before values are checked."""
+        """Number of texts to generate, as far as known before values are checked."""
         asked = [whole(str(self.options.values.get(key, 1))) or 1 for key in ("n", "best_of", "beams")]
         return max(asked) * max(1, len(self.prompts))
 
 
 def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
-    """Return the call of a body. Raises ApiError for the first field that is wrong."""
+    """Return the call of a body. Raises ApiError for the first invalid field."""
     rest = given_fields(chat_body(body) if route == "responses" else body)
     call = _Reader(rest, route).read()
     options = read_options(rest, registry=registry, is_lenient=is_lenient)
@@ -82,7 +81,7 @@ def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_l
 
 
 class _Reader(Taking):
-    """Takes the fields that say what is sent and how to answer out of the body; the rest are options."""
+    """Takes the fields about input and reply out of the body; the remaining fields are options."""
 
     def __init__(self, rest: dict[str, Any], route: Route) -> None:
         super().__init__(rest)
@@ -152,7 +151,7 @@ class _Reader(Taking):
         return call
 
     def _salt(self, name: str) -> str:
-        """As with vLLM: 1 to 128 characters, none of which could be a path."""
+        """Return the cache salt as in vLLM: 1 to 128 characters that cannot form a path."""
         value = self.rest.pop(name, None)
         if value is None:
             return ""
@@ -198,7 +197,7 @@ class _Reader(Taking):
         return tuple(names)
 
     def _beams(self) -> None:
-        """A `best_of` that chooses among no more texts than `n` chooses nothing; other names of beams."""
+        """Translate `use_beam_search`; drop fields of best-of and beam search whose values have no effect."""
         rest = self.rest
         if rest.get("use_beam_search") is True:
             del rest["use_beam_search"]
@@ -212,7 +211,7 @@ class _Reader(Taking):
 
 
 def _check_logprobs(call: Call) -> None:
-    """Raise ApiError for fields about log-probabilities that do not fit together."""
+    """Raise ApiError for inconsistent fields about log-probabilities."""
     if call.logprobs is None:
         for name, is_on in (("logprobs_mode", call.is_processed), ("return_banned_by", call.has_bans)):
             if is_on:
@@ -228,7 +227,7 @@ def _check_logprobs(call: Call) -> None:
 
 
 def _prompts(value: Any) -> tuple[Prompt, ...]:
-    """A text, a list of texts, a list of ids, or a list of lists of ids."""
+    """Return the prompts of a text, a list of texts, a list of ids, or a list of lists of ids."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, list) and value:

@@ -1,8 +1,8 @@
-"""Errors of the wire: one form on every route, with a status and a type that clients know.
+"""Errors of the wire format: one form on every route, with a status and a type known to clients.
 
     {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
 
-Source: the reference of OpenAI's API, and what its client reads.
+Source: the reference of OpenAI's API, and its client's code.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _LONG = 1000  # characters of a message
 _HEADERS: dict[int, dict[str, str]] = {
     401: {"www-authenticate": "Bearer"},
     429: {"retry-after": "1"},
-    500: {"x-should-retry": "false"},  # OpenAI's client would send the same request twice more
+    500: {"x-should-retry": "false"},  # OpenAI's client would otherwise send the request twice more
     503: {"retry-after": "5"},
 }
 
 
 class ApiError(GencliError):
-    """An error with a status; `param` names the field that is wrong, `code` is for programs."""
+    """An error with a status; `param` is the invalid field, `code` is for programs."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ApiError(GencliError):
 
     @property
     def type(self) -> str:
-        """The type of the error, which follows from its status."""
+        """The type of the error, determined by its status."""
         return _TYPES.get(self.status, "invalid_request_error")
 
     @property
@@ -62,15 +62,15 @@ class ApiError(GencliError):
 
 
 def _cut(text: str) -> str:
-    """Shorten what quotes a client: an answer is not to grow with its request."""
+    """Shorten text quoted from a client, so that a reply does not grow with its request."""
     return text if len(text) <= _LONG else f"{text[: _LONG // 2]} ... {text[-_LONG // 2 :]}"
 
 
 def bad_field(field: str, message: str, *, code: str = "invalid_value") -> ApiError:
-    """Return the error for a field with a wrong value; the message begins with the field."""
+    """Return the error for a field with an invalid value; the message begins with the field."""
     return ApiError(400, message, param=field, code=code)
 
 
 def unknown_field(field: str, hint: str = "") -> ApiError:
-    """Return the error for a field that does not exist, or that this server cannot follow."""
+    """Return the error for a field that is unknown or unsupported by this server."""
     return ApiError(400, f"There is no field {field!r}.", param=field, code="unknown_field", hint=hint)

@@ -1,4 +1,4 @@
-"""The fields of a body as options: OpenAI's and those of other servers, under the names of options here."""
+"""The fields of a body as options: OpenAI's fields and those of other servers, under names of gencli."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ __all__ = [
     "read_options",
 ]
 
-# The route decides whether there is a chat template; the rest is about how a run writes its result.
-# Log-probabilities have their own fields on each route.
-# The watermark is the server's, and no client can turn it off.
+# The route decides whether there is a chat template; the other sections are about the output of a run.
+# Log-probabilities have their own fields on each route. Clients cannot turn the server's watermark off.
 _MARK = frozenset(("watermark", "watermark_key"))
 BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"} - _MARK | {"trace"}
-_LARGEST = 1 << 16  # characters of a schema in the concise form
-# Fields beside the options: what is sent, and how to answer.
+_LARGEST = 1 << 16  # characters of a schema in the concise notation
+# Fields besides the options: about input and reply.
 CALL_FIELDS = (
     "prompt messages suffix preset model session cache_salt priority stream stream_options echo "
     "logprobs top_logprobs logprobs_mode return_banned_by prompt_logprobs return_token_ids "
@@ -52,7 +51,7 @@ class Options:
 
 
 def given_fields(body: Any) -> dict[str, Any]:
-    """Return the fields of a body without those that are null. Raises ApiError if it is no JSON object."""
+    """Return the fields of a body without those that are null. Raises ApiError if it is not a JSON object."""
     if not isinstance(body, Mapping):
         raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
     return {key: value for key, value in body.items() if value is not None}
@@ -61,7 +60,7 @@ def given_fields(body: Any) -> dict[str, Any]:
 def read_options(
     body: Mapping[str, Any], *, registry: Registry | None = None, is_lenient: bool = False
 ) -> Options:
-    """Return the options that the fields of a body set; a field that is null is not given.
+    """Return the options set by the fields of a body; a null field counts as not given.
 
     Raises ApiError for a field that is unknown, names a file, or contradicts another. With `is_lenient` an
     unknown field is dropped instead.
@@ -84,7 +83,7 @@ def read_options(
 
 
 def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[str, Any]:
-    """Return the options that a field sets. Raises ApiError for an unknown one."""
+    """Return the options set by a field. Raises ApiError for an unknown field."""
     if name in SPECIAL:
         return SPECIAL[name](name, value)
     key = RENAMED.get(name, name)
@@ -118,7 +117,7 @@ def _set(options: Options, name: str, key: str, value: Any) -> None:
     value = inline(key, value, name)
     before = options.values.get(key)
     if key == "stages" and isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value:
-        value = {**before, **value}  # of other stages
+        value = {**before, **value}  # values of other stages
     elif key in options.values and before != value:
         other = options.fields[key]
         raise bad_field(name, f"{name} and {other} set the same option ({key}) to different values.")
@@ -126,7 +125,7 @@ def _set(options: Options, name: str, key: str, value: Any) -> None:
 
 
 def inline(key: str, value: Any, name: str) -> Any:
-    """Return the value of an option as text. Raises ApiError if it names a file, which no body may read."""
+    """Return the value of an option as text. Raises ApiError for a file name: bodies may read no files."""
     if key == "json_schema" and not isinstance(value, str | Mapping):  # 123 would be read as a name
         raise bad_field(name, f"{name} has to have an object as its schema.")
     if key in _JSON and not isinstance(value, str):
@@ -141,7 +140,7 @@ def inline(key: str, value: Any, name: str) -> Any:
 
 
 def _schema(text: str, name: str) -> str:
-    """Return a schema as JSON, since another text may be the name of a file, if there is one of that name."""
+    """Return a schema as JSON text; other text might be the name of an existing file."""
     stripped = text.strip()
     if stripped.startswith("{") or stripped in ("true", "false"):
         return text
@@ -161,7 +160,7 @@ def _names_file(name: str) -> ApiError:
 
 
 def _drop_idle_tools(options: Options) -> None:
-    """Without calls (`tool_choice` none) the model is not told of the tools either."""
+    """With `tool_choice` none, drop the tools, so that the model does not see them either."""
     values = options.values
     if values.get("tool_choice") == "none":
         del values["tool_choice"]

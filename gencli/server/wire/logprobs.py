@@ -1,4 +1,4 @@
-"""Log-probabilities as OpenAI's API has them: a list of objects for chat, parallel lists for completions."""
+"""Log-probabilities in OpenAI's formats: a list of objects for chat, parallel lists for completions."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = [
     "token_entries",
 ]
 
-_NEVER = -9999.0  # minus infinity, which JSON has not; OpenAI writes the same
+_NEVER = -9999.0  # stands for -inf, which JSON lacks; OpenAI writes the same
 
 
 def finite(logprob: float) -> float:
-    """Return the number as JSON can have it."""
+    """Return a finite number that JSON can represent."""
     return logprob if math.isfinite(logprob) else _NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class TokenNames:
-    """The text and the bytes of a token as replies name it; `as_ids`: the text is "token_id:5"."""
+    """The text and the bytes of a token in replies; `as_ids`: the text is "token_id:5"."""
 
     tokenizer: Tokenizer
     as_ids: bool = False
 
     def bytes(self, token_id: int) -> bytes:
-        """Return the token's own bytes, maybe a part of a character; of a special token those of its name."""
+        """Return the token's bytes, perhaps part of a character; for a special token those of its name."""
         table = self.tokenizer.token_bytes
         own = table[token_id] if token_id < len(table) else b""
         return own or self._special(token_id).encode()
 
     def text(self, token_id: int) -> str:
-        """Return the text of the token; halves of characters are U+FFFD."""
+        """Return the text of the token; partial characters become U+FFFD."""
         if self.as_ids:
             return f"token_id:{token_id}"
         return self.bytes(token_id).decode(errors="replace")
@@ -55,7 +55,7 @@ class TokenNames:
 class LogprobStyle:
     """Which numbers are shown: those of the model, or with `is_processed` those after all stages.
 
-    `has_bans`: beside them stands what made a token impossible.
+    `has_bans`: the cause that masks a token is shown as well.
     """
 
     names: TokenNames
@@ -103,10 +103,10 @@ def completion_logprobs(
     *,
     offset: int = 0,
 ) -> dict[str, Any]:
-    """Return the object `logprobs` of a completion: a list entry for each id, null where nothing is known.
+    """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
 
     The token itself is always among its alternatives, with the same number. `offset`: characters before the
-    first token. `banned_by` has the impossible ones among the alternatives.
+    first token. `banned_by` lists the masked alternatives.
     """
     texts = [style.names.text(token_id) for token_id in ids]
     offsets = []
@@ -125,7 +125,7 @@ def completion_logprobs(
 
 
 def _top(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, float]:
-    """The alternatives by text; of two with the same text the likelier one, but always the token's own."""
+    """Return the alternatives by text; for equal texts the likelier one, but always the token's own."""
     found: dict[str, float] = {}
     for each in style.best(entry):
         found.setdefault(style.names.text(each.id), style.number(each))
@@ -140,7 +140,7 @@ def _bans(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, str]:
 def prompt_logprobs(
     entries: Sequence[TokenLogprobs | None], names: TokenNames
 ) -> list[dict[str, dict[str, Any]] | None]:
-    """Return vLLM's `prompt_logprobs`: for each position but the first its tokens by id."""
+    """Return vLLM's `prompt_logprobs`: for each position its tokens by id; null for the first position."""
     return [None if entry is None else _by_id(entry, names) for entry in entries]
 
 

@@ -1,4 +1,4 @@
-"""The messages of a conversation as chat templates take them."""
+"""The messages of a conversation in the form that chat templates expect."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WITHOUT_EFFECT = ("id", "refusal", "annotations", "audio", "function_call", "st
 
 
 def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return the messages with `content` as text; calls and reasoning of earlier turns stay.
+    """Return the messages with `content` as text; calls and reasoning of earlier turns are kept.
 
-    The arguments of a call, a JSON text on the wire, become a value, as templates expect. Raises ApiError
-    with the number of the wrong message, from 0.
+    The arguments of a call, JSON text in the body, become a value, as templates expect. Raises ApiError with
+    the index of the invalid message.
     """
     if not isinstance(value, list) or not value:
         raise _bad("messages", "messages has to be a list of objects with role and content, and not empty.")
@@ -60,7 +60,7 @@ def _content(message: Mapping[str, Any], place: str) -> str:
 
 
 def _plain_part(part: Any) -> Any:
-    """Parts of the responses API are those of the chat API under another name."""
+    """Return a content part of the responses API as the equivalent part of the chat API."""
     is_other = isinstance(part, Mapping) and part.get("type") in ("input_text", "output_text")
     return {"type": "text", "text": part.get("text")} if is_other else part
 

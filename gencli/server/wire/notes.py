@@ -1,4 +1,4 @@
-"""The fields of a choice beyond OpenAI's: what stopped it, its ids, what is wrong with it, its trace."""
+"""The fields of a choice beyond OpenAI's: stop match, token ids, faults, trace."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Notes"]
 
 
 class Notes:
-    """Makes the fields of the choices of a reply, whose id is `key`; counts the tokens that it explains."""
+    """Makes the additional fields of choices, in the reply with id `key`; counts explained tokens."""
 
     def __init__(self, call: Call, key: str, names: TokenNames) -> None:
         self._call, self._key, self._names = call, key, names
         self._positions = Counter[int]()
 
     def of(self, index: int, delta: Delta) -> dict[str, Any]:
-        """Return the fields of what is added to a choice."""
+        """Return the additional fields for an increment of a choice."""
         found: dict[str, Any] = {}
         if delta.matched is not None:
             found["stop_reason"] = delta.matched

@@ -1,4 +1,4 @@
-"""Answers as JSON: whole replies and the chunks of streams, for chat and completions."""
+"""Answers as JSON: whole replies and stream chunks, for chat and completions."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ PING = b": ping\n\n"
 
 
 def sse(value: Mapping[str, Any], *, kind: str = "") -> bytes:
-    """Return an event of a stream; `kind` is its name, if events of the stream have names."""
+    """Return a server-sent event; `kind` is its name, if the stream has named events."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return (f"event: {kind}\n" * bool(kind) + f"data: {text}\n\n").encode()
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Fields that all replies to a call have.
+    """Fields shared by all replies to a call.
 
-    `echoes` are the prompts, as text and ids, if texts begin with them; `prompts` their ids, if the call
-    wants ids.
+    `echoes`: the prompts as text and ids, if texts begin with them. `prompts`: their ids, if requested.
     """
 
     call: Call
@@ -51,7 +50,7 @@ class Reply:
     prompts: tuple[tuple[int, ...], ...] = ()
 
     def head(self, *, is_chunk: bool) -> dict[str, Any]:
-        """Return the first fields of a reply or chunk."""
+        """Return the common first fields of a reply or chunk."""
         if self.call.is_chat:
             kind = "chat.completion.chunk" if is_chunk else "chat.completion"
         else:
@@ -71,12 +70,12 @@ class Reply:
 
     @property
     def style(self) -> LogprobStyle:
-        """How log-probabilities are written."""
+        """The format of log-probabilities."""
         return LogprobStyle(self.names, self.call.is_processed, self.call.has_bans)
 
     @property
     def dropped(self) -> dict[str, Any]:
-        """The fields of the body that were dropped, as a field of the reply."""
+        """The dropped fields of the body, as a field of the reply."""
         dropped = self.call.options.dropped
         return {"dropped_fields": list(dropped)} if dropped else {}
 
@@ -86,7 +85,7 @@ class Reply:
 
 
 def _joined(deltas: Sequence[Delta]) -> Delta:
-    """Return the deltas of an answer as one."""
+    """Return the deltas of an answer merged into one."""
     last = deltas[-1]
     return Delta(
         "".join(delta.content for delta in deltas),
@@ -114,7 +113,7 @@ class WholeReply:
             self._deltas[found[0]].append(found[1])
 
     def body(self) -> dict[str, Any]:
-        """Return the reply, when all samples have ended."""
+        """Return the reply, once all samples have ended."""
         reply = self._reply
         return {
             **reply.head(is_chunk=False),
@@ -150,7 +149,7 @@ class WholeReply:
 
 
 def _tool_calls(reply: Reply, index: int, parts: Sequence[CallPart]) -> list[dict[str, Any]]:
-    """Return the calls of an answer."""
+    """Return the tool calls of an answer as JSON."""
     made: list[dict[str, Any]] = []
     for part in parts:
         if part.name:
@@ -161,7 +160,7 @@ def _tool_calls(reply: Reply, index: int, parts: Sequence[CallPart]) -> list[dic
 
 
 def _prompt_notes(reply: Reply, answers: Answers, place: int) -> dict[str, Any]:
-    """Return the fields beyond OpenAI's about a prompt: its ids and log-probabilities, if they are wanted."""
+    """Return additional fields about a prompt: its ids and log-probabilities, if requested."""
     found: dict[str, Any] = {}
     if reply.prompts:
         found["prompt_token_ids"] = list(reply.prompts[place])
@@ -173,7 +172,7 @@ def _prompt_notes(reply: Reply, answers: Answers, place: int) -> dict[str, Any]:
 def _echo(
     reply: Reply | None, answers: Answers, index: int
 ) -> tuple[str, Sequence[int], Sequence[TokenLogprobs | None]]:
-    """Return the prompt of an answer as text, ids and log-probabilities; nothing without echo."""
+    """Return the prompt of an answer as text, ids and log-probabilities; empty without echo."""
     if reply is None or not reply.echoes:
         return "", (), ()
     place = answers.prompt_of(index)
@@ -183,7 +182,7 @@ def _echo(
 
 
 class StreamReply:
-    """Turns the events of a call into the chunks of a stream."""
+    """Converts the events of a call to the chunks of a stream."""
 
     done = _DONE
 
@@ -193,18 +192,18 @@ class StreamReply:
         self._offsets = [0] * len(answers)
         self._is_begun = [False] * len(answers)
         self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
-        self._held: list[tuple[int, Delta]] = []  # until the scores of the prompt are there
+        self._held: list[tuple[int, Delta]] = []  # deltas held until the prompt's scores arrive
 
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
-        """Return the bytes of a chunk."""
+        """Return a chunk as bytes."""
         return sse(chunk)
 
     def error(self, error: ApiError) -> bytes:
-        """Return the bytes of an error in the stream."""
+        """Return an error in the stream as bytes."""
         return sse(error.body)
 
     def begin(self) -> Iterator[dict[str, Any]]:
-        """Yield the chunks before any event: the roles."""
+        """Yield the chunks before any event, which have the roles."""
         if self._reply.call.is_chat:
             notes = _prompt_notes(self._reply, self._answers, 0)
             for index in range(len(self._answers)):
@@ -225,7 +224,7 @@ class StreamReply:
         return not self._has_scores or self._answers.prompt_of(index) in self._answers.scores
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the chunk after all events: the usage, if it is wanted."""
+        """Yield the chunk after all events: the usage, if requested."""
         if self._reply.call.has_usage:
             usage = usage_body(self._answers.usage)
             yield {**self._reply.head(is_chunk=True), "choices": [], "usage": usage}
@@ -244,9 +243,9 @@ class StreamReply:
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason, **notes}
 
     def _chat_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        """Text first, then parts of calls, then the end with an empty delta.
+        """Yield choices: first text, then parts of calls, then the end with an empty delta.
 
-        The first has the ids, log-probabilities and explanations.
+        The first choice has the ids, log-probabilities and explanations.
         """
         texts = {"reasoning_content": delta.reasoning, "content": delta.content}
         added = {key: text for key, text in texts.items() if text}

@@ -17,12 +17,12 @@ __all__ = ["ResponseStream", "ResponseWhole"]
 
 
 class _Output:
-    """The items of an answer: reasoning, a message, calls, in this order."""
+    """The output items of an answer: reasoning, a message, calls, in this order."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
         self.reasoning = self.text = self.arguments = ""
-        self.logprobs: list[dict[str, Any]] = []  # of the text
+        self.logprobs: list[dict[str, Any]] = []  # log-probabilities of the text
         self.items: list[dict[str, Any]] = []
         self.reason = ""
         self.faults: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class _Output:
         }
 
     def _status(self, *, is_done: bool) -> str:
-        """The status of an item: the last one of an answer may be cut."""
+        """Return the status of an item; the last item of an answer may be incomplete."""
         if not is_done:
             return "in_progress"
         return "incomplete" if self.reason == "length" else "completed"
@@ -107,9 +107,9 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class ResponseStream:
-    """Turns the events of a call into the events of a stream; each is numbered from 0.
+    """Converts the events of a call to the events of a stream, numbered from 0.
 
-    The items of the answer begin and end one after the other: `_open` is the kind of the one that has begun.
+    The items of the answer begin and end one after another; `_open` is the kind of the current item.
     """
 
     done = b""
@@ -119,15 +119,15 @@ class ResponseStream:
         self._style = reply.style
         self._number = 0
         self._open: Literal["", "message", "call"] = ""
-        self._call = CallPart(0)  # that has begun
-        self._logprobs: list[dict[str, Any]] = []  # of tokens without text of their own
+        self._call = CallPart(0)  # the call that has begun
+        self._logprobs: list[dict[str, Any]] = []  # log-probabilities of tokens without text of their own
 
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
-        """Return the bytes of an event."""
+        """Return an event as bytes."""
         return sse(chunk, kind=chunk["type"])
 
     def error(self, error: ApiError) -> bytes:
-        """Return the bytes of an error in the stream."""
+        """Return an error in the stream as bytes."""
         about = {"code": error.code, "message": error.message, "param": error.param}
         return self.frame(self._event("error", **about))
 
@@ -137,7 +137,7 @@ class ResponseStream:
             yield self._event(f"response.{kind}", response=self._output.response("in_progress"))
 
     def add(self, event: Event) -> Iterator[dict[str, Any]]:
-        """Yield the events of an event of the engine. Raises ApiError for a text that has failed."""
+        """Yield the stream's events for an event of the engine. Raises ApiError for a failed text."""
         if (found := self._answers.delta(event)) is None:
             return
         delta, output = found[1], self._output
@@ -171,7 +171,7 @@ class ResponseStream:
         return taken
 
     def _begin_message(self) -> Iterator[dict[str, Any]]:
-        """Begin the message, after the reasoning if there is any."""
+        """Begin the message, after closing the reasoning."""
         yield from self._close_reasoning()
         self._open = "message"
         yield self._item_event("added", self._output.message(is_done=False))
@@ -197,14 +197,14 @@ class ResponseStream:
         yield self._event(kind, **self._call_place(), delta=part.arguments)
 
     def _end(self, reason: str) -> Iterator[dict[str, Any]]:
-        """End the answer; an empty one is a message, too."""
+        """End the answer; an empty answer is an empty message."""
         if not self._open:
             yield from self._begin_message()
         self._output.reason = reason
         yield from self._close()
 
     def _close(self) -> Iterator[dict[str, Any]]:
-        """End the item that has begun."""
+        """End the current item."""
         output = self._output
         if self._open == "message":
             self._take_logprobs()
@@ -241,18 +241,18 @@ class ResponseStream:
 
 
 class ResponseWhole:
-    """Collects the events of a call into one response: that of the last event of the stream."""
+    """Collects the events of a call into one response: the response in the stream's last event."""
 
     def __init__(self, reply: Reply, answers: Answers) -> None:
         self._stream = ResponseStream(reply, answers)
 
     def add(self, event: Event) -> None:
-        """Add an event. Raises ApiError for a text that has failed."""
+        """Add an event. Raises ApiError for a failed text."""
         for _ in self._stream.add(event):
             pass
 
     def body(self) -> dict[str, Any]:
-        """Return the response, when the text has ended."""
+        """Return the response, once the text has ended."""
         (last,) = self._stream.end()
         response: dict[str, Any] = last["response"]
         return response

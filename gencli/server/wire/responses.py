@@ -1,6 +1,6 @@
-"""/v1/responses as a translation: its body to one of chat completions, its reply from the same deltas.
+"""/v1/responses as a translation: the body to a chat completion's, the reply from the same deltas.
 
-Nothing is stored: a conversation is sent whole each time. Source: OpenAI's reference of responses.
+Nothing is stored: a conversation is sent completely each time. Source: OpenAI's reference of responses.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ __all__ = ["chat_body"]
 
 _ROLES = ("user", "assistant", "system", "developer")
 _RENAMED = {"max_output_tokens": "max_tokens"}
-_WITHOUT_EFFECT = ("prompt_cache_key", "stream_options")  # they change no text here
-_LOGPROBS = "message.output_text.logprobs"  # the only part of `include` that this server ever has
+_WITHOUT_EFFECT = ("prompt_cache_key", "stream_options")  # fields that do not change a text here
+_LOGPROBS = "message.output_text.logprobs"  # the only supported value of `include`
 _ONLY: Mapping[str, tuple[Any, ...]] = {
     "background": (False,),
     "truncation": ("disabled",),
@@ -25,11 +25,11 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "prompt": (),
 }
 _SINGLE = ("n", "n_cmpl", "num_return_sequences")
-_NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # the reply has no place for them
+_NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # fields without a place in the reply
 
 
 def chat_body(body: Any) -> dict[str, Any]:
-    """Return the body of a chat completion that means the same. Raises ApiError for what has no such form."""
+    """Return the equivalent body of a chat completion. Raises ApiError for features without an equivalent."""
     rest = given_fields(body)
     if "input" not in rest:
         raise ApiError(400, "The body needs input.", param="input", code="missing_field")
@@ -76,7 +76,7 @@ def _field(name: str, value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> dict[str, Any]:
-    """`text.format` is the response_format of chat, without the object around the schema."""
+    """Return `text.format` as chat's response_format, which wraps the schema in an object."""
     if not isinstance(value, Mapping):
         raise bad_field("text", "text has to be an object.")
     form = value.get("format")
@@ -88,7 +88,7 @@ def _text(value: Any) -> dict[str, Any]:
 
 
 def _tools(value: Any) -> Any:
-    """A tool is flat: its name stands beside its type."""
+    """Return the tools in chat form; here a tool's name is a sibling of its type."""
     if not isinstance(value, list) or not all(isinstance(tool, Mapping) for tool in value):
         raise bad_field("tools", "tools has to be a list of functions.")
     made = []
@@ -118,7 +118,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
         message = _message(item, f"input[{number}]")
         if message is None:
             continue
-        # Calls of one turn are items of their own here, and one message there.
+        # Calls of one turn are separate items here, but one message in chat.
         if "tool_calls" in message and messages and messages[-1]["role"] == "assistant":
             calls = messages[-1].get("tool_calls", [])
             messages[-1]["tool_calls"] = [*calls, *message["tool_calls"]]
@@ -128,7 +128,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
 
 
 def _message(item: Any, place: str) -> dict[str, Any] | None:
-    """Return the message of an item; None for reasoning, which is not shown to the model again."""
+    """Return the message of an item; None for reasoning, which is not passed to the model again."""
     kind = item.get("type", "message") if isinstance(item, Mapping) else None
     if kind == "message":
         if item.get("role") not in _ROLES:

@@ -1,4 +1,4 @@
-"""Fields taken out of a body, each with its type checked."""
+"""Takes fields out of a body, and checks the type of each."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ __all__ = ["Taking", "is_id"]
 
 
 class Taking:
-    """Takes fields out of `rest`, those of a body that are not null. Raises ApiError for a wrong type."""
+    """Takes fields out of `rest`, the non-null fields of a body. Raises ApiError for a wrong type."""
 
     def __init__(self, rest: dict[str, Any]) -> None:
         self.rest = rest
 
     def needed(self, name: str) -> Any:
-        """Return a field that has to be there."""
+        """Return a required field."""
         if name not in self.rest:
             raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
         return self.rest.pop(name)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return true or false."""
+        """Return a boolean field."""
         value = self.rest.pop(name, default)
         if not isinstance(value, bool):
             raise bad_field(name, f"{name} has to be true or false.")
         return value
 
     def text(self, name: str) -> str:
-        """Return a short text."""
+        """Return a short text field."""
         value = self.rest.pop(name, "")
         if not isinstance(value, str) or len(value) > 512:
             raise bad_field(name, f"{name} has to be a short text.")
         return value
 
     def count(self, name: str) -> int | None:
-        """Return a whole number from 0; None without the field, or with false."""
+        """Return an integer field >= 0; None if it is missing or false."""
         value = self.rest.pop(name, None)
         if value is None or value is False:
             return None
@@ -45,7 +45,7 @@ class Taking:
         return value
 
     def whole(self, name: str, least: int, most: int) -> int | None:
-        """Return a whole number within bounds; None without the field."""
+        """Return an integer field within bounds; None if it is missing."""
         value: int | None = self.rest.pop(name, None)
         if value is not None and (not is_id(value) or not least <= value <= most):
             raise bad_field(name, f"{name} has to be a whole number, {least} to {most}.")
@@ -53,5 +53,5 @@ class Taking:
 
 
 def is_id(value: Any) -> bool:
-    """Whether this is a whole number."""
+    """Whether the value is an integer, and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The variables that a body gives to the chat template."""
+"""The chat template's variables that a body may set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESERVED = (
 
 
 def read_variables(body: Taking) -> dict[str, Any]:
-    """Return the variables of the chat template; never the template itself. Raises ApiError."""
+    """Return the variables of the chat template, never the template itself. Raises ApiError."""
     rest = body.rest
     field = "template_vars" if "template_vars" in rest else "chat_template_kwargs"
     given = rest.pop(field, {})
@@ -41,7 +41,7 @@ def read_variables(body: Taking) -> dict[str, Any]:
 
 
 def _is_thinking(value: Any) -> bool:
-    """Of true, false, or an object whose type is enabled or disabled."""
+    """Return whether thinking is on, from true, false, or an object of type enabled or disabled."""
     kind = value.get("type") if isinstance(value, Mapping) else value
     found = {True: True, False: False, "enabled": True, "disabled": False}
     if not isinstance(kind, bool | str) or kind not in found:

@@ -1,4 +1,4 @@
-"""Fields that other servers have beside OpenAI's, and the options here that mean the same.
+"""Fields of other servers beyond OpenAI's, translated to options.
 
 Sources: the request types of vLLM, SGLang, llama.cpp's server, tabbyAPI, text-generation-webui; mikupad.
 """
@@ -14,7 +14,7 @@ from processors.conversion import whole
 
 __all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
 
-# Fields that change no text: who asks, and what is stored about it.
+# Fields that change no text: about the user, and what is stored.
 WITHOUT_EFFECT = frozenset(
     "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
     "client_metadata request_id rid cache_prompt".split()
@@ -50,7 +50,7 @@ _NAMES = {
 }
 RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other in names.split()}
 
-# Values with which a field of another server changes nothing. With another value the field is refused.
+# Values with which a field of another server has no effect. With another value the field is rejected.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)),
     **dict.fromkeys(
@@ -82,7 +82,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "guided_decoding_backend": ("", "auto"),
 }
 
-# Fields that are refused, and the field that does nearly the same.
+# Rejected fields, with the field that has nearly the same effect.
 INSTEAD: Mapping[str, str] = {
     "id_slot": "session",
     "session_params": "session",
@@ -115,7 +115,7 @@ _Reader = Callable[[str, Any], _Found]
 
 
 def _bias(field: str, value: Any) -> _Found:
-    """An object of ids or texts and numbers, or a list of such pairs; `false` as the number bans an id."""
+    """Read an object of ids or texts and numbers, or a list of such pairs; `false` as a number bans an id."""
     is_object = isinstance(value, Mapping)
     pairs = [[_id_or_text(token), number] for token, number in value.items()] if is_object else value
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
@@ -131,7 +131,7 @@ def _id_or_text(key: str) -> int | str:
 
 
 def _is_pair(pair: Any) -> bool:
-    """Whether this is an id and a number or `false`, or a text and a number."""
+    """Whether the value is a pair of an id and a number or `false`, or of a text and a number."""
     if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool):
         return False
     is_number = isinstance(pair[1], int | float) and pair[1] is not True
@@ -140,7 +140,7 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _banned_ids(field: str, value: Any) -> _Found:
-    """A list of ids, or a text of ids with commas."""
+    """Read a list of ids, or a text of comma-separated ids."""
     parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
     ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
@@ -149,20 +149,20 @@ def _banned_ids(field: str, value: Any) -> _Found:
 
 
 def _window(field: str, value: Any) -> _Found:
-    """All tokens count with -1, as without the field; with 0 as well, where others do not mean none by it."""
+    """Read a penalty window: -1 means all tokens; so does 0, except in `repeat_last_n`."""
     is_all = value == -1 or (value == 0 and field != "repeat_last_n")
     return {} if is_all else {"penalty_window": value}
 
 
 def _dry_window(field: str, value: Any) -> _Found:
-    """All tokens count with -1; 0 is off in llama.cpp, and everything where it is called dry_range."""
+    """Read DRY's window: -1 means all tokens; 0 is off in llama.cpp, and all tokens as dry_range."""
     if value == 0 and field == "dry_penalty_last_n":
         return {"dry_multiplier": 0}
     return {} if value in (-1, 0) else {"dry_window": value}
 
 
 def _breakers(field: str, value: Any) -> _Found:
-    """A list of texts; user interfaces also send it as JSON, with or without its brackets."""
+    """Read a list of texts; user interfaces also send it as JSON, with or without brackets."""
     if isinstance(value, str):
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
@@ -172,7 +172,7 @@ def _breakers(field: str, value: Any) -> _Found:
 
 
 def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: Any) -> _Reader:
-    """A number that is a field of a stage, beside `others`; it changes nothing if it is `neutral`."""
+    """Return a reader of a number that is a field of a stage, set with `others`; `neutral` has no effect."""
 
     def read(field: str, value: Any) -> _Found:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -183,7 +183,7 @@ def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: An
 
 
 def _of_prompt(field: str, value: Any) -> _Found:
-    """A penalty on the tokens of the prompt, where above 1 makes them more likely."""
+    """Read a penalty on prompt tokens, where values above 1 make them more likely."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise bad_field(field, f"{field} has to be a number above 0.")
     return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
@@ -196,7 +196,7 @@ def _drawn(field: str, value: Any) -> _Found:
 
 
 def _unless_empty(key: str) -> Callable[[str, Any], _Found]:
-    """A text that user interfaces send even where it is empty."""
+    """Return a reader of a text that user interfaces send even if it is empty."""
     return lambda field, value: {} if value == "" else {key: value}
 
 
@@ -205,7 +205,7 @@ def _response_format(field: str, value: Any) -> _Found:
     if kind == "text":
         return {}
     if kind == "json_object":
-        schema = value.get("schema")  # llama.cpp's
+        schema = value.get("schema")  # llama.cpp's form
         return {"json": True} if schema is None else {"json_schema": schema}
     if kind == "structural_tag":
         return {"structural_tag": dict(value)}
@@ -220,7 +220,7 @@ def _response_format(field: str, value: Any) -> _Found:
 
 
 def _structured_outputs(field: str, value: Any) -> _Found:
-    """vLLM's object with one kind of structure."""
+    """Read vLLM's object with one kind of structure."""
     known = {"json": "json_schema", "json_object": "json", "regex": "regex", "choice": "choice",
              "grammar": "grammar", "structural_tag": "structural_tag"}  # fmt: skip
     if not isinstance(value, Mapping) or not value.keys() <= known.keys():
@@ -239,12 +239,12 @@ def _unlimited(field: str, value: Any) -> _Found:
 
 
 def _budget(field: str, value: Any) -> _Found:
-    """Tokens of thinking; -1 is no limit, as without the field."""
+    """Read the budget of reasoning tokens; -1 means no limit."""
     return {} if value == -1 else {"reasoning_budget": value}
 
 
 def _drawn_seed(field: str, value: Any) -> _Found:
-    """A seed of -1 is a new one for each request, as without the field."""
+    """Read a seed; -1 means a new seed for each request."""
     return {} if value == -1 else {"seed": value}
 
 
@@ -260,7 +260,7 @@ def _tool_choice(field: str, value: Any) -> _Found:
     return {"tool_choice": value}
 
 
-# Fields whose value takes another form here: each returns options by key.
+# Fields whose value has another form here: each reader returns options by key.
 SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "logit_bias": _bias,
     "response_format": _response_format,

@@ -1,7 +1,7 @@
-"""Grades of the keywords of a schema for a back end, and the findings that follow from them.
+"""Grades of the keywords of a schema for a back end, and findings from them.
 
 The grades come from probes of the installed back ends (support.json), never from their documentation. A
-keyword is called enforced only if a probe has shown its shape to be exact.
+keyword counts as enforced only if a probe has shown that its shape is exact.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NAMING = ("additionalProperties", "patternProperties", "unevaluatedProperties",
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """A keyword at one place of a schema, with the worst grade of its shapes."""
+    """A keyword at one place of a schema; `grade` is the worst grade of its shapes."""
 
     pointer: str
     keyword: str
@@ -55,7 +55,7 @@ class Graded:
 
 
 def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Graded]:
-    """Yield each keyword that can refuse a value, with its grade. Raises OutOfTime."""
+    """Yield each keyword that can reject a value, with its grade. Raises OutOfTime."""
     support = SUPPORT[backend]
     for pointer, below in walk(schema):
         worst: dict[str, Graded] = {}
@@ -83,9 +83,9 @@ def finding(one: Graded) -> Finding:
 
 
 def free_names(schema: Any) -> Iterator[tuple[str, str]]:
-    """Yield each object of a schema that may have property names of its own choice.
+    """Yield each object of a schema that may have arbitrary property names.
 
-    Each is a pair of the object's JSON pointer and the keyword that leaves the names free, or "".
+    Each is a pair: the object's JSON pointer, and the keyword that leaves the names free, or "".
     """
     for pointer, below in walk(schema):
         if below is True or (isinstance(below, dict) and _is_free(below)):
@@ -97,7 +97,7 @@ def free_names(schema: Any) -> Iterator[tuple[str, str]]:
 
 
 def _is_free(schema: dict[str, Any]) -> bool:
-    """Whether a value of the schema may be, or contain, an object with property names of its own choice."""
+    """Whether a value of the schema may be, or contain, an object with arbitrary property names."""
     types = declared_types(schema) or {"object", "array"}
     if not schema.keys() & {"type", *GROUPS["object"], *GROUPS["array"]} and schema.keys() & _ELSEWHERE:
         return False
@@ -117,7 +117,7 @@ def duplicate_name_finding(pointer: str) -> Finding:
 def without_formats(plan: Plan) -> Plan:
     """Return the plan for a final check that ignores `format`.
 
-    A format that the mask does not enforce is then enforced by nothing.
+    A format that the mask does not enforce is then not enforced at all.
     """
     return replace(plan, variants=tuple(map(_unchecked, plan.variants)))
 

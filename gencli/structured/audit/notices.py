@@ -17,7 +17,7 @@ _NAMED = "name all properties and give additionalProperties: false, "
 def plan_notices(plan: Plan) -> Iterator[str]:
     """Yield a notice that lists the keywords that the mask does not enforce, with reasons; else nothing.
 
-    Free property names that may repeat are left out, since no keyword asks for unique ones.
+    Repeated free property names are omitted, because no keyword requires unique names.
     """
     first = plan.variants[0]
     if first.constraint.kind != "json_schema":

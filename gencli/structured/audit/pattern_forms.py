@@ -1,4 +1,4 @@
-"""Properties of a pattern on which back ends are known to differ."""
+"""Properties of a pattern by which back ends are known to differ."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["pattern_forms"]
 def pattern_forms(text: str) -> list[str]:
     """Return the properties of a pattern as suffixes of shapes; [""] if it has none.
 
-    Examples: the pattern searches instead of matching, needs JSON escapes, has lookarounds, is not regular.
+    Examples: the pattern is not anchored, needs JSON escapes, has lookarounds, is not regular.
     """
     try:
         node = parse_regex(text)

@@ -1,4 +1,4 @@
-"""Removal of keywords that a back end refuses. The final check enforces them."""
+"""Removal of keywords that a back end rejects; the final check enforces them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Spelled", "above", "relax", "split_origins"]
 
 Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and origins by pointer
 
-# The order in which keywords are removed from one place.
+# The order in which the keywords of one place are removed.
 _ORDER = (
     *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
     *(
@@ -69,7 +69,7 @@ def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> A
 
 
 def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, list[Graded], list[Graded]]:
-    """Return the schema without refused keywords, the grades of the others, and the removed keywords."""
+    """Return the schema without rejected keywords, the grades of the others, and the removed keywords."""
     gone: list[Graded] = []
     grades = list(graded(schema, backend, deadline))
     if refused := _refused(grades):
@@ -84,7 +84,7 @@ def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, l
 
 
 def _refused(grades: list[Graded]) -> list[Graded]:
-    """Return for each place the one keyword that is removed first."""
+    """Return for each place the one rejected keyword that is removed first."""
     found: dict[str, Graded] = {}
     for one in grades:
         if one.grade == "refused" or one.shape == "?format":
@@ -94,7 +94,7 @@ def _refused(grades: list[Graded]) -> list[Graded]:
 
 
 def above(pointer: str) -> Iterator[str]:
-    """Yield the pointers of the places that contain a place, the nearest first."""
+    """Yield the pointers of the places that contain a place, nearest first."""
     while pointer:
         pointer = pointer.rpartition("/")[0]
         yield pointer

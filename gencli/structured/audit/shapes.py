@@ -1,8 +1,7 @@
 """Shapes of keywords: the keys of the support table.
 
-A shape is a keyword with everything that is known to change how a back end treats it: the types beside it,
-the form of its value, the keywords that it interacts with. Only keywords that can refuse a value have shapes;
-titles and defaults have none.
+A shape is a keyword with everything known to change how a back end treats it: the schema's types, the form of
+its value, interacting keywords. Only keywords that can reject a value have shapes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["is_of", "shapes_of"]
 
-_FEW_PATTERNS = 8  # more are not compared with each other
+_FEW_PATTERNS = 8  # more patterns are not compared pairwise
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
 
@@ -31,7 +30,7 @@ _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in ke
 def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
     """Yield (keyword, shape) for the keywords directly in a schema; a keyword may have several shapes.
 
-    A shape that begins with "?" belongs to a keyword that JSON Schema does not have.
+    A shape that begins with "?" belongs to a keyword outside JSON Schema.
     """
     if not isinstance(schema, dict):
         return
@@ -69,7 +68,7 @@ def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 
 
 def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
-    """Yield the shapes of a keyword in an object or array that is written in Lark."""
+    """Yield the shapes of a keyword in an object or array marked for Lark."""
     yield f"{keyword}:{schema[MARK]}"
     for other in GROUPS[_GROUP[keyword]]:
         if other != keyword and other in schema:
@@ -162,7 +161,7 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 
 
 def _start_apart(patterns: Iterable[str]) -> bool:
-    """Whether no text can match two of the patterns because their first characters differ."""
+    """Whether no text matches two of the patterns, because their first characters differ."""
     starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
     clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
     return (
@@ -173,7 +172,7 @@ def _start_apart(patterns: Iterable[str]) -> bool:
 
 
 def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
-    """Whether a pattern matches, or may match, one of the names."""
+    """Whether a pattern matches, or possibly matches, one of the names."""
     if len(patterns) * len(names) > MAX_SEARCHES:
         return True
     try:
@@ -213,7 +212,7 @@ def _kind(value: Any) -> str:
 
 
 def is_of(value: Any, types: frozenset[str]) -> bool:
-    """Whether a value is of one of the types."""
+    """Whether a value has one of the types."""
     kind = _kind(value).partition(":")[0]
     if kind == "integer":
         return bool(types & {"integer", "number"})
@@ -250,7 +249,7 @@ def _is_closed(branch: Any) -> bool:
 
 
 def _branches(branches: list[Any]) -> str:
-    """Return how the branches of a oneOf can be told apart without a search."""
+    """Return the property by which the branches of a oneOf differ without a search."""
     shown = [declared_types(branch) if isinstance(branch, dict) else frozenset() for branch in branches]
     if all(shown) and all(not _overlap(a, b) for a, b in combinations(shown, 2)):
         return "types"
@@ -264,7 +263,7 @@ def _overlap(a: frozenset[str], b: frozenset[str]) -> bool:
 
 
 def _has_discriminator(branches: list[Any]) -> bool:
-    """Whether all branches require one property with texts that no two branches share."""
+    """Whether all branches require one property with text values that no two branches share."""
     if not all(isinstance(branch, dict) and declared_types(branch) == {"object"} for branch in branches):
         return False
     for name in branches[0].get("required", ()) if branches else ():

@@ -24,7 +24,7 @@ class Support:
     def grade(self, shape: str) -> Grade:
         """Return the grade of a shape.
 
-        exact; loose: invalid values pass; tight: some valid values are refused; refused: the back end does
+        exact; loose: invalid values pass; tight: some valid values are rejected; refused: the back end does
         not compile the shape; unknown: the shape was not probed.
         """
         if shape.startswith("?"):
@@ -35,7 +35,7 @@ class Support:
 
     @cached_property
     def _unknown(self) -> frozenset[str]:
-        """Keywords that the back end refuses in every form."""
+        """Keywords that the back end rejects in every form."""
         found: dict[str, set[str]] = {}
         for shape, grade in self.shapes.items():
             if "+" not in shape:

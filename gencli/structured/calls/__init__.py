@@ -1,1 +1,1 @@
-"""Tool calls and structural tags: grammars around JSON, in the format that a model uses."""
+"""Tool calls and structural tags: grammars around JSON, in the model's own format."""

@@ -1,4 +1,4 @@
-"""Tool calls in a text that comes in pieces: the name of each call, then its arguments as they come."""
+"""Incremental parser of tool calls in streamed text: the name of each call, then parts of its arguments."""
 
 from __future__ import annotations
 
@@ -27,54 +27,53 @@ class CallPart:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Text before the first call, and parts of calls, as far as a piece of output decides them."""
+    """Text before the first call, and parts of calls, as far as the output so far determines them."""
 
     text: str = ""
     calls: tuple[CallPart, ...] = ()
 
 
 class CallStream:
-    """Reads the calls of one output, however its text is cut into pieces.
+    """Parses the tool calls of one output; the result does not depend on how the text is cut into pieces.
 
-    `has_only_calls`: the output has no free text. `has_one`: calls after the first are left out. Text after
-    the first call is left out, too; so is white space before it. What looks like a call but has no name is
-    text. `count`: the calls so far, with a name. `is_whole`: none of them is cut. `is_over`: no further call
-    counts.
+    `has_only_calls`: the output has no free text. `has_one`: calls after the first are ignored. Text after
+    the first call is ignored, and white space before it. A call-like text without a name is text. `count`:
+    calls with a name so far. `is_whole`: no such call is incomplete. `is_over`: later calls are ignored.
     """
 
     def __init__(self, form: ToolFormat, *, has_only_calls: bool = False, has_one: bool = False) -> None:
         self._form, self._has_one = form, has_one
         self._has_json_trigger = form.begin.startswith(form.trigger) and not form.json_at
         self._free: ThinkingSplitter | None = ThinkingSplitter(form.trigger)
-        if has_only_calls and self._has_json_trigger:  # white space may differ from that of the trigger
+        if has_only_calls and self._has_json_trigger:  # the white space may differ from the trigger's
             self._free = None
-        self._space = ""  # may stand before a call
-        self._unnamed = ""  # the text since the trigger, until the first call has a name
+        self._space = ""  # white space that may precede a call
+        self._unnamed = ""  # text since the trigger, until the first call has a name
         self._call: _Call | None = None
         self.count = 0
         self.is_over = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether every call that has a name is complete."""
+        """Whether every call with a name is complete."""
         return self._call is None or not self._call.name
 
     def feed(self, text: str) -> Found:
-        """Add a piece of text and return what it decides."""
+        """Add a piece of text; return the text and call parts that it completes."""
         before, text = self._before(text)
         if self.count == 0 and self._free is None:
             self._unnamed += text
         return Found(before, tuple(self._parts(text)))
 
     def finish(self) -> Found:
-        """Return the text that was held back, at the end of the output."""
+        """Return the held text at the end of the output."""
         if self.count:
             return Found()
         held = self._free.finish().thinking if self._free else self._unnamed
         return Found(self._space + held)
 
     def _before(self, text: str) -> tuple[str, str]:
-        """Return the free text that a piece decides, without white space at its end, and the rest."""
+        """Return the free text that a piece completes, without white space at its end, and the rest."""
         if self._free is None or self.count:
             return "", text
         free, rest = self._search(text)
@@ -84,7 +83,7 @@ class CallStream:
         return kept, rest
 
     def _search(self, text: str) -> tuple[str, str]:
-        """Look for the trigger; return the text before it, and the text from it on."""
+        """Search the trigger; return the text before it, and the text from it on."""
         assert self._free is not None
         pieces = self._free.feed(text)
         if not self._free.is_over:
@@ -96,7 +95,7 @@ class CallStream:
         return pieces.thinking.removesuffix(self._form.trigger), head + pieces.rest
 
     def _parts(self, text: str) -> Iterator[CallPart]:
-        """Yield the parts of calls in a text that follows a trigger or a call."""
+        """Yield the call parts in a text after a trigger or a call."""
         while text and not self.is_over:
             if self._free is not None:
                 text = self._search(text)[1]
@@ -115,7 +114,7 @@ class CallStream:
                 text = rest
 
     def _to_call(self, text: str) -> str:
-        """Begin the call whose object follows; anything else than separators before it ends the calls."""
+        """Begin the next call at its object; other text than separators before it ends the calls."""
         rest = text.lstrip(" \t\r\n[," if self._form.opening else " \t\r\n")
         if rest.startswith("{"):
             self._call = _Call(self._form.key)
@@ -124,7 +123,7 @@ class CallStream:
         return rest
 
     def _end_call(self) -> None:
-        """A call without a name is none, and nothing after it is read."""
+        """End the call; if it has no name, it is no call, and the rest is ignored."""
         has_name = self._call is not None and bool(self._call.name)
         self.is_over = not has_name or self._has_one or not self._form.is_parallel
         self._call = None
@@ -133,22 +132,22 @@ class CallStream:
 
 
 class _Call:
-    """Reads one call: a JSON object with `name` and, under `key`, the arguments.
+    """Parses one call: a JSON object with `name` and, under `key`, the arguments.
 
-    `is_over`: its last brace has come.
+    `is_over`: its last brace was read.
     """
 
     def __init__(self, key: str) -> None:
         self._arguments_key = key
         self._depth, self._is_text, self._is_escaped = 0, False, False
-        self._key: str | None = None  # of the member whose value is read
-        self._word = ""  # of the key, or of a value other than the arguments
-        self._held: list[str] = []  # arguments that stand before the name
+        self._key: str | None = None  # key of the member whose value is being read
+        self._word = ""  # text of the key, or of a value other than the arguments
+        self._held: list[str] = []  # arguments that precede the name
         self.name = ""
         self.is_over = False
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Return what the text adds to the arguments, and the text behind the call."""
+        """Return the part of the arguments in the text, and the text after the call."""
         end = len(text)
         for at, char in enumerate(text):
             if self._is_argument(char):
@@ -163,7 +162,7 @@ class _Call:
         return arguments, text[end:]
 
     def _is_argument(self, char: str) -> bool:
-        """Take a character; return whether it belongs to the arguments."""
+        """Process a character; return whether it belongs to the arguments."""
         is_between = self._depth == 1 and not self._is_text
         is_first = self._depth == 0
         self._nest(char)
@@ -186,7 +185,7 @@ class _Call:
             self._depth += (char in "{[") - (char in "}]")
 
     def _ends_word(self, char: str) -> bool:
-        """Whether a character of the call itself, outside of its keys and values, ends one of these."""
+        """Whether a character outside of keys and values of the call ends one of them."""
         if char == ":" and self._key is None:
             self._key, self._word = str(_value(self._word)), ""
         elif char in ",}":

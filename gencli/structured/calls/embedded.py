@@ -16,7 +16,7 @@ __all__ = ["Embedded", "Schemas", "ValueCheck", "check_inside", "embed", "json_e
 
 
 class ValueCheck(Protocol):
-    """Checks a value against a schema, as Validator does."""
+    """Interface of a check of values against a schema, such as Validator."""
 
     def faults(self, value: Any) -> tuple[str, ...]:
         """Return the faults of the value; () if it is valid."""
@@ -25,7 +25,7 @@ class ValueCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """Functions that plan one JSON schema and that make its check; all planning ends by `deadline`."""
+    """Functions that plan one JSON schema and make its check; planning ends by `deadline`."""
 
     choose: Callable[[Any], Plan]
     check: Callable[[Any], ValueCheck]
@@ -34,7 +34,7 @@ class Schemas:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A schema in the form for one back end, its whitespace limit, and its findings."""
+    """A schema in the form for one back end, its white-space limit, and its findings."""
 
     schema: Any
     whitespace: int
@@ -44,7 +44,7 @@ class Embedded:
 def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
     """Raise SchemaError unless the schema at `pointer` can be used.
 
-    The error has the JSON pointer in the whole document.
+    The error's JSON pointer refers to the whole document.
     """
     try:
         check_schema(schema, deadline)
@@ -54,10 +54,10 @@ def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
 
 
 def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded | None:
-    """Return the schema as rewritten for a back end, or None if the back end does not take it.
+    """Return the schema rewritten for a back end, or None if the back end does not support it.
 
-    The findings are moved to `pointer`. Inside a tag xgrammar generates no property and no item that the
-    schema does not mention, which is a subset of the schema.
+    The findings are moved to `pointer`. Inside a tag xgrammar generates only properties and items that the
+    schema mentions, a subset of the valid values.
     """
     for variant in schemas.choose(schema).variants:
         constraint = variant.constraint
@@ -70,7 +70,7 @@ def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded
 
 
 def json_end(text: str, start: int) -> int:
-    """Return the offset behind the JSON value at `start`; the end of the text if it is no JSON."""
+    """Return the offset after the JSON value at `start`; the end of the text if it is not JSON."""
     space = len(text) - start - len(text[start:].lstrip(" \t\r\n"))
     try:
         return json.JSONDecoder().raw_decode(text, start + space)[1]

@@ -1,4 +1,4 @@
-"""The formats of a structural tag: their fields, and the values that a field takes."""
+"""The formats of a structural tag: their fields, and the kinds of values of a field."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _WORDS = {
 
 
 def check_format(value: Any, pointer: str) -> Mapping[str, Field]:
-    """Return the fields of a format, without those of formats inside it.
+    """Return the fields of a format, without those of nested formats.
 
     Raises SchemaError with a JSON pointer if a field is missing, unknown or has a wrong value.
     """

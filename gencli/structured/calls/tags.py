@@ -1,4 +1,4 @@
-"""The option `structural_tag`: free text with parts in a fixed form, in xgrammar's JSON notation."""
+"""The option `structural_tag`: free text with parts of a fixed format, in xgrammar's JSON notation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
     """Return the plan of a structural tag, with its schemas, regexes and grammars rewritten.
 
     Only xgrammar has structural tags. Raises SchemaError with a JSON pointer: an unknown format or field, a
-    field with a wrong value, a tag that not exactly one trigger begins, a format that names tokens.
+    field with a wrong value, a tag with no or several triggers, a format that names tokens.
     """
     try:
         document = parse_json(text)

@@ -21,10 +21,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """A call is begin + name + middle + arguments + end; calls stand between opening and closing.
+    """A call is begin + name + middle + arguments + end; all calls are enclosed by opening and closing.
 
-    `json_at` is the offset in `begin` where the JSON of a call begins. `trigger` is the text that turns free
-    text into a call.
+    `json_at`: offset in `begin` at which the JSON of a call begins. `trigger`: the text after which free text
+    becomes a call.
     """
 
     name: str
@@ -64,7 +64,7 @@ _MISTRAL = ToolFormat(
     separator=", ",
 )
 
-# Marks in a chat template, most specific first; a text instead of a format names one that is not supported.
+# Substrings of chat templates, most specific first; a text in place of a format names an unsupported one.
 _MARKS: tuple[tuple[tuple[str, ...], ToolFormat | str], ...] = (
     (("<tool_call>", "<function="), "Qwen3-Coder's XML"),
     (("<tool_call>", "<arg_key>"), "GLM's XML"),
@@ -84,8 +84,8 @@ _MARKS: tuple[tuple[tuple[str, ...], ToolFormat | str], ...] = (
 def detect_format(template: str | None, special: frozenset[str] = frozenset()) -> tuple[ToolFormat, str]:
     """Return the format that a chat template uses, and a notice if it is GENERIC instead.
 
-    `special` are the texts of special tokens. An output of text has no special tokens, so a format that
-    contains one cannot be used.
+    `special`: texts of special tokens. The output text has no special tokens, so a format that contains one
+    cannot be used.
     """
     for marks, found in _MARKS if template else ():
         if all(mark in (template or "") for mark in marks):

@@ -17,7 +17,7 @@ __all__ = ["Tool", "tool_variants"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that may be called; `pointer` is the place of its parameters in the list of tools."""
+    """A callable function; `pointer` is the place of its parameters in the list of tools."""
 
     name: str
     parameters: dict[str, Any]
@@ -30,7 +30,7 @@ _Parts = tuple[tuple[Tool, Embedded], ...]
 def tool_variants(
     form: ToolFormat, tools: tuple[Tool, ...], choice: str, schemas: Schemas
 ) -> tuple[Variant, ...]:
-    """Return the variants of a plan for tool calls, those with fewer open keywords first."""
+    """Return the variants of a plan for tool calls, variants with fewer open keywords first."""
     variants = []
     for backend in ("xgrammar", "llguidance"):
         parts = _parts(tools, backend, schemas)
@@ -64,7 +64,7 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
             "content": {
                 "type": "json_schema",
                 "json_schema": part.schema,
-                "max_whitespace_cnt": max(1, part.whitespace),  # 0 is not possible
+                "max_whitespace_cnt": max(1, part.whitespace),  # 0 is not allowed
             },
             "end": form.end,
         }
@@ -93,7 +93,7 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
 
 def _lark(form: ToolFormat, parts: _Parts, choice: str) -> str:
     is_auto = choice == "auto"
-    # In free text the trigger is a lexeme of its own, so the calls begin behind it.
+    # In free text the trigger is a lexeme of its own, so the calls begin after it.
     cut = len(form.trigger) if is_auto else 0
     lines = []
     for number, (tool, part) in enumerate(parts):

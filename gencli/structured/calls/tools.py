@@ -59,7 +59,7 @@ class ToolPlan:
     notice: str = ""
 
     def calls(self, text: str) -> tuple[Call, ...]:
-        """Return the calls of a finished output that the check has passed."""
+        """Return the calls of a finished output that has passed the check."""
         return parse_calls(text, self.form)[0]
 
 
@@ -73,9 +73,9 @@ def plan_tools(
 ) -> ToolPlan:
     """Return the plan for calls of a JSON list of tools.
 
-    `choice`: auto (text or calls), required (calls), or the name of the tool that is called once. `template`
-    is the chat template, `special` the texts of special tokens. Raises SchemaError with a JSON pointer for a
-    wrong list.
+    `choice`: auto (text or calls), required (calls), or the name of the tool that is called once. `template`:
+    the chat template. `special`: texts of special tokens. Raises SchemaError with a JSON pointer for an
+    invalid list.
     """
     tools = _chosen(read_tools(text, schemas.deadline), choice)
     form, notice = detect_format(template, special)
@@ -157,7 +157,7 @@ def _union(tools: tuple[Tool, ...]) -> dict[str, Any]:
     """Return the schema of one call as plain JSON."""
     calls = [_call_schema(tool) for tool in tools]
     schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
-    # Not all back ends follow a reference through a list, so recursive parameters are moved to the root.
+    # Not all back ends resolve a reference through a list, so recursive parameters are moved to the root.
     moved = {tool.name: _moved(tool) for tool in tools if _refers(tool)}
     return {**schema, "$defs": moved} if moved else schema
 
@@ -177,7 +177,7 @@ def _refers(tool: Tool) -> bool:
 
 
 def _moved(tool: Tool) -> Any:
-    """Return the parameters with their references to themselves moved below the root's definitions."""
+    """Return the parameters with references to themselves moved below the root's definitions."""
     copy = parse_json(compact(tool.parameters))
     for _, part in walk(copy) if "$id" not in copy else ():
         ref = part.get("$ref") if isinstance(part, dict) else None

@@ -31,7 +31,7 @@ __all__ = [
 MAX_BYTES = 4 * 1024 * 1024
 MAX_SUBSCHEMAS = 20_000
 MAX_CHAIN = 200  # nested subschemas for one value; the final check fails at about 300
-MAX_FAULTS = 5  # in one message
+MAX_FAULTS = 5  # faults in one message
 MAX_PATTERNS = 300_000  # characters of all patterns, plus 100 for each pattern
 
 _Fault = tuple[str, str]
@@ -87,7 +87,7 @@ def _parts(value: Any) -> Any:
 
 
 def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
-    """Yield the faults of each subschema by itself."""
+    """Yield the faults of each subschema on its own."""
     for pointer, schema in deadline.watch(walk(root)):
         if not isinstance(schema, dict):
             continue
@@ -104,7 +104,7 @@ def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
 
 
 def _of_other_draft(schema: dict[str, Any], draft: Draft) -> str:
-    """Return the reason why the draft of a subschema cannot stand inside `draft`; empty if it can."""
+    """Return the reason why a subschema's draft cannot be used inside `draft`; "" if it can."""
     try:
         inner = draft_of(schema)
     except SchemaError:

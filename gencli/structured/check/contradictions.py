@@ -15,7 +15,7 @@ from gencli.structured.schema.refs import References, find_loop, refs_in
 
 __all__ = ["Contradictions", "find_contradictions"]
 
-_MAX_CHAIN = 30  # references and allOf that are followed for the types of a value
+_MAX_CHAIN = 30  # references and allOf followed to find the types of a value
 
 _Fault = tuple[str, str]
 
@@ -24,7 +24,7 @@ _Fault = tuple[str, str]
 class Contradictions:
     """Places that no value satisfies, as (JSON pointer, fault).
 
-    Every value has to satisfy the `fatal` places. An `optional` place is a part that a value need not have,
+    `fatal`: places that every value has to satisfy. `optional`: places of parts that a value need not have,
     such as a property that is not required.
     """
 
@@ -36,7 +36,7 @@ def find_contradictions(root: Any, most: int, deadline: Deadline = NEVER) -> Con
     """Find at most `most` fatal contradictions; at most `most` optional ones if there are no fatal ones.
 
     The references of the schema have to be valid. Subschemas of `not` and of conditions are not searched, nor
-    alternatives as long as another one is possible.
+    are alternatives while another one is possible.
     """
     search = _Search(root, deadline)
     fatal = tuple(islice(search.fatal(), most))
@@ -70,7 +70,7 @@ class _Search:
     def _faults(
         self, starts: list[str], below: Callable[[str, dict[str, Any]], Iterable[str]]
     ) -> Iterator[_Fault]:
-        """Yield the faults of the places that `below` leads to; known places are only passed through."""
+        """Yield the faults of the places that `below` leads to; known places are only traversed."""
         stack, done = starts, set[str]()
         while stack:
             pointer = stack.pop()
@@ -83,7 +83,7 @@ class _Search:
                 stack.extend(reversed(list(below(pointer, schema))))
 
     def _at(self, pointer: str) -> Any:
-        """Return the schema at a pointer, with only the keywords that its draft uses."""
+        """Return the schema at a pointer, reduced to the keywords that its draft uses."""
         self._deadline.check()
         schema = self._references.at(pointer)
         if not isinstance(schema, dict):
@@ -92,7 +92,7 @@ class _Search:
             "4",
             "6",
             "7",
-        ):  # these drafts ignore keywords beside $ref
+        ):  # these drafts ignore keywords next to $ref
             return {"$ref": schema["$ref"]}
         return {key: value for key, value in schema.items() if key in self._draft.judged()}
 
@@ -115,7 +115,7 @@ class _Search:
         return any(True for rule in RULES for _ in rule(schema)) or not self._types_of(pointer, 0)
 
     def _needed(self, pointer: str, schema: dict[str, Any]) -> Iterator[str]:
-        """Yield the subschemas for the same value, or for a part that the value has to have."""
+        """Yield the subschemas for the same value, and for required parts of it."""
         for _, ref in refs_in(schema):
             yield self._references.resolve(ref, pointer)[0]
         yield from _branches(pointer, schema, "allOf")
@@ -135,7 +135,7 @@ class _Search:
             yield child(pointer, "contains")
 
     def _other(self, pointer: str, schema: dict[str, Any]) -> Iterator[str]:
-        """Yield the subschemas of alternatives, and of parts that a value need not have."""
+        """Yield the subschemas of alternatives, and of optional parts of a value."""
         for keyword in ("anyOf", "oneOf"):
             yield from self._possible(pointer, schema, keyword)
         for keyword in ("prefixItems", "items"):
@@ -151,7 +151,7 @@ class _Search:
         return [below for below in _branches(pointer, schema, keyword) if not self._is_impossible(below)]
 
     def _musts(self, pointer: str) -> Iterator[str]:
-        """Yield the subschemas for the same value, and for parts that every value contains."""
+        """Yield the subschemas for the same value, and for parts that every value has."""
         schema = self._at(pointer)
         if not isinstance(schema, dict):
             return

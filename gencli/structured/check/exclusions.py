@@ -1,4 +1,4 @@
-"""Keywords of one schema that exclude each other, without its subschemas."""
+"""Contradicting keywords of one schema, without its subschemas."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _Fault = tuple[str, str]  # keyword, fault
 
 
 def is_nothing(schema: Any) -> bool:
-    """Whether the schema obviously refuses every value."""
+    """Whether the schema obviously rejects every value."""
     return schema is False or (isinstance(schema, dict) and schema.get("not", False) in ({}, True))
 
 
 def own_types(schema: dict[str, Any]) -> list[frozenset[str]]:
-    """Return the types that `type`, `const` and `enum` allow, each by itself; integers count as numbers."""
+    """Return the types that `type`, `const` and `enum` each allow; integers count as numbers."""
     named = schema.get("type", list(TYPES))
     names = [named] if isinstance(named, str) else named
     found = [frozenset("number" if name == "integer" else name for name in names)]
@@ -86,7 +86,7 @@ def _range(schema: dict[str, Any]) -> Iterator[_Fault]:
 def _bound(
     schema: dict[str, Any], name: str, tightest: Callable[..., Any]
 ) -> tuple[Fraction, bool, str] | None:
-    """Return (number, whether it is excluded, keyword) of the tighter of both bounds on one side."""
+    """Return (number, whether it is exclusive, keyword) of the tighter bound on one side."""
     plain, exclusive = name.lower(), f"exclusive{name}"
     found = []
     if plain in schema:

@@ -17,7 +17,7 @@ from gencli.structured.validate.messages import message, shortened
 __all__ = ["is_value_of", "meta_faults"]
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-_MAX_KEPT = 100  # characters of a value whose result is cached
+_MAX_KEPT = 100  # characters of a value up to which its result is cached
 
 
 def meta_faults(schema: dict[str, Any], draft: Draft) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Unknown keywords that look like misspelled ones, and those of them that change which values are valid."""
+"""Unknown keywords that look misspelled, and which of them would change the valid values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gencli.structured.schema.groups import SINGLE
 
 __all__ = ["is_comment", "likely_keywords", "misspelled"]
 
-# Annotations of other tools, which are no misspellings.
+# Annotations of other tools, which are not misspellings.
 _REMARKS = frozenset(
     "$comment defaultSnippets deprecationMessage discriminator doNotSuggest enumDescriptions enumNames"
     " errorMessage example externalDocs markdownDescription markdownEnumDescriptions meta note notes nullable"
     " optional options propertyOrder tags value values xml".split()
 )
-_MIN_LENGTH = 4  # of a keyword that a word with a letter more or less can stand for
+_MIN_LENGTH = 4  # shortest keyword that a word with one letter more or less may mean
 # Values with which a keyword allows every value.
 _IDLE: dict[str, Any] = {
     **dict.fromkeys(("minContains", "minItems", "minLength", "minProperties"), 0),
@@ -35,10 +35,10 @@ def is_comment(keyword: str) -> bool:
 
 
 def misspelled(word: str, value: Any, draft: Draft) -> str | None:
-    """Return the keyword that an unknown word probably stands for, if it would change which values are valid.
+    """Return the keyword that an unknown word probably means, if it would change which values are valid.
 
-    The word is one letter away from the keyword, and its value is allowed for the keyword by the draft's
-    meta-schema and refuses some value there.
+    The word has edit distance 1 from the keyword. The draft's meta-schema allows its value for the keyword,
+    and with it the keyword rejects some value.
     """
     found = (
         keyword
@@ -57,9 +57,9 @@ def _is_idle(keyword: str, value: Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def likely_keywords(word: str) -> tuple[str, ...]:
-    """Return the keywords that are one letter away from a word, the shortest first.
+    """Return the keywords at edit distance 1 from a word, shortest first.
 
-    The result is empty for a keyword, and for a known annotation of another tool.
+    Empty for a keyword, and for a known annotation of another tool.
     """
     known = _keywords()
     if len(word) > known.longest + 1 or word in known.all or word in _REMARKS or is_comment(word):
@@ -71,7 +71,7 @@ def likely_keywords(word: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Keywords:
-    """The keywords of all drafts, and an index of them by form, so that a word is not compared with all."""
+    """The keywords of all drafts, indexed by form, so that a word is not compared with each."""
 
     all: frozenset[str]
     longest: int
@@ -89,7 +89,7 @@ def _keywords() -> _Keywords:
 
 
 def _forms(word: str) -> set[str]:
-    """Return the forms of a word. Two words that are one letter apart share a form.
+    """Return the forms of a word. Two words at edit distance 1 share a form.
 
     Forms are the word, the word in lower case, and the word without one of its letters.
     """
@@ -97,7 +97,7 @@ def _forms(word: str) -> set[str]:
 
 
 def _plural(keyword: str) -> str:
-    """Return a keyword in ies with the plural that many write: propertys."""
+    """Return a keyword in -ies with its common misspelling: propertys."""
     return keyword.removesuffix("ies") + "ys" if keyword.endswith("ies") else keyword
 
 

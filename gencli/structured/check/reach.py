@@ -1,4 +1,4 @@
-"""Which places of a document a schema can reach, for paths that are given beside it."""
+"""Which places of a document a schema can reach, to check paths given by other options."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from processors.conditions.when import ANY_KEY
 
 __all__ = ["unreached"]
 
-_MOST = 256  # alternatives that are followed; with more, a path counts as reached
-_NAMED = 12  # names that an error lists
+_MOST = 256  # limit of alternatives followed; beyond it a path counts as reached
+_NAMED = 12  # number of names listed in an error
 _OPEN = frozenset("if then else dependencies dependentSchemas unevaluatedProperties unevaluatedItems".split())
 _Value = tuple[Any, ...]  # the schemas that apply to one value at once
 
 
 class _Unknown(Exception):
-    """Whether the place is reached is not decided: it counts as reached."""
+    """Whether the place is reached cannot be decided; it counts as reached."""
 
 
 def unreached(schema: Any, pointer: str, *, is_open: bool) -> tuple[str, tuple[str, ...]] | None:
-    """Return where a path leaves what the schema can reach, and the names there; None if it does not.
+    """Return the pointer at which a path leaves the schema, and the names allowed there; None if reached.
 
-    The segment * is any key or index. `is_open`: objects may have properties that the schema does not name.
-    Conditional keywords are not followed: what they may add counts as reached.
+    The segment * matches any key or index. `is_open`: objects may have properties that the schema does not
+    name. Conditional keywords are not followed; what they may add counts as reached.
     """
     search, here, at = _Search(schema, is_open), [(schema,)], ""
     try:
@@ -51,7 +51,7 @@ class _Search:
         self._references, self._is_open = References(root), is_open
 
     def alternatives(self, value: _Value) -> list[tuple[Mapping[str, Any], ...]]:
-        """Return the sets of schemas, without references and combinations, one of which a value satisfies."""
+        """Return sets of schemas without references and combinations; a value satisfies one of the sets."""
         found: list[tuple[Mapping[str, Any], ...]] = [()]
         for schema in value:
             parts = list(self._expanded(schema))
@@ -81,7 +81,7 @@ class _Search:
             yield from self._expanded(schema)
 
     def below(self, schemas: tuple[Mapping[str, Any], ...], key: str) -> Iterator[_Value]:
-        """Yield the schemas of each value that may be at the key of one that satisfies all of `schemas`."""
+        """Yield the schemas of each value at the key of a value that satisfies all of `schemas`."""
         if all(_allows(schema, "object") for schema in schemas):
             keys = _names(schemas) if key == ANY_KEY else [key]
             yield from filter(None, (self._property(schemas, name) for name in (*keys, *_unnamed(key))))
@@ -90,7 +90,7 @@ class _Search:
             yield from filter(None, (_item(schemas, place) for place in places))
 
     def _property(self, schemas: Iterable[Mapping[str, Any]], name: str | None) -> _Value | None:
-        """Return the schemas of a property, or of one that no schema names; None if there cannot be one."""
+        """Return the schemas of a property, or of an unnamed one (None); None if it cannot exist."""
         found, is_named, has_names = list[Any](), False, False
         for schema in schemas:
             named = schema.get("properties", {})
@@ -142,7 +142,7 @@ def _listed(schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _item(schemas: Iterable[Mapping[str, Any]], place: int) -> _Value | None:
-    """Return the schemas of an item of an array; None if there cannot be one."""
+    """Return the schemas of an item of an array; None if it cannot exist."""
     found: list[Any] = [True]
     for schema in schemas:
         if place >= schema.get("maxItems", place + 1):

@@ -1,1 +1,1 @@
-"""Regular expressions, grammars and choices: read, checked and written for the back ends."""
+"""Regular expressions, grammars and choices: reading, checking and writing for the back ends."""

@@ -1,4 +1,4 @@
-"""Checks of a grammar, before a back end reads it."""
+"""Checks of a grammar before it is passed to a back end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Known = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The node of a rule, the offset of the rule in the grammar, and its options as they are written."""
+    """The node of a rule, its offset in the grammar, and its options as text."""
 
     node: Node
     offset: int
@@ -42,7 +42,7 @@ def place(text: str, offset: int) -> str:
 
 
 def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
-    """Raise ConfigError for a missing or empty root, an undefined rule, and a rule without a finite text."""
+    """Raise ConfigError for a missing or empty root, an undefined rule, or one that matches no text."""
     if root not in rules:
         raise ConfigError(
             f"The grammar has no rule {root!r}, where it would begin.", hint=nearest(root, rules)
@@ -68,7 +68,7 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
 
 
 def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
-    """Raise ConfigError if a rule begins with itself, directly or through others."""
+    """Raise ConfigError for left recursion, direct or through other rules."""
     empty = _closure(rules, _can_be_empty)
     graph = {name: set(_first_refs(rule.node, empty.__contains__)) for name, rule in rules.items()}
     try:
@@ -87,7 +87,7 @@ def _path(names: list[str]) -> str:
 
 
 def find_recursion(rules: dict[str, Rule]) -> bool:
-    """Whether any rule contains itself, directly or through others."""
+    """Whether any rule refers to itself, directly or through other rules."""
     try:
         TopologicalSorter({n: {ref.name for ref in _refs(rule.node)} for n, rule in rules.items()}).prepare()
     except CycleError:
@@ -100,7 +100,7 @@ def _refs(node: Node) -> Iterator[Ref]:
 
 
 def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> set[str]:
-    """Return the names of the rules for which `holds` is true: the smallest fixed point."""
+    """Return the names of the rules for which `holds` is true; the smallest fixed point."""
     users: dict[str, set[str]] = {name: set() for name in rules}
     for name, rule in rules.items():
         for ref in _refs(rule.node):
@@ -137,7 +137,7 @@ def _matches(node: Node, known: _Known, *, with_letters: bool) -> bool:
 
 
 def _first_refs(node: Node, empty: _Known) -> Iterator[str]:
-    """Yield the rules that a text of the node may begin with."""
+    """Yield the rules with which a text of the node may begin."""
     if isinstance(node, Ref):
         yield node.name
     for item in parts(node):

@@ -17,7 +17,7 @@ _HEX = "0123456789abcdefABCDEF"
 
 
 class Letters(Protocol):
-    """The part of a grammar reader that reading letters needs."""
+    """The attributes of a grammar reader that the functions of this module use."""
 
     text: str
     at: int

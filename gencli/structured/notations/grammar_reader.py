@@ -3,7 +3,7 @@
 The two notations share rules, strings, classes, groups and quantifiers. Only GBNF has `.` for any character,
 names that begin with a digit, and stacked quantifiers such as `"a"*?`. Only xgrammar has names with `_` or
 `.`, rule options, macros, lookaheads, `[^]` and escapes such as `\\f`. `\\x` takes two digits in GBNF, any
-number in xgrammar. The text decides which of the two it is; a text with features of both is refused.
+number in xgrammar. The features of a text determine its notation; a text with features of both is rejected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """The rules in their order, and their dialect."""
+    """The rules in order, and their dialect."""
 
     rules: dict[str, Rule]
     dialect: Dialect
@@ -74,7 +74,7 @@ def read_grammar(text: str) -> Grammar:
     rules = reader.rules()
     dialect = reader.dialect()
     if dialect == "xgrammar" and reader.ambiguous_hex:
-        # Read again, as xgrammar takes all hexadecimal digits after \x.
+        # Read again, because xgrammar takes all hexadecimal digits after \x.
         rules = _Reader(text, hex_digits=8).rules()
     return Grammar(rules, dialect)
 
@@ -89,7 +89,7 @@ class _Reader:
     ambiguous_hex: bool = False
 
     def dialect(self) -> Dialect:
-        """Return the dialect; GBNF if the text has no feature of only one of them."""
+        """Return the dialect; GBNF if the text has no feature of one dialect only."""
         if len(self.seen) == 2:
             (one, first), (other, second) = self.seen["gbnf"], self.seen["xgrammar"]
             raise ConfigError(
@@ -123,7 +123,7 @@ class _Reader:
         return ConfigError(f"{what}, at {where} of the grammar.", hint=hint)
 
     def note(self, dialect: Dialect, what: str, offset: int) -> None:
-        """Record a feature that only one of the dialects has."""
+        """Record a feature that only one dialect has."""
         self.seen.setdefault(dialect, (what, offset))
 
     def _note_name(self, name: str, offset: int) -> None:

@@ -25,8 +25,8 @@ def ebnf_text(rules: dict[str, Rule], root: str) -> str:
 def lark_text(rules: dict[str, Rule], root: str) -> str:
     """Return the rules in llguidance's notation.
 
-    Its lexer takes the longest match of a terminal and never a shorter one. So a grammar without recursion
-    becomes one terminal; in others each character is a terminal.
+    llguidance's lexer only takes the longest match of a terminal. So a grammar without recursion becomes one
+    terminal; in other grammars each character is a terminal.
     """
     prefix = "rule_" if find_recursion(rules) else "RULE_"
     names = {given: f"{prefix}{number}" for number, given in enumerate(rules)}
@@ -42,7 +42,7 @@ class _Writer:
     string: Callable[[str], str]
 
     def write(self, node: Node) -> str:
-        """Return a node as text; the caller adds brackets where they are needed."""
+        """Return a node as text; the caller adds brackets if needed."""
         if isinstance(node, Chars):
             return self.chars(node)
         if isinstance(node, Ref):

@@ -1,4 +1,4 @@
-"""Reader of llguidance's Lark notation, which finds mistakes before the back end runs."""
+"""Reader of llguidance's Lark notation, which reports mistakes before the back end runs."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class _Reader:
         return Alt(tuple(items))
 
     def _continues(self) -> bool:
-        """Whether the next line continues with another alternative."""
+        """Whether the next line has another alternative; advances to it."""
         if self.next.kind == "newline" and self.tokens[self.at + 1].text == "|":
             self.at += 2
             return True

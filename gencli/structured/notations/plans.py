@@ -1,11 +1,10 @@
 """Plans for outputs that are checked as text: choices, regular expressions, grammars.
 
-`choice`: the output is one of a few texts.
-`regex`: an expression that matches the whole output, in a dialect that the `regex` package and both back
-ends support: groups, alternatives, classes, greedy and lazy quantifiers, flags i and s, Unicode properties;
-\\d, \\w and \\s are ASCII. The back ends differ in the meaning of a dot, \\w, \\s, a brace and a class, so
-both get the pattern with its classes written out.
-`grammar`: GBNF or xgrammar's EBNF. `lark`: llguidance's Lark.
+`choice`: the output is one of a few texts. `regex`: an expression that matches the whole output, in a dialect
+that the `regex` package and both back ends support: groups, alternatives, classes, greedy and lazy
+quantifiers, flags i and s, Unicode properties; \\d, \\w and \\s are ASCII. The back ends interpret a dot,
+\\w, \\s, a brace and a class differently, so both get the pattern with its classes written out. `grammar`:
+GBNF or xgrammar's EBNF. `lark`: llguidance's Lark.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = ["ChoiceCheck", "RegexCheck", "plan_choices", "plan_grammar", "plan_la
 
 _SECONDS = 10.0
 _MOST_RULES = 500
-_MOST_SAID = 200  # characters of llguidance's error, which may quote the grammar
+_MOST_SAID = 200  # characters shown of llguidance's error, which may quote the grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class ChoiceCheck(TextCheck):
 def plan_choices(choices: Sequence[str]) -> Plan:
     """Return the plan for an output that is one of these texts. One may be a prefix of another.
 
-    Raises ConfigError if there is none, or if one is empty, duplicated, or no text.
+    Raises ConfigError if there is no choice, or if one is empty, duplicated, or not a text.
     """
     if not choices:
         raise ConfigError(
@@ -118,7 +117,8 @@ def plan_grammar(text: str) -> Plan:
     """Return the plan of a grammar whose root is `root`.
 
     GBNF is rewritten for both back ends; a grammar with features of xgrammar goes to xgrammar unchanged.
-    Raises ConfigError with line and column for syntax errors, undefined and endless rules, left recursion.
+    Raises ConfigError with line and column for syntax errors, undefined rules, rules without a finite text,
+    and left recursion.
     """
     grammar = read_grammar(text)
     check_rules(text, grammar.rules, "root")
@@ -136,13 +136,12 @@ def plan_grammar(text: str) -> Plan:
 def plan_lark(text: str) -> Plan:
     """Return the plan of a grammar in llguidance's Lark, which begins at `start`.
 
-    xgrammar reads nearly the same notation, but its terminals may match less, so the same text would allow
-    other outputs; it is not tried. Raises ConfigError with line and column for features that llguidance
-    lacks.
+    xgrammar reads nearly the same notation, but its terminals may match less, so it is not used. Raises
+    ConfigError with line and column for features that llguidance lacks.
     """
     rules = read_lark(text)
     check_rules(text, rules, "start")
-    # llguidance recurses over rules on the stack; large grammars are tried later, in a process of their own.
+    # llguidance recurses over rules on the stack; large grammars are tried later, in a child process.
     fault = _llguidance_fault(text) if len(rules) <= _MOST_RULES else ""
     if fault:
         raise ConfigError(f"llguidance does not take the Lark grammar: {fault}.")
@@ -156,7 +155,7 @@ def _rewritten(kind: str, text: str, backend: str) -> Variant:
 
 
 def _llguidance_fault(text: str) -> str:
-    """Return llguidance's own error on one line; empty if it takes the grammar."""
+    """Return llguidance's own error in one line; "" if it accepts the grammar."""
     from llguidance import LLMatcher
 
     fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_lark(text))

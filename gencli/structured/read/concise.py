@@ -2,7 +2,7 @@
 
 Fields are separated by commas, or by line breaks if there are any. A field is a name, a type unless it is a
 string, and after a colon a description; `tags[]` is a list. All fields are required, and no others are
-allowed. The form is that of the `llm` command, with lists.
+allowed. The notation is that of the `llm` command, extended by lists.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HINT = (
 
 
 def parse_concise(text: str) -> dict[str, Any]:
-    """Return the JSON schema of an object with these fields. SchemaError shows the place of a mistake."""
+    """Return the JSON schema of an object with these fields. SchemaError shows the position of a mistake."""
     if not text.strip():
         raise SchemaError("The schema is empty.", hint=_HINT)
     properties: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def _type(field: _Field, found: re.Match[str]) -> str:
 
 
 def _no_field(line: str, start: int) -> tuple[int, str]:
-    """Return the position and the reason why the rest of a line is no field."""
+    """Return the position and the reason why the rest of a line is not a field."""
     at = start + len(line[start:]) - len(line[start:].lstrip())
     char = line[at : at + 1]
     if not char:

@@ -22,7 +22,7 @@ _FORM = "Write MODULE:NAME, as in shop.orders:Order."
 
 
 class Model:
-    """A Python model and the name that the user gave."""
+    """A Python model, and the name given by the user."""
 
     def __init__(self, name: str, adapter: Any) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Model:
         except ValidationError as error:
             found = error.errors(include_url=False)
             return tuple(f"{shown(child('', *fault['loc']))}: {_message(fault)}" for fault in found)
-        except Exception as error:  # of any validator of the user
+        except Exception as error:  # exceptions of the user's validators
             return (f"the root: the model {self.name} raised {type(error).__name__}: {error}",)
         return ()
 
@@ -66,7 +66,7 @@ def load_model(name: str) -> Model:
 
 
 def model_of(found: Any, name: str = "") -> Model:
-    """Return a class, or a list or union of classes, as a model. ConfigError if pydantic refuses it."""
+    """Return a class, or a list or union of classes, as a Model. ConfigError if pydantic rejects it."""
     name = name or getattr(found, "__name__", str(found))
     _require_pydantic(name)
     from pydantic import TypeAdapter
@@ -102,7 +102,7 @@ def _attribute(name: str, module_name: str, attribute: str) -> Any:
             ) from None
         hint = f"It is looked for in {os.getcwd()}, then among what is installed. {_FORM}"
         raise ConfigError(f"There is no module {error.name!r} for the model {name}.", hint=hint) from None
-    except (Exception, SystemExit) as error:  # of any code of the user
+    except (Exception, SystemExit) as error:  # exceptions of the user's code
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"The module {module_name} cannot be imported: {what}") from error
     for key in attribute.split("."):

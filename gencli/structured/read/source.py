@@ -21,11 +21,11 @@ _YAML_BOUNDS = Bounds("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max
 
 
 def read_schema(text: str) -> dict[str, Any] | bool:
-    """Return the schema that the text of an option stands for.
+    """Return the schema given by the text of an option.
 
     A text that begins with { or is true or false is JSON. A name that ends in .json, .yaml or .yml, or of an
-    existing file, is that file. Any other text is in the concise form. Raises SchemaError if there is no
-    schema; `check_schema` finds faults of the schema itself.
+    existing file, is a file. Any other text is in the concise notation. Raises SchemaError if there is no
+    schema; `check_schema` checks the schema itself.
     """
     path, stripped = named_file("json_schema", text), text.strip()
     if path is not None:
@@ -71,7 +71,7 @@ def _from_yaml(content: bytes, path: Path) -> dict[str, Any] | bool:
 
 
 def _not_json(value: Any) -> str:
-    """Return why a YAML value is no JSON value; empty if it is one."""
+    """Return the reason why a YAML value is not a JSON value; "" if it is."""
     if isinstance(value, dict):
         if wrong := [key for key in value if not isinstance(key, str)]:
             return f"The key {wrong[0]!r} has to be a text: put it in quotes."

@@ -1,1 +1,1 @@
-"""Regular expressions: one tree, a reader for each dialect, one printer, and operations on trees."""
+"""Regular expressions: one tree, a reader for each dialect, one printer, operations on trees."""

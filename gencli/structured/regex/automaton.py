@@ -1,4 +1,4 @@
-"""Intersection and difference of patterns by automata, with the result as one pattern."""
+"""Intersection and difference of patterns by automata; the result is one pattern."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EXPLICIT = re.compile(r"(?:\\x[0-9a-f]{2}|[^\\])(?:-(?:\\x[0-9a-f]{2}|[^\\]))?"
 
 
 def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
-    """Return a pattern of the texts that match all of `wanted` and none of `refused`; None if there are none.
+    """Return a pattern of the texts that match all `wanted` and no `refused` trees; None if there are none.
 
     The trees match whole texts and have no anchors or lookarounds. Raises GiveUp if the result is too large.
     """
@@ -66,7 +66,7 @@ def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
 
 
 def _check_sure(node: Node) -> None:
-    """Raise GiveUp for a tree with fewer characters than some dialect reads: its complement has more."""
+    """Raise GiveUp for a tree with fewer characters than in some dialect: its complement would have more."""
     for chars in walk(node):
         if isinstance(chars, Chars) and (chars.but or {(9, 13), (32, 32)} <= set(chars.ranges)):
             raise GiveUp("the complement of a class that not all read alike")
@@ -144,7 +144,7 @@ def _chars(ranges: Ranges) -> Chars:
 
 
 def _pattern(edges: dict[tuple[int, int], Node], count: int, ends: Iterable[int]) -> Node | None:
-    """Return the tree of an automaton that begins at state 0, by state elimination."""
+    """Return the tree of an automaton that starts in state 0, by state elimination."""
     start, end = count, count + 1
     edges = {**edges, (start, 0): EMPTY, **{(one, end): EMPTY for one in ends}}
     left = set(range(count))

@@ -1,4 +1,4 @@
-"""The characters that a class, an escape or a letter matches, as the `regex` package has them."""
+"""The characters that a class, an escape or a letter matches in the `regex` package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
 
 def has_case(letter: str) -> bool:
-    """Return whether a letter matches more than itself where case does not count."""
+    """Return whether a letter also matches other characters if case is ignored."""
     return not letter == letter.lower() == letter.upper() == letter.title() == letter.casefold()
 
 
@@ -34,7 +34,7 @@ def chars_of(source: str, flags: str) -> Chars:
 
 
 def _shorthand(letter: str) -> str:
-    """Return the inside of the class of a shorthand, in ASCII as in JSON Schema; "" for other letters."""
+    """Return the inside of a shorthand's class, in ASCII as in JSON Schema; "" for other letters."""
     ranges = SHORTHANDS.get(letter.lower(), ())
     return range_text(invert_ranges(ranges) if letter.isupper() else ranges, code_point) if ranges else ""
 

@@ -67,8 +67,8 @@ def tokens(pattern: str) -> Iterator[re.Match[str]]:
 def class_members(text: str, start: int) -> Iterator[Member]:
     """Yield the members of a class; `start` is the position of its inside `text` in the pattern.
 
-    A hyphen makes a range only between two characters. Before a set, as in [a-\\d], the hyphen is yielded
-    with the name "-". Raises RegexError for a range that is backwards.
+    A hyphen forms a range only between two characters. Before a set, as in [a-\\d], the hyphen is yielded
+    with the name "-". Raises RegexError for a reversed range.
     """
     items = [_item(found, start) for found in _MEMBER.finditer(text)]
     at = 0

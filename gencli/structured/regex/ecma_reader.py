@@ -1,7 +1,7 @@
 """ECMA-262 patterns as trees for masks: the regular part of the language, and lookarounds.
 
-Where ECMA-262, Python and Rust read a class differently, the tree has the characters that all agree on:
-a mask made from the tree never allows a text that one of them refuses.
+If ECMA-262, Python and Rust read a class differently, the tree has the characters on which all agree, so a
+mask made from the tree never allows a text that one of them rejects.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["REST", "parse_regex", "whole"]
 
 REST = Repeat(ANY, 0, None)
 _MOST_NESTED = 50
-_MOST_BRANCHES = 64  # of a pattern with anchors in groups
+_MOST_BRANCHES = 64  # limit of branches for a pattern with anchors in groups
 # Characters that some dialects add to a shorthand. Its complement excludes them too.
 _DISPUTED = {
     "d": r"\p{Nd}",
@@ -49,7 +49,7 @@ _PROPERTY = re.compile(r"p\{(?:L|N|Nd)\}")
 def parse_regex(text: str) -> Node:
     """Return the tree of a pattern.
 
-    Raises RegexError if the pattern is wrong or not regular: back references, word boundaries, flags, and
+    Raises RegexError if the pattern is invalid or not regular: back references, word boundaries, flags, and
     properties outside negated classes.
     """
     return _Reader(text).read()
@@ -59,7 +59,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(tokens(text))
-        self._at = 0  # of the next token
+        self._at = 0  # index of the next token
 
     def read(self) -> Node:
         node = self._alternatives(0)
@@ -71,7 +71,7 @@ class _Reader:
         raise RegexError(f"{self._text!r} at {offset}: {what}")
 
     def _take(self, *texts: str) -> bool:
-        """Step over the next token if it is one of these texts."""
+        """Advance over the next token if it is one of these texts."""
         found = self._at < len(self._tokens) and self._tokens[self._at][0] in texts
         self._at += found
         return found
@@ -173,13 +173,13 @@ def _bounds(token: re.Match[str]) -> tuple[int, int | None]:
 
 
 def _has_both(members: list[Member], letter: str) -> bool:
-    """Whether a shorthand and its complement, such as \\s and \\S, stand side by side."""
+    """Whether a class has both a shorthand and its complement, such as \\s and \\S."""
     names = [member.name for member in members]
     return letter in names and letter.upper() in names
 
 
 def whole(node: Node) -> list[Node]:
-    """Return trees that all have to match the whole text if and only if the pattern matches somewhere [49].
+    """Return trees that all match the whole text if and only if the pattern matches somewhere in it.
 
     There is one tree, and one more for each lookahead at the start. Raises RegexError for an anchor or a
     lookaround elsewhere.
@@ -194,7 +194,7 @@ def whole(node: Node) -> list[Node]:
 
 
 def _spread(node: Node) -> list[tuple[Node, ...]]:
-    """Return the branches, each a sequence; groups that hold anchors or lookarounds are multiplied out."""
+    """Return the branches, each a sequence; groups that contain anchors or lookarounds are multiplied out."""
     if isinstance(node, Alt):
         found = [branch for item in node.items for branch in _spread(item)]
     elif isinstance(node, Seq):
@@ -216,7 +216,7 @@ def _has_asserts(node: Node) -> bool:
 
 
 def _ends(branch: tuple[Node, ...]) -> list[Node]:
-    """Return the trees of one branch: anchors are removed, REST is added where there is none."""
+    """Return the trees of one branch without anchors; REST is added at an end without an anchor."""
     items = list(branch)
     is_start = bool(items) and items[0] == Anchor("^")
     while items and items[0] == Anchor("^"):

@@ -1,8 +1,8 @@
 """ECMA-262 patterns run by the `regex` package, whose searches can be timed.
 
-Python's `re` cannot be stopped, and differs from ECMA-262: `$` matches before a last line break, \\d and \\w
-match letters of every script, `.` matches a carriage return. So each token of a pattern is translated.
-Constructs that ECMA-262 does not have are refused, except (?i) and (?P<name>...).
+Python's `re` cannot be interrupted, and differs from ECMA-262: `$` matches before a last line break, \\d and
+\\w match letters of every script, `.` matches a carriage return. So each token of a pattern is translated.
+Constructs outside ECMA-262 are rejected, except (?i) and (?P<name>...).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = [
     "searches",
 ]
 
-MAX_CHARACTERS = 20_000  # of a pattern; a longer one takes seconds to compile
-MAX_NESTING = 100  # groups around a place; the compiler needs some frames of the stack for each
+MAX_CHARACTERS = 20_000  # characters of a pattern; a longer one takes seconds to compile
+MAX_NESTING = 100  # nesting of groups; the compiler needs some stack frames for each
 MAX_REPEATS = 100_000  # counted repeats, nested ones multiplied; each takes memory
-MAX_SEARCHES = 10_000  # of patterns in property names, before a run
-MAX_SECONDS = 0.1  # for one search
+MAX_SEARCHES = 10_000  # searches of patterns in property names, before a run
+MAX_SECONDS = 0.1  # seconds for one search
 
 _SETS = {**SHORTHANDS, "s": WHITE_SPACE}
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
@@ -62,8 +62,8 @@ def _compiled(pattern: str) -> Any:
 
 def _translated(pattern: str) -> str:
     texts: list[str] = []
-    weights = [1]  # of the open groups: the largest number of repeats in each
-    last = 1  # the same for the part before a quantifier; 0 after a quantifier
+    weights = [1]  # by open group: the largest number of repeats in it
+    last = 1  # repeats of the part before a quantifier; 0 after a quantifier
     for token in tokens(pattern):
         if token["repeat"]:
             last = _repeated(token, last, weights)
@@ -83,7 +83,7 @@ def _translated(pattern: str) -> str:
 
 
 def _repeated(token: re.Match[str], last: int, weights: list[int]) -> int:
-    """Count the repeats of a part that itself repeats `last` times; ValueError if there are too many."""
+    """Return the repeats of a part that repeats `last` times itself; ValueError if there are too many."""
     if not last:
         raise ValueError(f"there is nothing to repeat at character {token.start() + 1}")
     counts = [int(token[name]) for name in ("least", "most") if token[name]]
@@ -136,7 +136,7 @@ def _class(text: str) -> str:
 
 
 def _set(name: str) -> str:
-    """Return the inside of a class for a shorthand or property."""
+    """Return the inside of a class for a shorthand or a property."""
     if name.lower() not in _SETS:
         return f"\\{name}"
     ranges = _SETS[name.lower()]

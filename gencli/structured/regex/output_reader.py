@@ -1,7 +1,7 @@
 """Regular expressions for whole outputs, in the dialect of the `regex` package.
 
-Constructs that a back end cannot enforce are refused by name. Groups, alternatives, the ends of classes and
-counted repeats are read here; the `regex` package decides which characters a class has.
+Constructs that a back end cannot enforce are rejected by name. This module reads groups, alternatives, the
+ends of classes and counted repeats; the `regex` package determines the characters of a class.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Reader:
         return Repeat(item, *bounds)
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Read a quantifier and return its bounds; None if the next text is none."""
+        """Read a quantifier and return its bounds; None if the next text is not a quantifier."""
         here = self.pattern[self.at : self.at + 1]
         if here in QUANTIFIERS:
             self.at += 1

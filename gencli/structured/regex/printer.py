@@ -1,4 +1,4 @@
-"""Trees as text that Rust's regex, xgrammar and the `regex` package read alike: no flags, no anchors."""
+"""Prints trees as text that Rust's regex, xgrammar and `regex` read alike: without flags and anchors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = {bounds: mark for mark, bounds in QUANTIFIERS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A way to write code points; with `has_exact_counts` a repeat {2,2} is written {2}."""
+    """A notation of code points; with `has_exact_counts` a repeat {2,2} is written {2}."""
 
     code: Callable[[int], str]
     has_exact_counts: bool
@@ -66,14 +66,14 @@ def count_text(node: Repeat, style: Style) -> str:
 
 
 def code_point(code: int) -> str:
-    """Return an ASCII letter or digit as it is, another character as \\uXXXX or \\UXXXXXXXX."""
+    """Return an ASCII letter or digit unchanged, another character as \\uXXXX or \\UXXXXXXXX."""
     if code < 0x80 and chr(code).isalnum():
         return chr(code)
     return f"\\u{code:04X}" if code <= 0xFFFF else f"\\U{code:08X}"
 
 
 def _readable(code: int) -> str:
-    """Return a character as it is where it has no special meaning, otherwise escaped."""
+    """Return a character unchanged if it has no special meaning, otherwise escaped."""
     char = chr(code)
     if code < 0x20 or 0x7F <= code < 0xA0:
         return f"\\x{code:02x}"

@@ -34,16 +34,16 @@ __all__ = [
     "walk",
 ]
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, both ends included
+Ranges = tuple[tuple[int, int], ...]  # ranges of code points, both ends inclusive
 
 TOP = 0x10FFFF
-MOST_REPEATS = 100_000  # in a counted repeat of an output's regex or grammar
+MOST_REPEATS = 100_000  # limit of a counted repeat in a regex or grammar for outputs
 QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _SURROGATES = (0xD800, 0xDFFF)
 
 
 class RegexError(ValueError):
-    """A pattern that is wrong, or that the reader's dialect does not have."""
+    """A pattern that is invalid, or outside the reader's dialect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +60,21 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """The items one after the other; the empty text if there are none."""
+    """A concatenation of the items; the empty text without items."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """One of the items."""
+    """An alternation of the items."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """At least `least` times, at most `most` times (None: no limit)."""
+    """A repetition: at least `least` times, at most `most` times (None: no limit)."""
 
     body: Node
     least: int
@@ -83,7 +83,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """An anchor as it is written, such as ^; `offset` is its position in the pattern."""
+    """An anchor as written, such as ^; `offset` is its position in the pattern."""
 
     kind: str
     offset: int = field(default=0, compare=False)
@@ -107,7 +107,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Verbatim:
-    """Text that only the back end reads."""
+    """Text that only the back end interprets."""
 
     text: str
 
@@ -122,22 +122,22 @@ def single(code: int) -> Chars:
 
 
 def literal(text: str) -> Seq:
-    """Return the node of one text."""
+    """Return the node of a text."""
     return Seq(tuple(single(ord(char)) for char in text))
 
 
 def seq(items: Sequence[Node]) -> Node:
-    """Return the items one after the other; a single item stays as it is."""
+    """Return the concatenation of items; a single item is returned unchanged."""
     return items[0] if len(items) == 1 else Seq(tuple(items))
 
 
 def alt(items: Sequence[Node]) -> Node:
-    """Return one of the items; a single item stays as it is."""
+    """Return the alternation of items; a single item is returned unchanged."""
     return items[0] if len(items) == 1 else Alt(tuple(items))
 
 
 def bounds_fault(count: str, least: int, most: int | None) -> str:
-    """Return the reason why the bounds of a counted repeat cannot be used; empty if they can."""
+    """Return the reason why the bounds of a counted repeat are invalid; "" if they are valid."""
     if max(least, most or 0) > MOST_REPEATS:
         return f"{count} repeats more than {MOST_REPEATS} times"
     return f"{count} has a minimum above its maximum" if most is not None and least > most else ""
@@ -159,7 +159,7 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def has_letters(node: Node, known: Callable[[str], bool] = lambda name: False) -> bool:
-    """Whether a node matches some text that is not empty; `known` answers for a rule by its name."""
+    """Whether a node matches a non-empty text; `known` returns this for a rule by name."""
     if isinstance(node, Ref):
         return known(node.name)
     if isinstance(node, Repeat) and node.most == 0:
@@ -179,7 +179,7 @@ def join_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def invert_ranges(ranges: Ranges) -> Ranges:
-    """Return all other code points; `ranges` are as `join_ranges` returns them."""
+    """Return all other code points; `ranges` in the form that `join_ranges` returns."""
     starts = [0, *(high + 1 for _, high in ranges)]
     ends = [*(low - 1 for low, _ in ranges), TOP]
     return tuple((low, high) for low, high in zip(starts, ends, strict=True) if low <= high)

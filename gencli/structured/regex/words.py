@@ -15,14 +15,14 @@ _LIMIT = 2_000  # characters of all words together
 
 
 def texts_without(words: list[str], *, prefixes: bool = False) -> str:
-    """Return a pattern of the texts that are none of `words`; with `prefixes`, that begin with none."""
+    """Return a pattern of the texts not in `words`; with `prefixes`, of the texts that begin with none."""
     if sum(map(len, words)) > _LIMIT:
         raise GiveUp("too many texts to exclude")
     return f"^(?:{show(_outside(frozenset(words), prefixes))})$"
 
 
 def _outside(words: frozenset[str], prefixes: bool) -> Node:
-    """Return the tree of the texts that are none of the words, which share a prefix."""
+    """Return the tree of the texts that are not among the words."""
     if prefixes and "" in words:
         raise GiveUp("nothing is left")
     firsts = sorted({word[0] for word in words if word})
@@ -56,7 +56,7 @@ def complement(text: str) -> str:
 
 
 def finite_texts(text: str) -> list[str] | None:
-    """Return the texts that a pattern matches, if they are few, otherwise None."""
+    """Return the texts that a pattern matches if they are few, otherwise None."""
     try:
         trees = whole(parse_regex(text))
         return _words(trees[0], _FEW) if len(trees) == 1 else None
@@ -67,7 +67,7 @@ def finite_texts(text: str) -> list[str] | None:
 def texts_not_beginning(node: Node) -> str:
     """Return a pattern of the texts that begin with no word of a tree.
 
-    If the tree ends in $, of the texts that are no word of it.
+    If the tree ends in $, of the texts that are not a word of the tree.
     """
     words = _words(node)
     ends = {word.endswith("\0") for word in words}

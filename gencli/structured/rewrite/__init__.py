@@ -1,1 +1,1 @@
-"""Rewriting: equal schemas in keywords that a back end enforces."""
+"""Rewriting: equivalent schemas in keywords that a back end enforces."""

@@ -1,4 +1,4 @@
-"""A schema as flat schemas of which one has to hold: allOf merged, anyOf spread, not and if written out."""
+"""A schema as flat schemas, one of which has to hold: allOf merged, anyOf expanded, not and if resolved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["alternatives", "distinct"]
 
 
 class _TooMany(GiveUp):
-    """One schema would become too many flat schemas."""
+    """A schema would become too many flat schemas."""
 
 
 _LIMIT = 48  # flat schemas of one schema
@@ -30,7 +30,7 @@ _APART = frozenset((*APPLICATORS, *_DEPENDENT, *_UNEVALUATED))
 def alternatives(
     schema: Schema, scope: Scope, *, strict: bool = False, path: tuple[str, ...] = ()
 ) -> list[Flat]:
-    """Return the flat schemas of which one has to hold; none if no value satisfies the schema.
+    """Return flat schemas, one of which has to hold; [] if no value satisfies the schema.
 
     Keywords that a mask cannot enforce are left to the final check and noted in the scope. With `strict`, or
     if the result would be too large, GiveUp is raised instead. A reference without other keywords stays
@@ -81,7 +81,7 @@ class _Spread:
         except GiveUp as error:
             if self.strict or keyword not in _HARD:
                 raise
-            if keyword != "oneOf":  # the branches of oneOf are enforced as those of anyOf
+            if keyword != "oneOf":  # the branches of oneOf are enforced like those of anyOf
                 both = ("if", "then", "else") if keyword == "if" else (keyword,)
                 places += [place for key in both for place in origins(_schemas(node.get(key)))]
             self.scope.leave(places, f"{error} cannot be said in a mask")
@@ -114,7 +114,7 @@ class _Spread:
         raise GiveUp(keyword)
 
     def _approximation(self, node: Flat, keyword: str) -> list[list[Flat]]:
-        """Return what is enforced of a keyword that is left to the final check."""
+        """Return the enforceable part of a keyword that is left to the final check."""
         if keyword != "oneOf":
             return []
         return [distinct([flat for branch in node["oneOf"] for flat in self.below(branch)])]
@@ -132,7 +132,7 @@ class _Spread:
         )
 
     def product(self, parts: list[list[Flat]]) -> list[Flat]:
-        """Return the flat schemas that hold if one of each part holds."""
+        """Return the flat schemas of one alternative from each part, combined in all ways."""
         found: list[Flat] = [{AT: {}}]
         for part in self.paired(parts):
             if len(found) * len(part) > _LIMIT * 4:
@@ -144,7 +144,7 @@ class _Spread:
         return found
 
     def paired(self, parts: list[list[Flat]]) -> Iterator[list[Flat]]:
-        """Yield the parts; single flat schemas are merged pairwise, since one by one takes quadratic time."""
+        """Yield the parts; single flat schemas are merged pairwise, as one by one takes quadratic time."""
         for is_single, group in groupby(parts, key=lambda part: len(part) == 1):
             run = list(group)
             while is_single and len(run) > 1:
@@ -154,7 +154,7 @@ class _Spread:
             yield from run
 
     def meets(self, a: Flat, b: Flat) -> list[Flat]:
-        """Return the intersection of two flat schemas; references beside other keywords are followed."""
+        """Return the intersection of two flat schemas; references next to other keywords are followed."""
         self.scope.spend()
         if len(a) == 1 or len(b) == 1:
             return [b if len(a) == 1 else a]
@@ -173,7 +173,7 @@ class _Spread:
         return [met]
 
     def _has_no_value(self, flat: Flat) -> bool:
-        """Whether a required property can have no value."""
+        """Whether a required property allows no value."""
         if len(self.path) > 8 or flat.get("type") != ["object"]:
             return False
         below = [
@@ -192,7 +192,7 @@ class _Spread:
             return False
 
     def one_of(self, branches: list[Schema]) -> list[Flat]:
-        """Return the branches, each without the values that another branch allows."""
+        """Return the branches, each without the values that other branches allow."""
         if len(branches) > _LIMIT:
             raise _TooMany("too many branches")
         exact = [self.below(branch, strict=True) for branch in branches]
@@ -212,13 +212,13 @@ class _Spread:
         return distinct([*holds, *self.product([self.negation(test), self.below(other)])])
 
     def dependent(self, name: str, wanted: dict[str, Any], node: Flat) -> list[Flat]:
-        """Return the cases that the property is absent, or that what depends on it holds."""
+        """Return two cases: the property is absent, or its dependent schema holds."""
         places = frozenset(place for key in _DEPENDENT for place in node[AT].get(key, ()))
         absent: Flat = {"properties": {name: False}, AT: {"properties": places}}
         return [absent, *self.below({AT: {}, **wanted})]
 
     def unevaluated(self, node: Flat, flats: list[Flat]) -> list[Flat]:
-        """Add unevaluatedProperties and unevaluatedItems where the evaluated parts are known."""
+        """Add unevaluatedProperties and unevaluatedItems, if the evaluated parts are known."""
         for keyword, plain in zip(_UNEVALUATED, ("additionalProperties", "items"), strict=True):
             if keyword not in node:
                 continue

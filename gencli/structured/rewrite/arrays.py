@@ -13,12 +13,12 @@ from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["rewrite_array", "rewrite_unique"]
 
-_PLACES = 8  # of the item of `contains`
-_LISTED = 500  # arrays of distinct values, in all orders
+_PLACES = 8  # limit of positions of the item of `contains`
+_LISTED = 500  # limit of arrays of distinct values, in all orders
 
 
 def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
-    """Return flat schemas of which one has to hold."""
+    """Return flat schemas, one of which has to hold."""
     bounded = _bounded(flat)
     if bounded.get("minItems", 0) > bounded.get("maxItems", inf):
         return []
@@ -26,7 +26,7 @@ def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
 
 
 def _bounded(flat: Flat) -> Flat:
-    """Bound the number of items where an item can have no value."""
+    """Bound the number of items by an item that allows no value."""
     heads = flat.get("prefixItems", [])
     kept = heads.index(False) if False in heads else len(heads)
     is_end = kept < len(heads) or flat.get("items") is False
@@ -75,7 +75,7 @@ def _values(items: Flat) -> list[Any]:
 
 
 def _contains(flat: Flat, scope: Scope) -> list[Flat]:
-    """Return one flat schema for each place that the item of `contains` may have."""
+    """Return one flat schema for each possible position of the item of `contains`."""
     if "contains" not in flat or "maxContains" in flat:
         return [flat]
     if (counted := _wanted(flat, scope)) is not None:
@@ -104,7 +104,7 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
 
 
 def _wanted(flat: Flat, scope: Scope) -> Flat | None:
-    """Return the array with a counting rule for llguidance; None if that is not possible."""
+    """Return the array with a counting rule for llguidance; None if impossible."""
     count, bound = flat.get("minContains", 1), max(flat.get("minItems", 0), flat.get("maxItems", 0))
     is_known = flat.keys() <= {
         "type",

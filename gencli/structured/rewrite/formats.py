@@ -1,8 +1,8 @@
-"""Formats as patterns, where the grammar of the format is regular and short.
+"""Formats as patterns, if the grammar of the format is regular and short.
 
 Sources: RFC 6901 (JSON pointer), the draft of relative JSON pointers, RFC 3986 (URI reference), RFC 6531
 (mail addresses, a safe subset), RFC 791 and 4291 (IP addresses), RFC 3339 (dates and times, without leap
-seconds), RFC 1123 (host names, without those that Punycode claims).
+seconds), RFC 1123 (host names, without those reserved for Punycode).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 __all__ = ["HOST_LENGTH", "LENGTHS", "PATTERNS"]
 
 HOST_LENGTH = 253
-# Maximum lengths of texts in formats without one: RFC 5321 for mail; for web addresses the limit that
-# browsers and servers have, so that no real one is cut; a duration with nine digits in each place.
+# Maximum lengths of texts in formats without one: RFC 5321 for mail; for web addresses the limit of browsers
+# and servers, so that no real one is cut; a duration with nine digits in each place.
 LENGTHS = {
     **dict.fromkeys(("email", "idn-email"), 254),
     **dict.fromkeys(("uri", "uri-reference", "json-pointer", "relative-json-pointer"), 2_048),
@@ -38,7 +38,7 @@ _HOUR = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_HOUR}:[0-5][0-9](?:\.[0-9]{{1,9}}|)(?:Z|[+\-]{_HOUR})"  # nanoseconds
 _L, _M = "[A-Za-z0-9]", r"[A-Za-z0-9\-]"
 _LABEL = f"(?:{_L}|{_L}{_L}|{_L}{_M}{_L}|{_L}{_M}{_M}{_L}|{_L}{_M}(?:{_L}{_M}|-{_L}){_M}{{0,58}}{_L})"
-# Of host names beyond ASCII only those with short parts in Latin letters, which are certainly valid.
+# Of host names beyond ASCII only those with short Latin labels, which are certainly valid.
 _WORD = f"(?:{_LABEL}|[a-z0-9ß-öø-ÿ]{{1,16}})"
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\ud7ff\-]"
 

@@ -81,7 +81,7 @@ def intersect(a: Schema, b: Schema) -> Schema:
 
 
 def _are_apart(a: Flat | bool, b: Flat | bool) -> bool:
-    """Whether listed values show that no value satisfies both."""
+    """Whether no value satisfies both, judged by listed values."""
     lists = [_values(one) for one in (a, b) if isinstance(one, dict)]
     return len(lists) == 2 and all(lists) and not (lists[0] & lists[1])
 
@@ -92,7 +92,7 @@ def _values(schema: Flat) -> frozenset[str]:
 
 
 def json_key(value: Any) -> str:
-    """Return a text that equal JSON values share: equal for 1 and 1.0, different for 1 and true."""
+    """Return a text that is equal for equal JSON values: for 1 and 1.0, but not for 1 and true."""
     return json.dumps(_whole(value), sort_keys=True)
 
 
@@ -105,7 +105,7 @@ def _whole(value: Any) -> Any:
 
 
 def is_empty(flat: Flat) -> bool:
-    """Whether a flat schema obviously refuses every value."""
+    """Whether a flat schema obviously rejects every value."""
     if flat.get("type") == [] or flat.get("enum") == []:
         return True
     types = set(flat.get("type", ())) or None
@@ -134,7 +134,7 @@ def _no_object(flat: Flat) -> bool:
 
 
 def _property(flat: Flat, name: str) -> Schema:
-    """Return the schema that a flat schema has for the property of a name."""
+    """Return a flat schema's schema for the property with a name."""
     found: Schema = True
     is_named = name in flat.get("properties", {})
     if is_named:
@@ -154,7 +154,7 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def check_names(flat: Flat, names: Sized) -> None:
-    """Raise GiveUp if there are too many names to try all patterns on them."""
+    """Raise GiveUp if there are too many names to match all patterns against them."""
     if len(flat.get("patternProperties", ())) * len(names) > MAX_SEARCHES:
         raise GiveUp("too many patterns and names")
 

@@ -1,7 +1,7 @@
-"""Marks of objects and arrays that are written in Lark for llguidance, and properties in any order.
+"""Marks of objects and arrays to be written in Lark for llguidance; properties in any order.
 
-For llguidance an object with properties in any order gets a mark; schemas around a mark are written in Lark
-too, or the mark is removed. For xgrammar such an object gets a branch for each order.
+For llguidance an object with properties in any order gets a mark; schemas that contain a mark are written in
+Lark too, or the mark is removed. For xgrammar such an object gets a branch for each order.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from processors.grammar.backends.json_lark import (
 
 __all__ = ["MAX_BRANCHED", "branch_orders", "mark_any_order", "settle_marks"]
 
-MAX_BRANCHED = 4  # properties, 24 branches; with 5, compiling takes 30 times as long as in one order
-_MAX_PATTERNS = 8  # of names
+MAX_BRANCHED = 4  # properties, 24 branches; with 5, compiling takes 30 times as long as for one order
+_MAX_PATTERNS = 8  # patterns of names
 _BELOW = ("properties", "patternProperties", "additionalProperties")
 _BOUNDS = ("minProperties", "maxProperties")
 _KEYWORDS = frozenset(("type", "required", *_BELOW, *_BOUNDS, AT))
@@ -42,7 +42,7 @@ _SINGLE = ("items", "additionalProperties", "contains")
 
 
 def mark_any_order(flat: Flat, scope: Scope) -> Flat:
-    """Mark the object for llguidance, if its property names can be told apart."""
+    """Mark the object for llguidance, if its property names are distinguishable."""
     if not scope.any_order or scope.backend != "llguidance" or flat.get("type") != ["object"]:
         return flat
     if not any(isinstance(flat.get(key), dict) for key in _BELOW):
@@ -57,9 +57,9 @@ def mark_any_order(flat: Flat, scope: Scope) -> Flat:
 
 
 def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) -> list[Flat]:
-    """Return the object once for each order of its properties for xgrammar, if they are few.
+    """Return the object once for each order of its properties, for xgrammar, if the orders are few.
 
-    `shared` gives a name to a schema that stands in several branches. Additional properties stay last.
+    `shared` returns a named reference to a schema that several branches use. Additional properties stay last.
     """
     properties = flat.get("properties", {})
     if not scope.any_order or scope.backend != "xgrammar" or _has_one_order(flat):
@@ -85,7 +85,7 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
 
 
 def _has_one_order(flat: Flat) -> bool:
-    """Whether the properties have only one order."""
+    """Whether the properties can have only one order."""
     if flat.get("type") not in ("object", ["object"]):
         return True
     is_open = flat.get("additionalProperties") is not False or flat.get("patternProperties")
@@ -110,7 +110,7 @@ def _check_any_order(flat: Flat) -> None:
 
 
 def _declared(flat: Flat) -> Flat:
-    """Move names that a pattern lists to the properties."""
+    """Move names that a pattern lists to `properties`."""
     if "additionalProperties" not in flat:  # declared properties would forbid additional ones
         return flat
     properties, patterns = dict(flat.get("properties", {})), dict(flat.get("patternProperties", {}))
@@ -128,7 +128,7 @@ def _declared(flat: Flat) -> Flat:
 def _names_apart(flat: Flat, scope: Scope) -> Flat:
     """Return the object with disjoint patterns that match no declared name, and no other names.
 
-    Raises GiveUp or RegexError where that is not possible.
+    Raises GiveUp or RegexError if that is impossible.
     """
     names, patterns = list(flat.get("properties", ())), dict(flat.get("patternProperties", {}))
     if not patterns:
@@ -149,7 +149,7 @@ def _names_apart(flat: Flat, scope: Scope) -> Flat:
 
 
 def settle_marks(schema: Flat, scope: Scope) -> Flat:
-    """Return the schema with marks only where llguidance can read them."""
+    """Return the schema with marks only where llguidance supports them."""
     defs: dict[str, Any] = dict(schema.get("$defs", {}))
     root = {key: value for key, value in schema.items() if key != "$defs"}
     lost: set[str] = set()  # definitions that llguidance reaches from a part in JSON Schema
@@ -165,7 +165,7 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
 
 
 class _Settler:
-    """One walk over the schema, which may find more definitions that lose their marks."""
+    """One traversal of the schema, which may find more definitions that lose their marks."""
 
     def __init__(self, leading_: frozenset[str], scope: Scope) -> None:
         self.leading, self.scope = leading_, scope
@@ -195,7 +195,7 @@ class _Settler:
         return found
 
     def dropped(self, schema: Any) -> Any:
-        """Return the schema without marks; definitions that it refers to lose theirs in the next walk."""
+        """Return the schema without marks; definitions it refers to lose theirs in the next traversal."""
         self.lost.update(references(schema))
         self.scope.narrow(_in_any_order(schema), "in the schema's order, for so is what it stands in")
         return unmarked(schema)

@@ -1,4 +1,4 @@
-"""Keywords of older drafts in the form of draft 2020-12; keywords without effect are removed."""
+"""Converts keywords of older drafts to draft 2020-12; removes keywords without effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNTS = (
 
 
 def modernize(node: Flat, scope: Scope) -> Flat:
-    """Return the same schema in the keywords of 2020-12, with `const` as `enum` and `type` as a list."""
+    """Return the equivalent schema in keywords of 2020-12, with `const` as `enum` and `type` as a list."""
     node = _items(_dependencies(_exclusive(_values(node)), scope), scope)
     for keyword in _COUNTS:
         if isinstance(node.get(keyword), float):

@@ -13,7 +13,7 @@ __all__ = ["negate"]
 
 
 def negate(flat: Flat) -> list[Flat]:
-    """Return flat schemas of which one holds for each value that the given one refuses.
+    """Return flat schemas, one of which holds for each value that the given schema rejects.
 
     Raises GiveUp if JSON Schema cannot express the complement in keywords that a mask enforces.
     """

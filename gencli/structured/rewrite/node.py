@@ -34,8 +34,8 @@ Schema = dict[str, Any] | bool
 Flat = dict[str, Any]  # a schema without applicators for the same value, such as anyOf
 
 AT = "\0at"  # the key of the origins: {keyword: frozenset of JSON pointers}
-ALSO = "\0also"  # further flat schemas with one pattern or format each, which also have to hold
-FRACTION = "fraction"  # an internal type: numbers that are not whole
+ALSO = "\0also"  # further flat schemas with one pattern or format each, which have to hold as well
+FRACTION = "fraction"  # an internal type: numbers with a fractional part
 _KNOWN = frozenset(
     ("type", "enum", "const", *APPLICATORS, *(key for keys in GROUPS.values() for key in keys))
 )
@@ -45,7 +45,7 @@ _OLD = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 @dataclass(slots=True)
 class Scope:
-    """The context of one rewriting, and what it has found so far."""
+    """The context of one rewriting, and its findings so far."""
 
     root: Any
     backend: str
@@ -58,9 +58,9 @@ class Scope:
     unbounded: set[str] = field(default_factory=set)  # pointers of formats without a maximum length
     any_order: bool = False
     deadline: Deadline = NEVER
-    budget: int = 100_000  # nodes that may still be made
+    budget: int = 100_000  # nodes that may still be created
     reachable: set[str] = field(default_factory=set)  # pointers of reachable keywords
-    orders: int = 2_000  # orders of properties that may still be written out
+    orders: int = 2_000  # orders of properties that may still be written
     marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> the schema with origins
 
     def note(self, pointers: Iterable[str], text: str) -> None:
@@ -70,7 +70,7 @@ class Scope:
 
     def leave(self, pointers: Iterable[str], text: str) -> None:
         """Record why the keywords at these pointers are left to the final check."""
-        for pointer in list(pointers) or [""]:  # a keyword that a rewrite made has no origin
+        for pointer in list(pointers) or [""]:  # a keyword created by a rewrite has no origin
             self.left.setdefault(pointer, text)
 
     def narrow(self, pointers: Iterable[str], text: str) -> None:
@@ -79,21 +79,21 @@ class Scope:
             self.tight.setdefault(pointer, text)
 
     def spend(self, count: int = 1) -> None:
-        """Count nodes that are made. Raises GiveUp if there are too many, and OutOfTime."""
+        """Count created nodes. Raises GiveUp if there are too many, and OutOfTime."""
         self.deadline.check()
         self.budget -= count
         if self.budget < 0:
             raise GiveUp("the schema becomes too large")
 
     def target(self, pointer: str) -> Schema:
-        """Return the schema that a reference leads to."""
+        """Return the target schema of a reference."""
         if pointer not in self.marked:
             self.marked[pointer] = mark(self.references.at(pointer), pointer, self)
         return self.marked[pointer]
 
     @property
     def is_old(self) -> bool:
-        """Whether the draft ignores keywords beside a $ref."""
+        """Whether the draft ignores keywords next to a $ref."""
         draft = self.root.get("$schema") if isinstance(self.root, dict) else None
         return isinstance(draft, str) and any(name in draft for name in _OLD)
 
@@ -138,7 +138,7 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
 
 
 def _followed(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
-    """Return the schema with a dynamic reference as a plain one, if its anchor stands only once."""
+    """Return the schema with its dynamic reference as a plain one, if the anchor occurs only once."""
     name = str(schema.get("$dynamicRef", "")).removeprefix("#")
     if not name.isidentifier() or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
         return schema
@@ -154,7 +154,7 @@ def _anchors(value: Any, name: str) -> Iterator[int]:
 
 
 def put(node: Flat, keyword: str, value: Any, places: Iterable[str] = ()) -> Flat:
-    """Return a copy with another value for a keyword, and more origins of it."""
+    """Return a copy with another value of a keyword, and more origins for the keyword."""
     at = node.get(AT, {})
     return {**node, keyword: value, AT: {**at, keyword: at.get(keyword, frozenset()) | frozenset(places)}}
 
@@ -192,5 +192,5 @@ def plain(value: Any) -> Any:
 
 
 def key_of(value: Any) -> str:
-    """Return a text that two schemas share if they are equal apart from origins."""
+    """Return a text that is equal for schemas that are equal apart from origins."""
     return json.dumps(plain(value), sort_keys=True)

@@ -42,13 +42,13 @@ def _readable(flat: Flat, scope: Scope) -> Flat:
 
 
 def _can_read(bound: int, backend: str) -> bool:
-    if backend == "llguidance":  # reads bounds as floats
+    if backend == "llguidance":  # llguidance reads bounds as floats
         return abs(bound) < _WORD - 1
     return -_WORD <= bound < _WORD
 
 
 def _whole_bounds(flat: Flat) -> Flat:
-    """Return the schema with inclusive whole bounds."""
+    """Return the schema with inclusive integer bounds."""
     for keyword, plain, side in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         values = [flat[key] for key in (keyword, plain) if key in flat]
         if not values:

@@ -20,12 +20,12 @@ from processors.grammar.backends.json_lark import MARK
 
 __all__ = ["drop_dead_properties", "rewrite_object"]
 
-_BRANCHES = 40  # flat schemas for minProperties and maxProperties
-_PATTERNS = 4  # of one object that are made disjoint
+_BRANCHES = 40  # limit of flat schemas for minProperties and maxProperties
+_PATTERNS = 4  # limit of patterns of one object that are made disjoint
 
 
 def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
-    """Return flat schemas of which one has to hold; none if no value satisfies the schema."""
+    """Return flat schemas, one of which has to hold; [] if no value satisfies the schema."""
     check_names(flat, [*flat.get("properties", ()), *flat.get("required", ())])
     declared = _declared(_patterned(_named(flat, scope), scope), scope)
     if declared is None:
@@ -35,7 +35,7 @@ def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
 
 
 def _declared(flat: Flat, scope: Scope) -> Flat | None:
-    """Declare every required property; None if one of them can have no value."""
+    """Declare every required property; None if one of them allows no value."""
     properties = dict(flat.get("properties", {}))
     for name in flat.get("required", ()):
         if name not in properties:
@@ -54,7 +54,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
 
 
 def _closed(flat: Flat, scope: Scope) -> Flat:
-    """Forbid additional properties where the schema does not mention them [50]."""
+    """Forbid additional properties if the schema does not mention them."""
     properties = flat.get("properties", {})
     declared = [name for name, below in properties.items() if below is not False]
     is_silent = "additionalProperties" not in flat
@@ -65,7 +65,7 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
 
 
 def drop_dead_properties(flat: Flat) -> Flat | None:
-    """Remove properties that can have no value, if no pattern matches their names.
+    """Remove properties that allow no value, if no pattern matches their names.
 
     Returns None if one of them is required.
     """
@@ -88,7 +88,7 @@ def drop_dead_properties(flat: Flat) -> Flat | None:
 
 
 def _counted(flat: Flat, scope: Scope) -> list[Flat]:
-    """Rewrite minProperties and maxProperties of a closed object as sets of properties, if few."""
+    """Rewrite minProperties and maxProperties of a closed object as sets of properties, if these are few."""
     keys = [key for key in ("minProperties", "maxProperties") if key in flat]
     required = dict.fromkeys(flat.get("required", []))
     optional = [name for name in flat.get("properties", {}) if name not in required]
@@ -110,7 +110,7 @@ def _counted(flat: Flat, scope: Scope) -> list[Flat]:
 
 def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], list[str]]] | None:
     """Return (required, forbidden) names of each branch; None if there are too many branches."""
-    if least == 1 and most >= len(optional):  # the first present property tells the branches apart
+    if least == 1 and most >= len(optional):  # the first present property distinguishes the branches
         branches = [([name], optional[:index]) for index, name in enumerate(optional)]
         return branches if len(branches) <= _BRANCHES else None
     if least <= 0 and most == 1:
@@ -165,7 +165,7 @@ def _named(flat: Flat, scope: Scope) -> Flat:
 
 
 def _name_pattern(names: Schema) -> str | None:
-    """Return the names that a schema allows as one pattern; None if it allows all."""
+    """Return one pattern of the names that a schema allows; None if it allows all."""
     if isinstance(names, bool):
         return None
     keys = names.keys() - {AT, "type"}
@@ -190,7 +190,7 @@ def _name_pattern(names: Schema) -> str | None:
 def _patterned(flat: Flat, scope: Scope) -> Flat:
     """Rewrite patternProperties to patterns that the back end reads correctly and that are pairwise disjoint.
 
-    Where that is not possible the patterns stay, and are left to the final check.
+    If that is impossible, the patterns stay and are left to the final check.
     """
     patterns: dict[str, Schema] = flat.get("patternProperties", {})
     if not patterns or set(grades := _grades(flat, scope)) <= {"exact"}:

@@ -43,7 +43,7 @@ def _ending(defs: dict[str, Schema]) -> frozenset[str]:
 
 
 def _ends(schema: Any, ending: frozenset[str]) -> bool:
-    """Whether a finite value satisfies the schema, if it does for the targets of these references."""
+    """Whether a finite value satisfies the schema, given the satisfiable references `ending`."""
     if not isinstance(schema, dict):
         return schema is not False
     if str(schema.get("$ref", "")).startswith(_PREFIX):
@@ -66,7 +66,7 @@ def _ends(schema: Any, ending: frozenset[str]) -> bool:
 
 
 def _cleaned(value: Any, void: frozenset[str]) -> Any:
-    """Return the value, with False for each schema whose reference no value satisfies."""
+    """Return the value, with False for each reference to a schema that no value satisfies."""
     if isinstance(value, list):
         return [_cleaned(item, void) for item in value]
     if not isinstance(value, dict):
@@ -87,7 +87,7 @@ def _cleaned(value: Any, void: frozenset[str]) -> Any:
 
 
 def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
-    """Keep the values of enum that satisfy the keywords beside it; None if there are none."""
+    """Keep the values of enum that satisfy the other keywords; None if no value is left."""
     rest = without(flat, "enum")
     values = flat["enum"]
     places = flat[AT].get("enum", frozenset())
@@ -104,7 +104,7 @@ def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
 
 
 def _absolute(value: Any) -> Any:
-    """Return the schema with references into the whole schema."""
+    """Return the schema with references relative to the whole schema."""
     if isinstance(value, dict):
         found = {key: _absolute(below) for key, below in value.items() if key != ALSO}
         if isinstance(ref := found.get("$ref"), str):

@@ -1,7 +1,7 @@
 """Rewriting of a schema for a back end: the same values, in keywords that the back end enforces.
 
-The schema is split into flat schemas by `alternatives`; then each type has its own rewrites. References
-become $defs, so that a recursive schema stays finite.
+`alternatives` splits the schema into flat schemas; then each type has its own rewrites. References become
+$defs, so that a recursive schema stays finite.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _ALL = ["null", "boolean", "number", "string", "array", "object"]
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A schema with origins, how its keywords were rewritten, and which are left to the final check.
+    """A schema with origins, notes on rewritten keywords, and keywords left to the final check.
 
-    The fields are those of Scope, by JSON pointer in the schema as it was given.
+    The fields are those of Scope, by JSON pointer in the given schema.
     """
 
     schema: Schema
@@ -95,13 +95,13 @@ class _Rewriter:
     def schema(self, schema: Schema) -> Schema:
         """Rewrite a subschema; one with references becomes a definition in $defs."""
         if isinstance(schema, bool):
-            return {AT: {}} if schema else False  # some back ends refuse `true` in some places
+            return {AT: {}} if schema else False  # some back ends reject `true` in some places
         if not _refers(schema):
             return self.written_out(schema)
         return self.named(schema, is_kept=False)
 
     def named(self, schema: Flat, *, is_kept: bool) -> Flat:
-        """Return a reference to the schema, which becomes a definition."""
+        """Return a reference to the schema, which becomes a definition in $defs."""
         key = key_of(schema) + " as it is" * is_kept
         if key in self.names:
             self.scope.note(origins(schema), "rewritten: merged, as in another place")
@@ -152,7 +152,7 @@ class _Rewriter:
         return found
 
     def whole_numbers(self, flats: list[Flat]) -> list[Flat]:
-        """Remove the type FRACTION: no back end can write only numbers with a fraction."""
+        """Remove the type FRACTION: no back end can restrict numbers to non-integers."""
         found = []
         for flat in flats:
             kinds = flat.get("type", ())
@@ -171,7 +171,7 @@ class _Rewriter:
         return found
 
     def joined(self, flats: list[Flat]) -> list[Flat]:
-        """Merge the branches that only list values."""
+        """Merge the branches that consist of listed values only."""
         flats = distinct(flats)
         lists = [flat for flat in flats if flat.keys() == {"enum", AT}]
         if len(lists) < 2:
@@ -183,7 +183,7 @@ class _Rewriter:
         return [*flats[:first], {"enum": list(values.values()), AT: {"enum": places}}, *rest]
 
     def finished(self, flat: Flat) -> list[Flat]:
-        """Rewrite a flat schema by its types, and the schemas below it."""
+        """Rewrite a flat schema by its types, and then its subschemas."""
         if "$ref" in flat:
             found = self.schema(flat)
             return [found] if isinstance(found, dict) else []
@@ -267,7 +267,7 @@ def _group(kind: str) -> str:
 
 
 def _refers(schema: Schema) -> bool:
-    """Whether the schema, or one for the same value in it, is a reference."""
+    """Whether the schema, or a schema in it for the same value, is a reference."""
     if isinstance(schema, bool):
         return False
     below = [schema.get(key, True) for key in ("not", "if", "then", "else")]

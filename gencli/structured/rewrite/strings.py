@@ -21,7 +21,7 @@ from gencli.structured.schema.formats import FORMATS
 
 __all__ = ["are_apart", "is_exact", "rewrite_string", "safe_patterns", "single_pattern"]
 
-_PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes as they are
+_PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes unescaped
 
 
 def rewrite_string(flat: Flat, scope: Scope) -> Flat:
@@ -38,12 +38,12 @@ def rewrite_string(flat: Flat, scope: Scope) -> Flat:
 
 
 def _ending(flat: Flat, scope: Scope) -> Flat:
-    """Add a maximum length to a format without one, since its texts could be endless."""
+    """Add a maximum length to a format without one, because its texts could be endless."""
     most = LENGTHS.get(flat.get("format", ""))
     if most is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > most:
         return flat
     places = flat[AT].get("format", frozenset())
-    if scope.backend == "xgrammar":  # it ignores a length beside a format
+    if scope.backend == "xgrammar":  # xgrammar ignores a length next to a format
         scope.unbounded.update(places)
         return flat
     scope.note(places, f"rewritten: at most {most:,} characters")
@@ -62,7 +62,7 @@ def _format(flat: Flat, scope: Scope) -> Flat:
         return flat
     places = flat[AT].get("format", frozenset())
     if name == "hostname":
-        if scope.backend == "xgrammar":  # it ignores a length beside a pattern
+        if scope.backend == "xgrammar":  # xgrammar ignores a length next to a pattern
             return flat
         flat = put(flat, "maxLength", min(flat.get("maxLength", HOST_LENGTH), HOST_LENGTH), places)
     scope.note(places, "rewritten: a pattern")
@@ -90,7 +90,7 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
 
 
 def _safe(text: str, scope: Scope) -> list[str]:
-    """Return anchored patterns as `safe_patterns`, or a single one, as xgrammar takes only one."""
+    """Return anchored patterns as `safe_patterns`; for xgrammar, which takes one only, a single pattern."""
     if scope.backend == "xgrammar":
         with suppress(GiveUp):
             if (found := single_pattern([text])) is not None:
@@ -104,13 +104,13 @@ def is_exact(pattern: str, scope: Scope) -> bool:
 
 
 def safe_patterns(text: str) -> list[str]:
-    """Return anchored patterns that all have to match; lookaheads (?!...) at the start are complemented."""
+    """Return anchored patterns that all have to match; lookaheads (?!...) at the start become complements."""
     wanted, refused = _parts(text)
     return [*(f"^(?:{show(tree)})$" for tree in wanted), *map(texts_not_beginning, refused)]
 
 
 def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
-    """Return one anchored pattern: all of `texts` match, none of `but` matches, and it is none of `words`.
+    """Return one anchored pattern of the texts that match all `texts` and no `but`, and are none of `words`.
 
     Returns None if no text is left. Raises GiveUp or RegexError if there is no such pattern.
     """
@@ -141,7 +141,7 @@ def are_apart(texts: tuple[str, ...]) -> bool:
 
 
 def _parts(text: str) -> tuple[list[Node], list[Node]]:
-    """Return trees that have to match the whole text, and trees that may not match at its beginning."""
+    """Return trees that have to match the whole text, and trees that must not match at its beginning."""
     node = parse_regex(text)
     items = list(node.items) if isinstance(node, Seq) else [node]
     refused: list[Node] = []
@@ -156,7 +156,7 @@ def _parts(text: str) -> tuple[list[Node], list[Node]]:
 
 
 def _length(flat: Flat, scope: Scope) -> Flat:
-    """Rewrite lengths as a pattern of unescaped characters: xgrammar would also count control characters."""
+    """Rewrite lengths as a pattern of unescaped characters; xgrammar would also count control characters."""
     keys = [key for key in ("minLength", "maxLength") if key in flat]
     if not keys or "pattern" in flat or "format" in flat:
         return flat

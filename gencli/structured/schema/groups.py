@@ -1,4 +1,4 @@
-"""Groups of JSON Schema keywords: by type, by the form of their subschemas, annotations."""
+"""Groups of JSON Schema keywords: by type, by form of their subschemas, annotations."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ ANNOTATIONS = frozenset(
 
 
 def declared_types(schema: dict[str, Any]) -> frozenset[str]:
-    """Return the types that `type` names; empty if there is no `type`."""
+    """Return the types listed by `type`; empty without `type`."""
     types = schema.get("type", [])
     return frozenset([types] if isinstance(types, str) else types)

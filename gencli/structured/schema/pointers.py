@@ -13,7 +13,7 @@ _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 def child(pointer: str, *keys: str | int) -> str:
-    """Return the pointer of a place below another."""
+    """Return the pointer of a place below another one."""
     return pointer + "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
@@ -27,5 +27,5 @@ def descend(value: Any, key: str) -> Any:
 
 
 def shown(pointer: str) -> str:
-    """Return the pointer as messages name it."""
+    """Return the pointer as messages show it."""
     return pointer or "the root"

@@ -1,6 +1,6 @@
 """Subschemas and references of a schema. Nothing is fetched.
 
-Keywords with subschemas of all drafts from 4 to 2020-12 are followed at once.
+Keywords with subschemas of all drafts from 4 to 2020-12 are followed together.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _IN_PLACE = frozenset("allOf anyOf dependencies dependentSchemas else if not one
 def walk(schema: Any) -> Iterator[tuple[str, Any]]:
     """Yield each subschema with its JSON pointer, the schema itself first, in the order of the text.
 
-    Schemas that only a reference makes schemas, as in OpenAPI's #/components, come last. Broken references
-    are ignored.
+    Schemas found only through a reference, as in OpenAPI's #/components, come last. Broken references are
+    ignored.
     """
     references = References(schema)
     refs: deque[tuple[str, str]] = deque()
@@ -71,7 +71,7 @@ def resolve(root: Any, ref: str, base_pointer: str = "") -> tuple[str, Any]:
     """Return the pointer and the schema that `ref` leads to from the subschema at `base_pointer`.
 
     A $dynamicRef or $recursiveRef is resolved without a dynamic scope. Raises SchemaError if the reference is
-    remote or broken. For many references of one schema, keep one `References`.
+    remote or broken. For many references of one schema, reuse one `References`.
     """
     return References(root).resolve(ref, base_pointer)
 
@@ -125,7 +125,7 @@ class References:
         return SchemaError(f"{pointer}: the reference {ref!r} {what}.", pointer=pointer, hint=hint)
 
     def _resource(self, pointer: str) -> tuple[str, str]:
-        """Return the pointer and URI of the resource of a place: the nearest $id above it."""
+        """Return the pointer and URI of a place's resource: the nearest $id above it."""
         here, at, found, base = self._root, "", "", ""
         for key in (None, *keys_of(pointer)):
             if key is not None:
@@ -193,7 +193,7 @@ def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
 
 
 def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:
-    """Return the first pointer that `next_of` leads back to, of those reached from `starts`, or None."""
+    """Return the first pointer that `next_of` leads back to, among those reached from `starts`; or None."""
     done: set[str] = set()
     for start in starts:
         path: set[str] = set()  # from `start` to the current place

@@ -1,7 +1,7 @@
 """Keywords that jsonschema checks differently from the drafts, or not in bounded time.
 
-Patterns are ECMA-262's and can be stopped. Numbers are decimals, so that 0.3 is a multiple of 0.1. Values of
-enum and unique items are looked up in sets. Every keyword checks the time limit first.
+Patterns follow ECMA-262 and can be interrupted. Numbers are decimals, so that 0.3 is a multiple of 0.1.
+Values of enum and unique items are looked up in sets. Every keyword checks the time limit first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _left() -> float:
 
 
 def validator_class(draft: Draft) -> Any:
-    """Return jsonschema's validator of a draft, with the keywords below in place of its own."""
+    """Return jsonschema's validator of a draft with the keywords of this module."""
     from jsonschema.validators import extend
 
     stock = draft.validator()
@@ -115,7 +115,7 @@ def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any
 
 
 def _named(instance: Any, schema: Any) -> set[str]:
-    """Return the keys that properties and patternProperties of a schema apply to."""
+    """Return the keys to which properties and patternProperties of a schema apply."""
     patterns = schema.get("patternProperties", ())
     named = set(instance) & set(schema.get("properties", ()))
     return named | {key for key in instance if any(searches(pattern, key, _left()) for pattern in patterns)}
@@ -130,7 +130,7 @@ def _unevaluated_properties(validator: Any, rest: Any, instance: Any, schema: An
 
 
 def _evaluated(validator: Any, instance: Any, schema: Any) -> set[str]:
-    """Return the keys that a schema, which the object satisfies, has evaluated."""
+    """Return the keys evaluated by a schema that the object satisfies."""
     _left()
     if not isinstance(schema, dict):
         return set()
@@ -185,7 +185,7 @@ def _multiple_of(validator: Any, step: Any, instance: Any, schema: Any) -> Itera
 
 
 def exact(number: int | float | Decimal) -> Fraction:
-    """Return the number as it is written in decimal."""
+    """Return the exact value of the number as written in decimal."""
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 
 

@@ -1,4 +1,4 @@
-"""Errors of jsonschema in this program's words: values as JSON, places as JSON pointers."""
+"""Errors of jsonschema in gencli's words: values as JSON, places as JSON pointers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gencli.structured.validate.select import compact
 
 __all__ = ["NOTHING", "message", "place", "shortened"]
 
-NOTHING: dict[str, Any] = {"not": {}}  # `false` as a schema for which jsonschema reports a place
+NOTHING: dict[str, Any] = {"not": {}}  # `false` as a schema, in a form for which jsonschema reports the place
 _NUM_SHOWN = 60  # characters of a value in a message
 
 
@@ -19,14 +19,14 @@ def place(error: Any) -> str:
 
 
 def message(error: Any) -> str:
-    """Return the fault, cut to a line or two."""
+    """Return the fault, shortened to a line or two."""
     value, given = shortened(error.validator_value), shortened(error.instance)
     if error.schema == NOTHING:
         return f"{given} stands where nothing is allowed"
     if error.validator in ("anyOf", "oneOf") and error.context:
         count = len(error.validator_value)
         return f"{given} fits none of the {count} alternatives of {error.validator}; {_nearest(error)}"
-    exclusive = f"exclusive{str(error.validator).capitalize()}"  # in draft 4 a boolean beside the bound
+    exclusive = f"exclusive{str(error.validator).capitalize()}"  # in draft 4 a boolean next to the bound
     is_exclusive = isinstance(error.schema, dict) and error.schema.get(exclusive) is True
     template = _MESSAGES.get(exclusive if is_exclusive else error.validator)
     return f"{given} {template.format(value)}" if template else _cut(error.message, 200)
@@ -63,7 +63,7 @@ def _nearest(error: Any) -> str:
 
 
 def shortened(value: Any) -> str:
-    """Return the value as JSON, cut to 60 characters."""
+    """Return the value as JSON, shortened to 60 characters."""
     try:
         return _cut(compact(value), _NUM_SHOWN)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Writing of a document: all of it in one line, or a part of it."""
+"""Output of a document: all of it in one line, or one part."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gencli.structured.schema.pointers import child, descend, keys_of, shown
 
 __all__ = ["check_pointer", "compact", "select"]
 
-_NUM_NAMED = 12  # keys that an error lists
+_NUM_NAMED = 12  # keys listed in an error
 
 
 def compact(value: Any) -> str:
-    """Return the value as JSON in one line, without white space and without escapes beyond JSON's own."""
+    """Return the value as JSON in one line, without white space or unnecessary escapes."""
     if isinstance(value, dict):
         return "{" + ",".join(map(_member, value.items())) + "}"
     if isinstance(value, list):
@@ -41,7 +41,7 @@ def check_pointer(pointer: str) -> None:
 def select(value: Any, pointer: str) -> str:
     """Return the part of a document at `pointer`: a string as its text, any other value as compact JSON.
 
-    Raises UsageError for a text that is no pointer, GenerationError if there is no such part.
+    Raises UsageError for an invalid pointer, GenerationError if the document has no such part.
     """
     check_pointer(pointer)
     at = ""

@@ -1,4 +1,4 @@
-"""The option `constrain_after`: text up to a marker is free thinking, text behind it is the result."""
+"""The option `constrain_after`: text up to a marker is reasoning, text after it is the result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pieces:
 
 
 def split_thinking(text: str, marker: str) -> Pieces:
-    """Split a finished text at the marker. Without the marker all of it is thinking."""
+    """Split a finished text at the marker. Without the marker all of it is reasoning."""
     _check(marker)
     before, found, rest = text.partition(marker)
     return Pieces(before + found, rest)
@@ -33,11 +33,11 @@ class ThinkingSplitter:
 
     @property
     def is_over(self) -> bool:
-        """Whether the marker has come."""
+        """Whether the marker was found."""
         return self._is_over
 
     def feed(self, text: str) -> Pieces:
-        """Add a piece of text and return what it decides."""
+        """Add a piece of text; return the text that it makes certain."""
         if self._is_over:
             return Pieces(rest=text)
         text = self._held + text
@@ -55,7 +55,7 @@ class ThinkingSplitter:
 
 
 def _overlap(text: str, marker: str) -> int:
-    """Return the length of the longest end of the text that is a beginning, not all, of the marker."""
+    """Return the length of the longest suffix of the text that is a proper prefix of the marker."""
     longest = min(len(text), len(marker) - 1)
     return next((length for length in range(longest, 0, -1) if text.endswith(marker[:length])), 0)
 

@@ -17,8 +17,8 @@ from gencli.structured.validate.messages import NOTHING, message, place
 
 __all__ = ["MAX_FAULTS", "MAX_SECONDS", "Validator"]
 
-MAX_SECONDS = 10.0  # for one value
-MAX_FAULTS = 10  # that are reported
+MAX_SECONDS = 10.0  # seconds for one value
+MAX_FAULTS = 10  # limit of reported faults
 
 
 class Validator:
@@ -39,7 +39,7 @@ class Validator:
     def faults(self, value: Any) -> tuple[str, ...]:
         """Return the faults of the value, each with its JSON pointer; () if it is valid.
 
-        A value that cannot be checked in time, or is nested too deep, has a fault.
+        A value that cannot be checked in time, or is nested too deeply, has a fault.
         """
         try:
             with time_limit(self._max_seconds):

@@ -1,4 +1,4 @@
-"""Validation of finished texts against the specification of the output, whatever the mask did."""
+"""Validation of finished texts against the output specification, independent of the mask."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OutputValidator:
         self._faults = _value_check(spec)
 
     def __call__(self, finish: Finish) -> Finish:
-        """Return the end of a sample with its verdict; unchanged if there is nothing to validate."""
+        """Return the event with its verdict; unchanged if there is nothing to validate."""
         if finish.document is None and self._spec is None:
             return finish
         after = self._spec.after if self._spec else ""
@@ -35,7 +35,7 @@ class OutputValidator:
         return replace(finish, text=text, verdict=verdict)
 
     def validate(self, text: str) -> ValidationResult:
-        """Validate a complete text, without the part up to `after`."""
+        """Validate a complete text from the end of the marker `after` on."""
         spec = self._spec
         if spec is None:
             return ValidationResult(written=text)
@@ -64,7 +64,7 @@ def _written(value: Any, text: str, spec: OutputSpec) -> str:
 
 
 def _cut(finish: Finish, spec: OutputSpec | None) -> str:
-    """Return why the text ends before the grammar does; empty if it does not."""
+    """Return why the text ends before its grammar does; "" if it does not."""
     if finish.document not in (None, "open", "free"):
         return ""
     place = "before it was complete"

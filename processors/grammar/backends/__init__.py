@@ -1,1 +1,1 @@
-"""Grammar back ends, and what they share: bit masks, filling, byte vocabularies."""
+"""Grammar back ends, and shared code: bit masks, mask filling, byte vocabularies."""

@@ -14,10 +14,10 @@ from functools import reduce
 
 __all__ = ["MAX_BOUND", "MAX_COUNT", "MAX_ONCE", "MAX_UNCOUNTED", "Bag", "in_a_row", "spelled"]
 
-MAX_ONCE = 48  # members that come at most once, a bit each, if a counter is needed too
-MAX_UNCOUNTED = 64  # the same without a counter
-MAX_COUNT = 60_000  # limit of the counter in the bits above
-MAX_BOUND = 16  # limit of minimum and maximum where both kinds occur: one condition for each split
+MAX_ONCE = 48  # members that come at most once, one bit each, if a counter is needed as well
+MAX_UNCOUNTED = 64  # the same limit without a counter
+MAX_COUNT = 60_000  # limit of the counter, which uses the bits above
+MAX_BOUND = 16  # limit of `least` and `most` if both kinds occur: one condition for each split
 _COUNT = f"[{MAX_ONCE}:64]"
 
 
@@ -36,7 +36,7 @@ class Bag:
 
 
 def spelled(bag: Bag, brackets: str, name: str) -> dict[str, str]:
-    """Return the Lark rules {name: body} of a bag; the start rule is `name`."""
+    """Return the Lark rules {name: body} of a bag; `name` is the start rule."""
     least = max(0, bag.least - len(bag.needed))
     all_came = [f"is_ones([0:{len(bag.needed)}])"] if bag.needed else []
     # No rule only passes its parameter to another rule: llguidance 1.9.1 loses the count there.
@@ -68,7 +68,7 @@ def in_a_row(
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A member: the parameter after it as the first one (None: not first), the change, the conditions."""
+    """One member of a bag: the parameter after it if it is first (None: never first), change, conditions."""
 
     symbol: str
     start: int | None
@@ -81,7 +81,7 @@ def _steps(bag: Bag) -> Iterator[_Step]:
         is_again = bit > 0 and bag.needed[bit - 1] == symbol  # equal symbols are adjacent, and used in order
         before = (f"bit_set({bit - 1})",) if is_again else ()
         yield _Step(symbol, None if is_again else 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *before))
-    room = None if bag.most is None else bag.most - len(bag.needed)  # for members that are not needed
+    room = None if bag.most is None else bag.most - len(bag.needed)  # for members that are not required
     if room is not None and room <= 0:
         return
     below = () if room is None else tuple(_at_most(bag, room - 1))

@@ -78,7 +78,7 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request for the masks after 0, 1, 2 ... of the drafts, to be written to masks[row:]."""
+    """Masks requested for one matcher: after 0, 1, 2, ... of the drafts, written to masks[row:]."""
 
     matcher: Matcher
     drafts: tuple[int, ...]

@@ -181,7 +181,7 @@ class _Writer:
             heads, rest = heads[: heads.index(False)], False
         if most is not None:
             heads, rest = heads[:most], rest if most > len(heads) else False
-        behind = ""  # what may follow, as a rule for each place: brackets may not be nested deeply
+        behind = ""  # rules for the text that may follow: brackets may not be nested deeply
         if rest is not False:
             low, high = max(0, least - len(heads) - 1), "" if most is None else most - len(heads) - 1
             item, behind = self.rule(rest), f"{name}_rest"

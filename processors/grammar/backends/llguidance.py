@@ -90,8 +90,8 @@ class LLGuidanceBackend:
             raise GrammarError(warnings[0] if is_error else start.get_error())
         first = start.deep_copy()
         first.compute_bitmask()
-        # The stop reason is InternalError for all errors, so the text is compared. NoExtension is left to
-        # allows_text.
+        # The stop reason is InternalError for all errors, so the message is compared. allows_text handles
+        # NoExtension.
         if first.is_error() and _is_limit(first.get_error()):
             raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
         return LLGuidanceGrammar(start, self.vocabulary, tuple(warnings))
@@ -140,7 +140,7 @@ class LLGuidanceBackend:
 
 
 class LLGuidanceGrammar:
-    """A compiled grammar, as a matcher at the start to copy, and the warnings of llguidance."""
+    """A compiled grammar: a matcher in the start state to be copied, and the warnings of llguidance."""
 
     def __init__(self, start: Any, vocabulary: GrammarVocabulary, warnings: tuple[str, ...]) -> None:
         self.start, self.vocabulary, self.warnings = start, vocabulary, warnings
@@ -150,7 +150,7 @@ class LLGuidanceGrammar:
 
 
 class LLGuidanceMatcher(Matcher):
-    """A matcher of llguidance that leaves the error state at once."""
+    """A matcher of llguidance that leaves the library's error state immediately."""
 
     def __init__(
         self, grammar: LLGuidanceGrammar, state: Any, pace: SlowTokenGuard, tokens: Sequence[int] = ()
@@ -236,6 +236,6 @@ def _shortened(reason: str) -> str:
         "Too many items": "step_max_items",
     }
     found = next((limit for words, limit in limits.items() if words in reason), None)
-    reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # long repetitions come from the wrong text itself
+    reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # long repetitions come from the faulty grammar
     short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"
     return f"{short} (limit {found}: {LIMITS[found]:,})" if found else short

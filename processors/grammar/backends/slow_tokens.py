@@ -1,4 +1,4 @@
-"""`SlowTokenGuard`: end an output in a grammar after its first slow token."""
+"""`SlowTokenGuard`: ends a constrained output after its first slow token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WATCHED_SECONDS = 0.01  # wall time of one token from which CPU time is measured
 class SlowTokenGuard:
     """Stops an output after a token whose acceptance took more than MAX_STEP_SECONDS of CPU time.
 
-    In some grammars each token costs a multiple of the one before, and library calls cannot be interrupted.
+    In some grammars each token costs a multiple of the token before, and library calls cannot be interrupted.
     Reading the CPU time of a thread takes longer than accepting most tokens, so it is read only after a token
     that took WATCHED_SECONDS of wall time.
     """

@@ -19,7 +19,7 @@ from processors.grammar.backends.bits import pack
 __all__ = ["TrieBackend", "TrieGrammar", "TrieMatcher"]
 
 _LIMIT = 1 << 22  # characters of all texts together
-_REMEMBERED = 4096  # prefixes whose allowed ids are cached
+_REMEMBERED = 4096  # prefixes with cached allowed ids
 
 
 class TrieBackend:
@@ -90,7 +90,7 @@ class TrieGrammar:
 
 
 class TrieMatcher(Matcher):
-    """The bytes so far, and the offsets at which tokens began."""
+    """Matcher with the bytes so far, and the offsets at which tokens began."""
 
     def __init__(self, grammar: TrieGrammar, text: bytes = b"", ends: tuple[int, ...] = ()) -> None:
         self._grammar, self._text, self._ends = grammar, text, list(ends)

@@ -31,7 +31,7 @@ _WARNING = re.compile(_LOCATION.pattern + "Warning: ")
 
 
 class XGrammarBackend:
-    """The compiler of xgrammar, with the vocabulary in its form."""
+    """The compiler of xgrammar, and the vocabulary in xgrammar's format."""
 
     name = "xgrammar"
     version = version("xgrammar")
@@ -58,7 +58,7 @@ class XGrammarBackend:
         try:
             with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
                 compiled = self._compile(constraint)
-        except Exception as error:  # RuntimeError, ValueError and several of its own
+        except Exception as error:  # RuntimeError, ValueError and several exceptions of xgrammar
             reason = _LOCATION.sub("", str(error)).strip() or "it does not say why"
             raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
         warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # warnings are often repeated
@@ -76,7 +76,7 @@ class XGrammarBackend:
         }
         if constraint.kind in methods:
             return methods[constraint.kind](text)
-        if constraint.whitespace == 0:  # which max_whitespace_cnt cannot say
+        if constraint.whitespace == 0:  # max_whitespace_cnt cannot express 0
             return compiler.compile_json_schema(
                 text, any_whitespace=False, separators=(",", ":"), strict_mode=False
             )
@@ -151,7 +151,7 @@ class XGrammarMatcher(Matcher):
         return bool(self.state.is_completed())
 
     def is_over(self) -> bool:
-        """Whether the output must end here, found from the mask, as xgrammar has no other way."""
+        """Whether the output must end here, computed from the mask because xgrammar has no direct query."""
         if self.pace.is_slow or not self.is_complete():
             return self.is_complete()
         mask = torch.zeros(1, self._vocabulary.words, dtype=torch.int32)

@@ -29,7 +29,7 @@ from processors.grammar.compile.trial import TRIAL
 __all__ = ["GrammarCompiler"]
 
 _REMEMBERED = 256  # grammars kept in memory
-_RECOMPILE_SECONDS = 1.0  # a grammar that compiles faster is compiled again here, not dumped and loaded
+_RECOMPILE_SECONDS = 1.0  # seconds; a grammar compiled faster is compiled again here, not dumped and loaded
 
 
 class GrammarCompiler:
@@ -44,7 +44,7 @@ class GrammarCompiler:
         self, env: Env, *, timeout: float = 30.0, memory: int = 3 << 29, cache_dir: Path | None = None
     ) -> None:
         self.env, self.timeout, self.memory = env, timeout, memory
-        self.timings: dict[Constraint, float] = {}  # seconds of each grammar in memory
+        self.timings: dict[Constraint, float] = {}  # compile time in seconds of each cached grammar
         self._store = GrammarStore(cache_dir) if cache_dir else None
         self._lock = threading.Lock()
         self._loading = threading.Lock()
@@ -144,7 +144,7 @@ class GrammarCompiler:
     def _try(self, constraint: Constraint, patience: Patience) -> Reply:
         process = self._take(constraint)
         try:
-            backend = self.backend(constraint.backend)  # loaded while the process starts
+            backend = self.backend(constraint.backend)  # loads the back end while the process starts
             return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
         finally:
             with self._lock:

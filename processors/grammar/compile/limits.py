@@ -64,7 +64,7 @@ def _is_plain_schema(text: str) -> bool:
         return False
     try:
         return set(_keywords(json.loads(text))) <= _PLAIN_KEYWORDS
-    except (ValueError, AttributeError):  # a wrong schema; the child process refuses it
+    except (ValueError, AttributeError):  # a faulty schema; the child process reports it
         return False
 
 

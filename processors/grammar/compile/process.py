@@ -13,12 +13,12 @@ from processors.grammar.compile.messages import Reply, Setup
 
 __all__ = ["CompileProcess", "Patience"]
 
-_GRACE = 1.5  # seconds beyond the limit, for the start of the process and for its result
+_GRACE = 1.5  # seconds over the limit allowed for starting the process and sending its result
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Time for one grammar, counted from `begin`: `left` seconds of a limit of `limit` seconds."""
+    """Time budget of one grammar, counted from `begin`: the smaller of `limit` and `left`, in seconds."""
 
     limit: float
     left: float
@@ -40,7 +40,7 @@ class Patience:
 
 
 class CompileProcess:
-    """A process that compiles constraints one at a time and is ended by the first one over a limit."""
+    """A process that compiles constraints one at a time, and ends at the first constraint over a limit."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -50,8 +50,8 @@ class CompileProcess:
     def compile(self, constraint: Constraint, patience: Patience, *, twice: bool = False) -> Reply:
         """Compile a constraint. GrammarTimeout if out of time, GrammarError if the process dies; both end it.
 
-        Up to 1.5 seconds of starting the process do not count. `twice`: the caller compiles the grammar
-        again, so half of the time is left for this compile.
+        Starting the process may take 1.5 seconds more. `twice`: the caller compiles the grammar again, so
+        half of the time is left for this compile.
         """
         purpose = f"compile this {constraint.kind} within {patience}"
         if not self._is_ready:

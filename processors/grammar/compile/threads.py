@@ -29,7 +29,7 @@ class Lane:
     Unlike ThreadPoolExecutor it does not delay the exit of the program.
     """
 
-    _STACK = 16 << 20  # bytes; more than the child process has that tries a grammar first
+    _STACK = 16 << 20  # bytes; more than the stack of the child process that tries a grammar first
 
     def __init__(self, threads: int) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

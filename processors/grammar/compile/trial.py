@@ -1,4 +1,4 @@
-"""Trial steps in a compiled grammar, to refuse one whose tokens are too slow."""
+"""Trial steps in a compiled grammar, to reject a grammar whose tokens are too slow."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WALKS, _STEPS = 4, 16
 
 
 def try_steps(backend: Backend, grammar: Grammar, vocabulary: GrammarVocabulary) -> None:
-    """Raise GrammarError if a step of a few random texts takes more than MAX_STEP_SECONDS.
+    """Raise GrammarError if a step in a few random texts takes more than MAX_STEP_SECONDS.
 
     Examples: xgrammar compiles ((a{0,100}){0,100}){0,100} at once, but then each letter takes twice the time
-    of the one before; for (a?){5000}a{5000} it takes seconds to find the forced text.
+    of the letter before; for (a?){5000}a{5000} it takes seconds to find the forced text.
     """
     rng = random.Random(0)
     mask = torch.zeros(1, vocabulary.words, dtype=torch.int32)

@@ -71,7 +71,7 @@ def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constr
             return Reply(seconds=seconds, data=backend.dump(grammar))
     except Exception as error:
         said = str(error) or type(error).__name__
-        if any(words in said for words in _NO_MEMORY):  # the back end may be in a broken state
+        if any(words in said for words in _NO_MEMORY):  # the back end may be in an inconsistent state
             os._exit(OUT_OF_MEMORY)
         return Reply(error=said)
     return Reply(seconds=seconds)

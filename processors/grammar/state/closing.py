@@ -19,9 +19,9 @@ from processors.grammar.state.work import Work
 __all__ = ["Closer"]
 
 _MASK_CALLS = 8  # cost of a mask in matcher calls
-_LONGEST_TAIL = 64  # tokens at the end of a known completion that are tried again
-_SOON = 8  # tokens into a completion up to which the end of a known one is tried inside a string
-_SHORT = 3  # tokens; a longer completion is worth a search for a shorter one
+_LONGEST_TAIL = 64  # last tokens of a known completion that are tried again
+_SOON = 8  # position in a completion up to which the end of a known completion is tried inside a string
+_SHORT = 3  # tokens; for a longer completion a shorter one is searched
 _AVOIDED = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
 _REMEMBERED = 1024  # cached byte orders
 _QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
@@ -70,8 +70,8 @@ class Closer:
     ) -> tuple[int, ...] | None:
         """Return a completion of at most `most` tokens, or None. The spot is left unchanged.
 
-        `hint` is a completion of a nearby position, whose end often fits. Without `search` a string is
-        continued by its rarest bytes until it may end.
+        `hint`: completion of a nearby position; its last tokens often complete this one too. Without `search`
+        a string is continued by its rarest bytes until it may end.
         """
         found: list[int] = []
         try:
@@ -144,11 +144,11 @@ class Closer:
         return found
 
     def _end(self, spot: Spot) -> int | None:
-        """Return the token that ends the string at the spot; None outside strings."""
+        """Return the token that closes the string at the spot; None outside strings."""
         return self._byte_ids.get(_QUOTE) if spot.in_string else None
 
     def _order(self, spot: Spot) -> list[int]:
-        """Return ids of bytes in search order.
+        """Return the ids of single bytes in search order.
 
         Inside a string the rarest bytes come first: some patterns never end while one character repeats.
         """
@@ -197,7 +197,7 @@ class Closer:
         return []
 
     def _legal(self, mask: Tensor) -> list[int]:
-        """Return ids of the bytes that a mask [W] allows; ASCII bytes only, if there are any."""
+        """Return the ids of single bytes that a mask [W] allows; ASCII bytes only, if there are any."""
         flags = (mask[self._words] >> self._bits & 1).tolist()
         legal = [token for token, flag in zip(self._plain, flags, strict=True) if flag]
         return [token for token in legal if token in self._ascii] or legal

@@ -1,4 +1,4 @@
-"""`CanonicalTokenizer`: forced text as the tokens that the tokenizer would produce."""
+"""`CanonicalTokenizer`: tokenizes forced text as the tokenizer would."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ANCHOR", "PROBES", "CanonicalTokenizer", "tokens_behind"]
 
-_KEPT = 256  # bytes kept of the text so far
-ANCHOR = 16  # bytes of it given to the tokenizer; more than its tokens depend on
+_KEPT = 256  # last bytes of the text that are kept
+ANCHOR = 16  # bytes before the forced text given to the tokenizer; more than its tokens depend on
 _LONGEST = 256  # bytes of forced text tokenized at a time
 _REMEMBERED = 4096
 # Continuations of forced text. A token is certain if it is the same before all of these, and is no proper
@@ -22,12 +22,12 @@ PROBES = ("a", "T", " a", "0", '"', "\n", ",", "}", "é")
 
 
 class CanonicalTokenizer:
-    """Tokenizes forced text, up to the token that the text after it could still change."""
+    """Tokenizes forced text, up to the first token that later text could change."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self.token_bytes = vocabulary.token_bytes
-        # The ids of single bytes, of which some vocabularies lack a few.
+        # Ids of the single bytes; some vocabularies lack a few of them.
         self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
         self._sorted = sorted(filter(None, self.token_bytes))
         self._remembered = lru_cache(maxsize=_REMEMBERED)(self._tokenize)
@@ -47,13 +47,13 @@ class CanonicalTokenizer:
     def _tokenize(self, before: bytes, forced: bytes) -> tuple[int, ...]:
         text, anchor = forced.decode(errors="ignore"), before.decode(errors="ignore")
         alone, example = self._alone(text)
-        # The text before rarely changes the tokens; one comparison then saves tokenizing nine more texts.
+        # The preceding text rarely changes the tokens; one comparison then saves tokenizing nine more texts.
         if not anchor or self._behind(anchor, text + PROBES[0]) == example:
             return alone
         return self._stable(anchor, text) or alone
 
     def _tokenize_alone(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the certain tokens of a text at the start, and all tokens of it with the first probe."""
+        """Return the certain tokens at a text's start, and all tokens of the text with the first probe."""
         return self._stable("", text), self._behind("", text + PROBES[0])
 
     def _stable(self, anchor: str, text: str) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ __all__ = ["GrammarState", "Marker", "Rules"]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The text after which the document begins, in any tokenization or as one special token."""
+    """The text after which the document begins, matched in any tokenization or as one special token."""
 
     text: bytes
     ids: tuple[int, ...]
@@ -35,7 +35,7 @@ class Marker:
         return cls(text.encode(), tuple(ids) if len(ids) == 1 else (), vocabulary)
 
     def step(self, tail: bytes, token: int) -> bytes | None:
-        """Return the end of the text after one more token; None if the marker is complete."""
+        """Return the last bytes of the text after one more token; None if the marker is complete."""
         known = self.vocabulary.token_bytes
         text = tail + (known[token] if token < len(known) else b"")
         return None if token in self.ids or self.text in text else text[1 - len(self.text) or len(text) :]
@@ -67,10 +67,10 @@ class Rules:
 class GrammarState:
     """State of a slot.
 
-    `tail`: the end of the text while the marker is awaited, else None. `text`: the end of the document so
-    far. `count`: tokens of the whole output. `outlook`: a known completion of the document, if it has a
-    budget. `is_done`: the text has ended, or has a token that the grammar forbids; later tokens are ignored.
-    `separators` counts the separators of the document so far, except those of the `unread` tokens.
+    `tail`: last bytes of the text while the marker is awaited, else None. `text`: last bytes of the document
+    so far. `count`: tokens of the whole output. `outlook`: knowledge of the document's completion, if there
+    is a budget. `is_done`: the text has ended, or has a token that the grammar forbids; later tokens are
+    ignored. `separators` counts the separators of the document so far, except those of the `unread` tokens.
     """
 
     matcher: Matcher
@@ -113,7 +113,7 @@ class GrammarState:
         return Ask(self.matcher, drafts[:end], row)
 
     def commit(self, tokens: tuple[int, ...]) -> None:
-        """Advance by tokens that are now part of the output."""
+        """Advance by tokens that were appended to the output."""
         for token in tokens:
             self.count += 1
             self._commit(token)
@@ -152,7 +152,7 @@ class GrammarState:
         return Spot(self.matcher, self.text, signs, rules.canonical, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
-        """Narrow masks [n, W] in place to canonical tokens and to what can be completed within the budget.
+        """Narrow masks [n, W] in place: to canonical tokens, and to tokens that leave room for a completion.
 
         Mask i follows the first i of `drafts`, which are inside the document, after `free` tokens before it.
         """
@@ -215,7 +215,7 @@ class GrammarState:
         """Return the status after each of the tokens; the matcher is left unchanged."""
         free = min(self.free(tokens), len(tokens))
         found = [GrammarStatus("free")] * free
-        if free and self.free(tokens) == free:  # the marker is complete with the last free token
+        if free and self.free(tokens) == free:  # the last free token completes the marker
             found[-1] = self._status()
         with self._preview_walk() as walk:
             for token in tokens[free:]:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["JsonContext", "SeparatorModel"]
 
 _DEPTH = 4  # structural characters of the longest context
-_FACTOR = 4.0  # weight factor of a context per structural character
-_PRIOR = 1.0  # tokens seen in a context at which it has half its weight
+_FACTOR = 4.0  # weight factor of a context for each of its structural characters
+_PRIOR = 1.0  # tokens seen in a context at which the context has half its weight
 _DEFAULT_WEIGHT = 0.25  # weight of a token of the default texts; tokens of the text itself weigh 1
 _DEFAULT_TEXTS = (
     '{"a": 1, "b": "c", "d": [1, 2], "e": ["f", "g"], "h": {"i": true}, "j": [{"k": "l"}]}',

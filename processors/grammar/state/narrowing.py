@@ -1,4 +1,4 @@
-"""`Narrower`: complete documents within the token limit by masking tokens that leave no room."""
+"""`Narrower`: completes documents within the token limit by masking tokens that leave too little room."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from processors.grammar.state.work import Work
 
 __all__ = ["Narrower", "Outlook"]
 
-_SLACK = 48  # tokens left beyond a completion at which masks are narrowed
-_FREE_BYTES = b'"Z0 ~{.'  # bytes that are all allowed in a string without a pattern
+_SLACK = 48  # tokens left beyond a completion below which masks are narrowed
+_FREE_BYTES = b'"Z0 ~{.'  # bytes that are all allowed inside a string without a pattern
 _SEARCH_INTERVAL = 16  # tokens between two searches for a completion, far from the limit
-_LAST = 4  # tokens left beyond a completion at which each token is tried, where kinds are inexact
-_FEW = 32  # allowed tokens up to which each is tried
-_LAST_FEW = 128  # tokens tried at most under _LAST
-_SEARCH_CALLS = 12_000  # matcher calls to find a completion
-_NARROW_CALLS = 3_000  # matcher calls to narrow a mask
+_LAST = 4  # tokens left beyond a completion below which each token is tried, in contexts with inexact kinds
+_FEW = 32  # number of allowed tokens up to which each one is tried
+_LAST_FEW = 128  # limit of tokens tried one by one below _LAST
+_SEARCH_CALLS = 12_000  # budget of matcher calls to find a completion
+_NARROW_CALLS = 3_000  # budget of matcher calls to narrow a mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Outlook:
 
 
 class Narrower:
-    """Narrows masks so that documents are completed within their token limit.
+    """Narrows masks so that documents are complete within their token limit.
 
     An outlook depends on the text alone, not on drafts or other requests. `has_given_up`: the work budget ran
     out without a completion, so masks stayed as they were.
@@ -74,7 +74,7 @@ class Narrower:
     def _next(
         self, before: tuple[int, ...] | None, token: int, spot: Spot, left: int
     ) -> tuple[int, ...] | None:
-        """Return the completion after `token`, given the one before it."""
+        """Return the completion after `token`; `before` is the one before it. None if none is found."""
         if before and before[0] == token:
             return before[1:]
         work = Work(_SEARCH_CALLS)
@@ -137,5 +137,5 @@ class Narrower:
 
 
 def _is_near(reach: int, left: int) -> bool:
-    """Whether the limit is near; the margin covers growth of the completion until the next search."""
+    """Whether the token limit is near; the margin covers growth of the completion until the next search."""
     return left <= reach + 2 * _SLACK

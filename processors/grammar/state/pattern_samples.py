@@ -1,4 +1,4 @@
-"""Short sample texts of regular expressions, as guesses of how strings of a grammar can end."""
+"""Short sample texts of regular expressions, used as possible ends of strings in a grammar."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 
 def sample(pattern: str) -> str | None:
-    """Return a short text that the pattern may match; None if it cannot be read, or either is too long."""
+    """Return a short text that the pattern may match; None if it is unreadable, or either is too long."""
     if len(pattern) > _LONGEST_PATTERN:
         return None
     try:
@@ -82,7 +82,7 @@ def _part(kind: Any, value: Any) -> str | None:
 
 
 def _named(items: Any) -> Iterator[str]:
-    """Yield the characters that a set names."""
+    """Yield the characters listed in a set."""
     for kind, value in items:
         if kind is ops.LITERAL:
             yield chr(value)

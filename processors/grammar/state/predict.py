@@ -1,4 +1,4 @@
-"""`predict_next`: forced tokens and, in JSON, likely separators, as draft tokens without a model."""
+"""`predict_next`: forced tokens and, in JSON, probable separators, as draft tokens without a model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from processors.grammar.state.spot import Spot
 
 __all__ = ["predict_next"]
 
-_LIMIT = 32  # tokens
+_LIMIT = 32  # most tokens predicted
 _MIN_PROBABILITY = 0.1  # lowest joint probability of the guesses
 
 
@@ -19,11 +19,11 @@ def predict_next(
 ) -> tuple[tuple[int, float], ...]:
     """Return pairs (token, probability) that come next: forced tokens and, in JSON, guessed separators.
 
-    The probability is that of the token and all before it; it is 1 up to the first guess. Without
-    `separators` nothing is guessed. The spot, which is new, is left unchanged.
+    A pair's probability is that of its token and all tokens before it; 1 up to the first guess. Without
+    `separators` nothing is guessed. The spot has to be new; it is left unchanged.
 
-    `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators of about
-    equal count as the sampler breaks them between tokens of about equal logits.
+    `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators with similar
+    counts, as in the sampler between tokens with similar logits.
     """
     probability, found = 1.0, list[tuple[int, float]]()
     try:
@@ -41,7 +41,7 @@ def predict_next(
 
 
 def _guess(spot: Spot, separators: SeparatorModel | None, forced: bytes, noise: Noise | None) -> float:
-    """Accept the likeliest token that starts with the forced bytes; return its probability, 0 if none."""
+    """Accept the most probable token that starts with the forced bytes; return its probability, 0 if none."""
     if separators is None or spot.signs is None or (spot.signs.in_string and not forced):
         return 0.0
     weights, known = separators.weights(spot.signs), spot.canonical.token_bytes

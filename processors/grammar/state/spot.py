@@ -1,4 +1,4 @@
-"""`Spot`: a position in a document from which one looks ahead and rolls back."""
+"""`Spot`: a position in a document that can advance and roll back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Spot"]
 
 
 class Spot:
-    """A position in a document: matcher, end of the text and, in JSON, its context (else None).
+    """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
     `samples` are texts that strings of the grammar may end with. A spot can advance by tokens and roll back;
     `tokens` are those since its start.

@@ -1,4 +1,4 @@
-"""Classes of tokens that are equivalent, or nearly, for completing a document soon."""
+"""Classes of tokens that are equivalent, or nearly so, for completing a document within few tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 __all__ = ["Kinds", "TokenKinds", "Where", "is_within_character"]
 
 Where = Literal["structure", "string", "pattern", "text"]
-_STRUCTURE = b'"\\{}[],:'  # of JSON
+_STRUCTURE = b'"\\{}[],:'  # structural characters of JSON
 _IN_STRINGS = b'"\\'  # characters with a meaning inside a string
 # (n, back): the lead byte of an n-byte UTF-8 character `back` bytes before the end, so that bytes are
 # missing.
@@ -31,11 +31,10 @@ class Kinds:
 class TokenKinds:
     """The kinds of tokens in each context, computed on first use. Tokens of a kind agree in:
 
-    structure (JSON outside strings): the text from the first structural character on.
-    string (a JSON string without a pattern): the text from the first quote or backslash on.
-    pattern (a JSON string with a pattern): that, and the sequence of character classes before it.
-    text (not JSON): the first byte.
-    In all contexts also in how many bytes of a UTF-8 character they begin and end with.
+    structure (JSON outside strings): the text from the first structural character on. string (a JSON string
+    without a pattern): the text from the first quote or backslash on. pattern (a JSON string with a pattern):
+    the same text, and the sequence of character classes before it. text (not JSON): the first byte. In all
+    contexts: the number of bytes of a partial UTF-8 character at both ends.
     """
 
     def __init__(self, token_bytes: Sequence[bytes], width: int) -> None:
@@ -66,7 +65,7 @@ def is_within_character(text: bytes) -> bool:
 
 
 def _missing(data: bytes) -> int:
-    """Return the number of bytes missing from the last UTF-8 character."""
+    """Return the number of bytes missing from the last UTF-8 character of `data`."""
     reach = ((n, back) for n, back in _LEADS if back <= len(data))
     lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
     return next(lacks, 0)
