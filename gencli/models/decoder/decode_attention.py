@@ -21,7 +21,16 @@ class DecodePlan(DevicePlan):
         self.cells, self._end = (rows, positions), end
 
     def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+        self,
+        queries: Tensor,
+        buffer: Tensor,
+        *,
+        window: int | None,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
-        return attend_rows(queries, buffer, *self.cells, self._end, window=window, scale=scale, cap=cap)
+        return attend_rows(
+            queries, buffer, *self.cells, self._end, window=window, scale=scale, cap=cap, sinks=sinks
+        )

@@ -27,7 +27,14 @@ class FixedPlan(DevicePlan):
         self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
 
     def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+        self,
+        queries: Tensor,
+        buffer: Tensor,
+        *,
+        window: int | None,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
         rows, positions = self.cells
@@ -41,6 +48,7 @@ class FixedPlan(DevicePlan):
                 window=window,
                 scale=scale,
                 cap=cap,
+                sinks=sinks,
                 together=_TOGETHER,
             )
             for part in self._parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -47,15 +48,23 @@ class MixedPlan(DevicePlan):
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
     def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+        self,
+        queries: Tensor,
+        buffer: Tensor,
+        *,
+        window: int | None,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
+        options: dict[str, Any] = {"window": window, "scale": scale, "cap": cap, "sinks": sinks}
         out = queries.new_empty(len(queries), queries[0].numel())
         if self._plan is not None:
             asked = queries[self._short]
-            out[self._short] = self._plan.attend(asked, buffer, window=window, scale=scale, cap=cap)
+            out[self._short] = self._plan.attend(asked, buffer, **options)
         for columns, plan in self._long:
-            out[columns] = plan.attend(queries[columns], buffer, window=window, scale=scale, cap=cap)
+            out[columns] = plan.attend(queries[columns], buffer, **options)
         return out
 
 
@@ -66,14 +75,21 @@ class ChunkPlan(DevicePlan):
         self.cells, self._feed = cells, feed
 
     def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+        self,
+        queries: Tensor,
+        buffer: Tensor,
+        *,
+        window: int | None,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
         feed, kv_heads = self._feed, buffer.shape[1] // 2
         first = max(0, feed.start + 1 - window) if window else 0
         held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
         keys, values = held[:, :kv_heads], held[:, kv_heads:]
-        return attend_chunk(queries, keys, values, window=window, scale=scale, cap=cap)
+        return attend_chunk(queries, keys, values, window=window, scale=scale, cap=cap, sinks=sinks)
 
 
 def device_plan(

@@ -53,7 +53,14 @@ class TiledPlan:
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
     def attend(
-        self, made: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
+        self,
+        made: Tensor,
+        buffer: Tensor,
+        *,
+        window: int | None,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Return the attention, as AttentionPlan.attend."""
         if window not in self._parts:
@@ -61,13 +68,13 @@ class TiledPlan:
         short, long = self._parts[window]
         queries = made[:, : self._num_heads]
         if len(short) == 1 and not long:
-            return short[0].bags.attend(queries, buffer, cap)
+            return short[0].bags.attend(queries, buffer, cap, sinks)
         out = made.new_empty(len(made), self._num_heads * made.shape[-1])
         for part in short:
-            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap)
+            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap, sinks)
         for feed, block in long:
             keys, values = self._dense(feed, block, made, buffer)
-            out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap)
+            out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
         return out
 
     def _dense(self, feed: Feed, block: Block, made: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
