@@ -126,6 +126,8 @@ def _few(  # type: ignore[no-untyped-def]
         weights, scales, zeros = _of_expert(
             expert, weights, scales, zeros, outputs, inputs, weights_stride, BITS, GROUP
         )
+        if HAS_BIAS:
+            bias += expert * outputs
         pairs = _of_list(lists, expert * list_size + first, tl.arange(0, ROWS), count, num_rows * FAN)
         rows = pairs // FAN
     outs = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -179,6 +181,8 @@ def _many(  # type: ignore[no-untyped-def]
         weights, scales, zeros = _of_expert(
             expert, weights, scales, zeros, outputs, inputs, weights_stride, BITS, GROUP
         )
+        if HAS_BIAS:
+            bias += expert * outputs
         for tile in tl.static_range(TILES):
             places = tile * ROWS + tl.arange(0, ROWS)
             pairs += (_of_list(lists, expert * list_size + first, places, count, num_rows * FAN),)  # type: ignore[assignment]
@@ -206,9 +210,7 @@ def _many(  # type: ignore[no-untyped-def]
         totals = made
     for tile in tl.static_range(TILES):
         made = tl.trans(totals[tile])
-        _of_outputs(
-            made, scales, bias, out, pairs[tile], outs, num_rows * FAN, outputs, BITS, HAS_BIAS
-        )  # fmt: skip
+        _of_outputs(made, scales, bias, out, pairs[tile], outs, num_rows * FAN, outputs, BITS, HAS_BIAS)
 
 
 def fixed_product_triton(

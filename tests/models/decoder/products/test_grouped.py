@@ -44,14 +44,14 @@ Run = Callable[..., torch.Tensor]
 def kernel(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
     """The product by the interpreted kernel; its counters are zero again."""
     arrived = torch.zeros(SPLIT_PROGRAMS, dtype=torch.int32)
-    padded = [*weights, *[None] * (3 - len(weights))]
+    padded = [*weights, *[None] * (4 - len(weights))]
     made: torch.Tensor = interpreted(KERNEL, "grouped_product_triton")(given, *padded, *rest, arrived)
     assert not arrived.any()
     return made
 
 
 def twin(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
-    padded = [*weights, *[None] * (3 - len(weights))]
+    padded = [*weights, *[None] * (4 - len(weights))]
     return grouped_product_torch(given, *padded, *rest, torch.empty(0))
 
 
@@ -94,6 +94,21 @@ def test_each_pair_may_have_a_row_of_its_own() -> None:
     expected = (weight[experts_of(logits)] @ given[..., None])[..., 0]
     for run in (kernel, twin):
         torch.testing.assert_close(run(given, [weight], lists, tiles, ROWS, 1), expected)
+
+
+@pytest.mark.parametrize("bits", [None, 8, 4])
+@pytest.mark.parametrize("rows", [9, 200])  # few programs, and many
+def test_each_expert_has_a_bias_of_its_own(rows: int, bits: int | None) -> None:
+    weight, logits, bias = noise(EXPERTS, 6, 64).half(), noise(rows, EXPERTS), noise(EXPERTS, 6).half()
+    weights = [weight] if bits is None else narrow(bits, weight)[0]
+    weights += [None] * (3 - len(weights))  # type: ignore[list-item]
+    given = noise(rows, 64).half()
+    block = ROWS if rows == 9 else 3 * ROWS
+    _, lists, tiles = routed(logits, USED, True, block)
+    for run in (kernel, twin):
+        plain, made = (run(given, [*weights, one], lists, tiles, block, USED) for one in (None, bias))
+        expected = (plain.float() + bias[experts_of(logits)].float()).half()
+        torch.testing.assert_close(made, expected, rtol=2e-3, atol=1e-2)
 
 
 def test_an_expert_without_rows_is_not_read() -> None:
