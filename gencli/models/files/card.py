@@ -14,7 +14,7 @@ from gencli.models.decoder.families import spec_if_any
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
-from gencli.models.files.quantization import Format
+from gencli.models.files.quantization import BLOCKS, SCALES, Format
 from gencli.models.files.table import StoredTensor, read_table
 from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
 
@@ -152,7 +152,10 @@ def weights_of(files: Sequence[Path], table: Mapping[str, StoredTensor]) -> Weig
     """Return the sums over the tensors of `table` in safetensors files, or a GGUF file with its parts."""
     formats: Counter[str] = Counter()
     for stored in table.values():
-        formats[stored.format] += stored.count
+        if stored.name.endswith(BLOCKS) and stored.name.removesuffix(BLOCKS) + SCALES in table:
+            formats["MXFP4"] += 2 * stored.count  # two codes a byte
+        elif stored.name.removesuffix(SCALES) + BLOCKS not in table:
+            formats[stored.format] += stored.count
     if files and is_gguf(files[0]):
         for held in read_gguf_head(files[0]).tensors.values():
             formats[held.kind.name] += math.prod(held.shape)
