@@ -95,7 +95,7 @@ def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: 
     assert (made.float() - expected).norm() < 0.1 * expected.norm()
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
 def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
     quantize: Quantize, kind: str, tmp_path: Path
