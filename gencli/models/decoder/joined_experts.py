@@ -54,7 +54,7 @@ class JoinedExpertsReader(SafetensorsReader):
     The last joined tensor of an expert is kept, as its gates are read before its up.
     """
 
-    _kept: tuple[tuple[str, int], Tensor] | None = None
+    _kept: tuple[tuple[str, int], tuple[Tensor, ...]] | None = None
 
     def sources(self, name: str) -> tuple[str, ...]:
         """Return the names of the stored tensors that have the numbers of a tensor."""
@@ -80,6 +80,27 @@ class JoinedExpertsReader(SafetensorsReader):
             self._read(name)
         return made
 
+    def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
+        """Return the codes [out, in / 2] and scales [out, in / 32] of matrices in MXFP4.
+
+        None between states of 32 bits, with which no kernel multiplies codes.
+        """
+        places = [self._place(name) for name in names]
+        if self.dtype.itemsize != 2 or any(place is None or len(place.tensors) == 1 for place in places):
+            return None
+        (outputs, inputs), first = shape, 0
+        self.check(names, shape)
+        sizes = (inputs // 2, inputs // 32)
+        made = tuple(torch.empty(outputs, size, dtype=torch.uint8, device=self.device) for size in sizes)
+        for name, place in zip(names, places, strict=True):
+            assert place is not None
+            own = [part[place.first :: place.step].flatten(1) for part in self._parts(place)]
+            for target, part in zip(made, own, strict=True):
+                target[first : first + len(part)] = part
+            first += len(own[0])
+            self._read(name)
+        return made
+
     def _read(self, name: str) -> None:
         self.unread.difference_update(self.sources(name))
 
@@ -88,7 +109,7 @@ class JoinedExpertsReader(SafetensorsReader):
         if place is None:
             super()._fill(part, target)
         else:
-            target.copy_(self._expert(place)[place.first :: place.step])
+            target.copy_(self._widened(place))
 
     def _stored(self, name: str) -> StoredTensor:
         place = self._place(name)
@@ -115,14 +136,18 @@ class JoinedExpertsReader(SafetensorsReader):
             raise ModelError(f"The weights {held[0].name} have the shape {list(held[0].shape)}.")
         return _Place(held, int(number), first, step, is_transposed=kind == "weight" and len(held) == 1)
 
-    def _expert(self, place: _Place) -> Tensor:
-        """Return the joined tensor of an expert, [out, in] or [out]."""
+    def _widened(self, place: _Place) -> Tensor:
+        """Return the numbers of a tensor of an expert, [out, in] or [out]."""
+        whole, *scales = self._parts(place)
+        own = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
+        return widened_mxfp4(own, scales[0][place.first :: place.step]) if scales else own
+
+    def _parts(self, place: _Place) -> tuple[Tensor, ...]:
+        """Return what is stored of the joined tensor of an expert."""
         key = place.tensors[0].name, place.expert
         if self._kept is None or self._kept[0] != key:
             self._kept = None  # its memory is free for the next one
-            parts = [self._part(stored, place.expert) for stored in place.tensors]
-            made = parts[0] if len(parts) == 1 else widened_mxfp4(parts[0], parts[1])
-            self._kept = key, made.t() if place.is_transposed else made
+            self._kept = key, tuple(self._part(stored, place.expert) for stored in place.tensors)
         return self._kept[1]
 
     def _part(self, stored: StoredTensor, expert: int) -> Tensor:

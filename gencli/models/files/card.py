@@ -66,11 +66,15 @@ _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Size of the weight files in bytes, number of parameters, and their most common number format."""
+    """Size of the weight files in bytes, number of parameters, and their most common number format.
+
+    `codes` of the parameters are stored in MXFP4.
+    """
 
     bytes: int = 0
     parameters: int = 0
     stored: str = ""
+    codes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +164,9 @@ def weights_of(files: Sequence[Path], table: Mapping[str, StoredTensor]) -> Weig
         for held in read_gguf_head(files[0]).tensors.values():
             formats[held.kind.name] += math.prod(held.shape)
     most_common = formats.most_common(1)[0][0] if formats else ""
-    return Weights(sum(file.stat().st_size for file in files), sum(formats.values()), most_common)
+    return Weights(
+        sum(file.stat().st_size for file in files), sum(formats.values()), most_common, formats["MXFP4"]
+    )
 
 
 def has_codes(card: Card) -> bool:

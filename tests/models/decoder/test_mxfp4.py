@@ -13,13 +13,20 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.backend import choose_backend
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.layers import Layer
 from gencli.models.decoder.mxfp4 import widened_mxfp4
+from gencli.models.decoder.products.grouped import GroupedProduct
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.stacked_experts import StackedExperts
 from gencli.models.files.card import read_card
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.files.quantization import Quantize
 from gencli.models.memory import weight_bytes
 from gencli.models.quantize import quantize_model
 from tests.models.decoder.test_quantized import load, logits
 from tests.models.tiny_models import PROMPTS, build_native
+from tests.sham import sham_device
 
 CPU = torch.device("cpu")
 
@@ -100,6 +107,31 @@ def test_the_planned_memory_is_that_of_widened_weights(saved: tuple[Path, Any]) 
     card = read_card(folder)
     assert (card.weights.stored, card.weights.parameters) == ("MXFP4", model.num_parameters())
     assert weight_bytes(card, torch.bfloat16, CPU) == 2 * model.num_parameters()
+
+
+def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
+    saved: tuple[Path, Any], tmp_path: Path
+) -> None:
+    folder, model = saved
+    model.save_pretrained(tmp_path)
+    rows, held = [], []
+    with sham_device():
+        for one in (folder, tmp_path):
+            found, config = read_folder(str(one))
+            checkpoint = read_checkpoint(found, config, read_spec(config))
+            runner = DecoderRunner.load(checkpoint, device="cuda", dtype="float16", max_lanes=3)
+            rows.append(torch.cat(logits(runner, [0, 1, 2])))
+            held.append(sum(stack.nbytes for layer in runner._decoder.layers for stack in stacks(layer)))
+    assert torch.equal(*rows)
+    numbers = read_card(folder).weights.codes
+    assert held == [numbers * 17 // 32, numbers * 2]
+    saved_bytes, whole = numbers * 2 - numbers * 17 // 32, 2 * model.num_parameters()
+    assert weight_bytes(read_card(folder), torch.float16, torch.device("cuda")) == whole - saved_bytes
+
+
+def stacks(layer: Layer) -> tuple[GroupedProduct, GroupedProduct]:
+    assert isinstance(layer.mlp, StackedExperts)
+    return layer.mlp.gate_up, layer.mlp.down
 
 
 def test_codes_of_another_shape_are_refused(saved: tuple[Path, Any], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gencli.models.decoder.products.fixed import ROWS, num_tiles
-from gencli.models.decoder.products.fixed_triton import launch_few, launch_many
+from gencli.models.decoder.products.fixed_launch import launch_few, launch_many
 from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, num_parts_grouped
 
 __all__ = ["grouped_product_triton"]

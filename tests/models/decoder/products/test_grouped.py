@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gencli.models.decoder.kernels.routing import routed
+from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.fixed import ROWS
 from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, GroupedProduct, grouped_product_torch
 from gencli.models.decoder.products.int4 import Int4Weights
@@ -109,6 +110,22 @@ def test_each_expert_has_a_bias_of_its_own(rows: int, bits: int | None) -> None:
         plain, made = (run(given, [*weights, one], lists, tiles, block, USED) for one in (None, bias))
         expected = (plain.float() + bias[experts_of(logits)].float()).half()
         torch.testing.assert_close(made, expected, rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("rows", [9, 200])  # few programs, and many
+def test_codes_of_mxfp4_are_the_numbers_that_they_stand_for(rows: int) -> None:
+    some = torch.Generator().manual_seed(3)
+    blocks = torch.randint(0, 256, (EXPERTS, 6, 2, 16), generator=some, dtype=torch.uint8)
+    scales = torch.randint(118, 130, (EXPERTS, 6, 2), generator=some, dtype=torch.uint8)
+    wide = torch.stack([widened_mxfp4(*one) for one in zip(blocks, scales, strict=True)]).half()
+    given, block = noise(rows, 64).half(), ROWS if rows == 9 else 3 * ROWS
+    _, lists, tiles = routed(noise(rows, EXPERTS), USED, True, block)
+    for run in (kernel, twin):
+        found, expected = (
+            run(given, weights, lists, tiles, block, USED)
+            for weights in ([blocks.flatten(2), scales], [wide])
+        )
+        torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)
 
 
 def test_an_expert_without_rows_is_not_read() -> None:
