@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -15,7 +15,21 @@ from gencli.core.step import Feed
 from gencli.models.decoder.sinks import shares
 from gencli.models.kv.formats import widened
 
-__all__ = ["AttentionPlan", "Block", "DevicePlan", "SdpaPlan", "make_block"]
+__all__ = ["AttentionPlan", "Block", "DevicePlan", "Scoring", "SdpaPlan", "make_block"]
+
+
+class Scoring(TypedDict):
+    """What a layer makes of its scores.
+
+    A `window` in tokens hides keys before it. Scores are multiplied by `scale`, and then become
+    cap * tanh(score / cap) where a `cap` is given. `sinks` [Hq] float32 are scores without a value:
+    softmax([scores, sink])[:-1] weighs the values.
+    """
+
+    window: int | None
+    scale: float
+    cap: float | None
+    sinks: NotRequired[Tensor | None]
 
 
 class AttentionPlan(Protocol):
@@ -27,21 +41,10 @@ class AttentionPlan(Protocol):
         W is the stored width of D numbers (see kv.formats).
         """
 
-    def attend(
-        self,
-        made: Tensor,
-        buffer: Tensor,
-        *,
-        window: int | None,
-        scale: float,
-        cap: float | None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [N, Hq * D] of a layer.
 
-        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values. A window in tokens hides keys before it.
-        Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
-        `sinks` [Hq] float32 are scores without a value: softmax([scores, sink])[:-1] weighs the values.
+        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
         """
 
 
@@ -54,16 +57,7 @@ class DevicePlan(ABC):
     cells: tuple[Tensor, Tensor]
 
     @abstractmethod
-    def attend(
-        self,
-        queries: Tensor,
-        buffer: Tensor,
-        *,
-        window: int | None,
-        scale: float,
-        cap: float | None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [N, Hq * D] of `queries` [N, Hq, D], as AttentionPlan.attend.
 
         The tokens' own keys and values are in the buffer already.
@@ -201,17 +195,9 @@ class SdpaPlan:
         else:
             buffer.transpose(1, 2)[self._cells] = held
 
-    def attend(
-        self,
-        made: Tensor,
-        buffer: Tensor,
-        *,
-        window: int | None,
-        scale: float,
-        cap: float | None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as AttentionPlan.attend."""
+        window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
         if window not in self._blocks:
             self._blocks[window] = self._make(window)
         kv_heads = buffer.shape[1] // 2
@@ -222,7 +208,7 @@ class SdpaPlan:
             held = (block.rows, slice(None), slice(block.first, block.end))
             # Keys and values in a smaller format are widened: the sums are those of the queries' format.
             read_keys, read_values = (widened(part[held], queries.dtype) for part in (keys, values))
-            parts.append(block.attend(queries[block.columns], read_keys, read_values, scale, cap, sinks))
+            parts.append(block.attend(queries[block.columns], read_keys, read_values, *scaled))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _make(self, window: int | None) -> list[Block]:

@@ -70,14 +70,7 @@ def _attended(
         None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
         is_whole=spec.qk_norm == "whole",
     )
-    mixed = step.plan.attend(
-        queries,
-        buffer,
-        window=spec.windows[block.index],
-        scale=spec.scale,
-        cap=spec.score_cap,
-        sinks=block.sinks,
-    )
+    mixed = step.plan.attend(queries, buffer, **block.scoring)
     return block.out(mixed if wanted is None else mixed[wanted])
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gencli.models.decoder.activations import ACTIVATIONS
-from gencli.models.decoder.attention import AttentionPlan, DevicePlan
+from gencli.models.decoder.attention import AttentionPlan, DevicePlan, Scoring
 from gencli.models.decoder.norms import Norm, normalize_heads, residual_sum
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.grouped import GroupedProduct
@@ -61,15 +61,15 @@ class _Attention:
         if rope is not None:
             rotate(made[:, : heads + kv_heads], *step.ropes[rope])
         step.plan.store(as_stored(made[:, heads:], buffer.dtype), buffer)
-        mixed = step.plan.attend(
-            made,
-            buffer,
-            window=spec.windows[self.index],
-            scale=spec.scale,
-            cap=spec.score_cap,
-            sinks=self.sinks,
-        )
+        mixed = step.plan.attend(made, buffer, **self.scoring)
         return self.out(mixed if wanted is None else mixed[wanted])
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the layer makes of its scores."""
+        spec = self.spec
+        window = spec.windows[self.index]
+        return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.decoder.attention import Block, make_block
+from gencli.models.decoder.attention import Block, Scoring, make_block
 from gencli.models.decoder.bags import Bags, BagTables, Cells, dense_keys
 
 __all__ = ["TiledPlan"]
@@ -52,17 +53,9 @@ class TiledPlan:
         """Write keys and values, as AttentionPlan.store."""
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
-    def attend(
-        self,
-        made: Tensor,
-        buffer: Tensor,
-        *,
-        window: int | None,
-        scale: float,
-        cap: float | None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as AttentionPlan.attend."""
+        window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
         if window not in self._parts:
             self._parts[window] = self._make(window)
         short, long = self._parts[window]
