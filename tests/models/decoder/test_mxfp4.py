@@ -24,6 +24,7 @@ from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.files.quantization import Quantize
 from gencli.models.memory import weight_bytes
 from gencli.models.quantize import quantize_model
+from gencli.runtime.models import ModelChoice, check_memory
 from tests.models.decoder.test_quantized import load, logits
 from tests.models.tiny_models import PROMPTS, build_native
 from tests.sham import sham_device
@@ -107,6 +108,13 @@ def test_the_planned_memory_is_that_of_widened_weights(saved: tuple[Path, Any]) 
     card = read_card(folder)
     assert (card.weights.stored, card.weights.parameters) == ("MXFP4", model.num_parameters())
     assert weight_bytes(card, torch.bfloat16, CPU) == 2 * model.num_parameters()
+
+
+def test_a_model_that_does_not_fit_is_refused_though_it_is_quantized(saved: tuple[Path, Any]) -> None:
+    choice = ModelChoice(str(saved[0]), dtype="bfloat16", device="cpu")
+    with pytest.raises(ModelError, match=r"needs .* for its weights in bfloat16"):
+        check_memory([choice], free=0)
+    check_memory([choice], free=2**30)
 
 
 def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
