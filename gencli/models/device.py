@@ -14,7 +14,7 @@ __all__ = ["is_batch_invariant", "kv_name", "no_gpu_reason", "pick_device", "pic
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = _DTYPES | {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
-_STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16"}
+_STORED = {"F32": "float32", "F64": "float32", "BF16": "bfloat16", "F16": "float16", "MXFP4": "bfloat16"}
 _QUANTIZED = "Q"  # formats of GGUF files with scales, such as Q4_K
 _CPU_BF16 = ("amx_bf16", "avx512_bf16", "bf16")  # the last is Arm's name
 

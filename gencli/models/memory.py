@@ -65,6 +65,8 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     embeddings in memory is a second copy of them.
     """
     whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
+    if quantize == "none" and device.type == "cuda" and dtype.itemsize == 2 and spec is not None:
+        whole -= card.weights.codes * dtype.itemsize - card.weights.codes * 17 // 32  # MXFP4 is kept
     if spec is not None and quantize == "int4" and not has_codes(card):
         ends = spec.vocab_size * spec.hidden * (1 if spec.is_tied else 2)  # which have eight bits
         return whole + max(0, ends - ends * whole // max(1, card.weights.parameters))

@@ -134,11 +134,11 @@ class _Shards:
         self._size, self._total, self._count = 0, 0, 0
         self.done: set[str] = set()
 
-    def add(self, tensors: Mapping[str, Tensor], source: str) -> None:
-        """Add the tensors that the tensor `source` became."""
+    def add(self, tensors: Mapping[str, Tensor], *sources: str) -> None:
+        """Add the tensors that the stored tensors `sources` became, in whole or in part."""
         self._held.update(tensors)
         self._size += sum(tensor.nbytes for tensor in tensors.values())
-        self.done.add(source)
+        self.done.update(sources)
         if self._size >= _SHARD:
             self._flush(f"model-{self._count + 1:05d}.safetensors")
 
@@ -182,7 +182,7 @@ class _Writer(QuantizedMaker):
         reader.check(weights, shape)
         for name in weights:
             rows = reader.shape(name)[0]
-            self._add(name, self.weights(reader, [name], (rows, shape[1])), (rows, shape[1]))
+            self._add(reader, name, self.weights(reader, [name], (rows, shape[1])), (rows, shape[1]))
         if biases:
             reader.joined(biases, shape[:1])  # checked, and copied with the rest
         return _Nothing()
@@ -191,13 +191,14 @@ class _Writer(QuantizedMaker):
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
         """Write the embeddings and the vocabulary projection."""
+        assert isinstance(reader, SafetensorsReader)
         for name in (EMBEDDINGS,) if is_tied else (EMBEDDINGS, HEAD):
-            self._add(name, self.int8(reader, name, shape), shape)
+            self._add(reader, name, self.int8(reader, name, shape), shape)
         return HeldEmbeddings(torch.empty(0, 0)), _Nothing()
 
-    def _add(self, name: str, weights: Weights, shape: tuple[int, int]) -> None:
+    def _add(self, reader: SafetensorsReader, name: str, weights: Weights, shape: tuple[int, int]) -> None:
         names = [name + part.suffix for part in weights.parts(shape)]
-        self.shards.add(dict(zip(names, weights.tensors, strict=True)), name)
+        self.shards.add(dict(zip(names, weights.tensors, strict=True)), *reader.sources(name))
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> None:

@@ -149,7 +149,9 @@ def _check_memory(
     free: int | None = None,
 ) -> int:
     """Return the bytes of a model that is loaded after others; 0 if memory is not checked."""
-    if not choice.memory_check or choice.spread.is_on or checkpoint.is_quantized:
+    is_widened = checkpoint.spec is not None and checkpoint.stored == "MXFP4"
+    is_unknown = checkpoint.is_quantized and not is_widened
+    if not choice.memory_check or choice.spread.is_on or is_unknown:
         return 0
     from gencli.models.device import pick_device, pick_dtype
     from gencli.models.free_memory import free_memory

@@ -38,7 +38,7 @@ def test_chain_and_draw_are_of_constant_shape(chain):
 
 
 @pytest.mark.parametrize(
-    "kind", ["llama", "qwen3", "gemma2", "gemma3", "phi3", "granite", "mixtral", "qwen3_moe"]
+    "kind", ["llama", "qwen3", "gemma2", "gemma3", "phi3", "granite", "mixtral", "qwen3_moe", "gpt_oss"]
 )
 def test_a_decode_step_of_the_decoder_is_of_constant_shape(tmp_path, kind):
     torch.manual_seed(1)

@@ -21,7 +21,7 @@ Q, DOWN = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.down_pro
 
 
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
-@pytest.mark.parametrize("kind", ["llama", "biased", "phi3", "qwen3_moe", "gemma3"])
+@pytest.mark.parametrize("kind", ["llama", "biased", "phi3", "qwen3_moe", "gemma3", "gpt_oss"])
 def test_the_folder_gives_the_bits_of_quantizing_at_load(
     kind: str, quantize: Quantize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,11 +157,19 @@ NATIVE_CONFIGS: dict[str, Callable[[], Any]] = {
     ),
     "smollm3": lambda: hf.SmolLM3Config(**base(), no_rope_layers=[1, 0]),
     "mixtral": lambda: hf.MixtralConfig(**base(), num_local_experts=4, num_experts_per_tok=2),
+    "gpt_oss": lambda: hf.GptOssConfig(
+        **base(head_dim=16, sliding_window=WINDOW),
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        swiglu_limit=2.0,  # which many of its gates reach
+        rope_parameters=_YARN | {"truncate": False},
+    ),
 }
 
 
 # Seeds whose greedy text is varied; the tests check that it is.
 SEEDS = {
+    "gpt_oss": 1,
     "qwen3": 2,
     "rwkv": 1,
     "gemma3": 6,
@@ -208,7 +216,7 @@ def build_native(kind: str) -> Any:
     torch.manual_seed(SEEDS.get(kind, 0))
     model = hf.AutoModelForCausalLM.from_config(NATIVE_CONFIGS[kind]()).eval()
     for name, weight in model.named_parameters():
-        if name.endswith("bias"):
+        if name.endswith(("bias", "sinks")):
             torch.nn.init.normal_(weight, std=0.3)
         elif "norm" in name:
             weight.data += 0.2 * torch.randn_like(weight)

@@ -5,16 +5,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gencli.core.step import Feed
+from gencli.models.decoder.sinks import shares
 from gencli.models.kv.formats import widened
 
-__all__ = ["AttentionPlan", "Block", "DevicePlan", "SdpaPlan", "make_block"]
+__all__ = ["AttentionPlan", "Block", "DevicePlan", "Scoring", "SdpaPlan", "make_block"]
+
+
+class Scoring(TypedDict):
+    """What a layer makes of its scores.
+
+    A `window` in tokens hides keys before it. Scores are multiplied by `scale`, and then become
+    cap * tanh(score / cap) where a `cap` is given. `sinks` [Hq] float32 are scores without a value:
+    softmax([scores, sink])[:-1] weighs the values.
+    """
+
+    window: int | None
+    scale: float
+    cap: float | None
+    sinks: NotRequired[Tensor | None]
 
 
 class AttentionPlan(Protocol):
@@ -26,13 +41,10 @@ class AttentionPlan(Protocol):
         W is the stored width of D numbers (see kv.formats).
         """
 
-    def attend(
-        self, made: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [N, Hq * D] of a layer.
 
-        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values. A window in tokens hides keys before it.
-        Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
+        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
         """
 
 
@@ -45,9 +57,7 @@ class DevicePlan(ABC):
     cells: tuple[Tensor, Tensor]
 
     @abstractmethod
-    def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [N, Hq * D] of `queries` [N, Hq, D], as AttentionPlan.attend.
 
         The tokens' own keys and values are in the buffer already.
@@ -75,13 +85,19 @@ class Block:
         return self.mask is None and self.width > 1
 
     def attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, scale: float, cap: float | None
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
     ) -> Tensor:
         """Return the attention [L * W, Hq * D] of queries [L * W, Hq, D] over [L, Hkv, K, D]."""
         lanes, heads = keys.shape[:2]
         count, query_heads, width = queries.shape
-        if cap is not None:
-            made = self._capped(queries, keys, values, scale, cap)
+        if cap is not None or sinks is not None:
+            made = self._weighed(queries, keys, values, scale, cap, sinks)
         elif self.width == 1:
             # The query heads of a key head become queries of that head, so that keys are read once.
             grouped = queries.reshape(lanes, heads, query_heads // heads, width)
@@ -99,20 +115,30 @@ class Block:
             )
         return made.transpose(1, 2).reshape(count, query_heads * width)
 
-    def _capped(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float, cap: float) -> Tensor:
-        """Return attention [L, Hq, W, D] with scores cap * tanh(score / cap), which no kernel has."""
+    def _weighed(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        """Return attention [L, Hq, W, D] with a cap or sinks, which no kernel of PyTorch has."""
         lanes, heads = keys.shape[:2]
         query_heads, width = queries.shape[1:]
         grouped = queries.view(lanes, self.width, heads, query_heads // heads, width).permute(0, 2, 3, 1, 4)
         scores = torch.matmul(grouped, keys[:, :, None].transpose(-1, -2)) * scale
-        scores = (scores / cap).tanh_() * cap
+        if cap is not None:
+            scores = (scores / cap).tanh_() * cap
         if self.mask is not None:
             scores += self.mask[:, :, None]
         elif self.is_causal:
             length = scores.shape[-1]
             hidden = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu_(1)
             scores.masked_fill_(hidden, -torch.inf)
-        weights = scores.softmax(-1, dtype=torch.float32).to(queries.dtype)
+        over = None if sinks is None else sinks.view(heads, -1, 1, 1)
+        weights = shares(scores, over).to(queries.dtype)
         return torch.matmul(weights, values[:, :, None]).reshape(lanes, query_heads, self.width, width)
 
 
@@ -169,10 +195,9 @@ class SdpaPlan:
         else:
             buffer.transpose(1, 2)[self._cells] = held
 
-    def attend(
-        self, made: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as AttentionPlan.attend."""
+        window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
         if window not in self._blocks:
             self._blocks[window] = self._make(window)
         kv_heads = buffer.shape[1] // 2
@@ -183,7 +208,7 @@ class SdpaPlan:
             held = (block.rows, slice(None), slice(block.first, block.end))
             # Keys and values in a smaller format are widened: the sums are those of the queries' format.
             read_keys, read_values = (widened(part[held], queries.dtype) for part in (keys, values))
-            parts.append(block.attend(queries[block.columns], read_keys, read_values, scale, cap))
+            parts.append(block.attend(queries[block.columns], read_keys, read_values, *scaled))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _make(self, window: int | None) -> list[Block]:

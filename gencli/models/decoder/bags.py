@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gencli.models.decoder.sinks import shares
+
 __all__ = ["TILE", "BagTables", "Bags", "Cells", "dense_keys"]
 
 TILE = 64  # tokens; divides the capacity of a buffer
@@ -56,10 +58,13 @@ class Bags:
     tables: _Tables
     mask: Tensor
 
-    def attend(self, queries: Tensor, buffer: Tensor, cap: float | None) -> Tensor:
+    def attend(
+        self, queries: Tensor, buffer: Tensor, cap: float | None, sinks: Tensor | None = None
+    ) -> Tensor:
         """Return the attention [N, Hq * D] of queries [N, Hq, D] over a buffer [rows, 2 * Hkv, C, D].
 
-        Scores become cap * tanh(score / cap) where a cap is given.
+        Scores become cap * tanh(score / cap) where a cap is given. `sinks` [Hq] are as for
+        AttentionPlan.attend.
         """
         (heads, group), tables, width = self.heads, self.tables, queries.shape[-1]
         count = len(queries)
@@ -73,8 +78,9 @@ class Bags:
         else:
             visible = scores.new_empty(count, heads, group, tables.tiles, TILE)
             torch.add(scores.transpose(2, 3), self.mask, out=visible)
-        shares = visible.view(-1, tables.tiles * TILE).softmax(-1)
-        made = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, shares.view(-1))
+        whole = visible.view(count, heads * group, tables.tiles * TILE)
+        weighed = shares(whole, None if sinks is None else sinks[:, None])
+        made = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
         return made.view(count, -1)
 
 

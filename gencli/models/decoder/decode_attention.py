@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
-from gencli.models.decoder.attention import DevicePlan
+from gencli.models.decoder.attention import DevicePlan, Scoring
 from gencli.models.decoder.kernels.attention import attend_rows
 
 __all__ = ["DecodePlan"]
@@ -20,8 +22,6 @@ class DecodePlan(DevicePlan):
     def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
         self.cells, self._end = (rows, positions), end
 
-    def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
-        return attend_rows(queries, buffer, *self.cells, self._end, window=window, scale=scale, cap=cap)
+        return attend_rows(queries, buffer, *self.cells, self._end, **how)

@@ -18,9 +18,9 @@ from gencli.models.decoder.norms import Norm
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import HEAD, ProductMaker
 from gencli.models.decoder.reader import WeightReader
+from gencli.models.decoder.readers import open_weights
 from gencli.models.decoder.rope import RopeTable
 from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.decoder.weights import open_weights
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.free_memory import refusing_full
 from gencli.models.watch import OnBytes, Sum

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gencli.models.decoder.gpt_oss import gpt_oss_spec
 from gencli.models.decoder.llama_like import base_spec, windows_of
 from gencli.models.decoder.rope_config import read_rope
 from gencli.models.decoder.spec import DecoderSpec, ExpertSpec, TensorNames, Unsupported
-from gencli.models.files.quantization import is_own
+from gencli.models.files.quantization import is_own, mxfp4_fault
 
 __all__ = ["FAMILIES", "read_spec", "spec_if_any"]
 
@@ -44,7 +45,10 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     if family not in FAMILIES:
         raise Unsupported(f"models of type {family} are none of its families")
     if config.get("quantization_config") is not None and not is_own(config):
-        raise Unsupported("the weights are quantized by another program")
+        if family != "gpt_oss":
+            raise Unsupported("the weights are quantized by another program")
+        if fault := mxfp4_fault(config):
+            raise Unsupported(fault)
     read, more = FAMILIES[str(family)]
     unknown = sorted(config.keys() - _IGNORED - _COMMON - {"quantization_config", *more})
     unknown = [key for key in unknown if config[key] is not None]
@@ -256,4 +260,11 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
         ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"),
     ),
     "smollm3": (_smollm3, ("no_rope_layers", "no_rope_layer_interval")),
+    "gpt_oss": (
+        gpt_oss_spec,
+        (
+            *("num_local_experts", "num_experts", "num_experts_per_tok", "swiglu_alpha", "swiglu_limit"),
+            *("experts_per_token", "initial_context_length"),  # which transformers does not read
+        ),
+    ),
 }

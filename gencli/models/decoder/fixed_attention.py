@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.attention import DevicePlan
+from gencli.models.decoder.attention import DevicePlan, Scoring
 from gencli.models.decoder.kernels.attention import attend_rows
 
 __all__ = ["FixedPlan"]
@@ -26,9 +28,7 @@ class FixedPlan(DevicePlan):
         size = max(1, _MAX_CELLS // end // _TOGETHER) * _TOGETHER
         self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
 
-    def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
         rows, positions = self.cells
         mixed = [
@@ -38,9 +38,7 @@ class FixedPlan(DevicePlan):
                 rows[part],
                 positions[part],
                 self._end,
-                window=window,
-                scale=scale,
-                cap=cap,
+                **how,
                 together=_TOGETHER,
             )
             for part in self._parts

@@ -70,9 +70,7 @@ def _attended(
         None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
         is_whole=spec.qk_norm == "whole",
     )
-    mixed = step.plan.attend(
-        queries, buffer, window=spec.windows[block.index], scale=spec.scale, cap=spec.score_cap
-    )
+    mixed = step.plan.attend(queries, buffer, **block.scoring)
     return block.out(mixed if wanted is None else mixed[wanted])
 
 
@@ -81,7 +79,8 @@ def _mlp(layer: Layer, states: Tensor) -> Tensor:
     block = layer.mlp
     if isinstance(block, Experts | StackedExperts):
         return block(states)
-    return block.down(gated(block.gate_up(states), layer.attention.spec.activation))
+    spec = layer.attention.spec
+    return block.down(gated(block.gate_up(states), spec.activation, spec.gate_limit))
 
 
 def fused_layers(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gencli.models.decoder.activations import ACTIVATIONS
-from gencli.models.decoder.attention import AttentionPlan, DevicePlan
+from gencli.models.decoder.attention import AttentionPlan, DevicePlan, Scoring
 from gencli.models.decoder.norms import Norm, normalize_heads, residual_sum
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.grouped import GroupedProduct
@@ -45,6 +45,7 @@ class _Attention:
     out: Product
     query_norm: Norm | None
     key_norm: Norm | None
+    sinks: Tensor | None
 
     def __call__(
         self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None
@@ -60,24 +61,30 @@ class _Attention:
         if rope is not None:
             rotate(made[:, : heads + kv_heads], *step.ropes[rope])
         step.plan.store(as_stored(made[:, heads:], buffer.dtype), buffer)
-        mixed = step.plan.attend(
-            made, buffer, window=spec.windows[self.index], scale=spec.scale, cap=spec.score_cap
-        )
+        mixed = step.plan.attend(made, buffer, **self.scoring)
         return self.out(mixed if wanted is None else mixed[wanted])
+
+    @property
+    def scoring(self) -> Scoring:
+        """What the layer makes of its scores."""
+        spec = self.spec
+        window = spec.windows[self.index]
+        return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
 
 
 @dataclass(frozen=True, slots=True)
 class _Mlp:
-    """Gated feed-forward block: down(act(gate(x)) * up(x)). `gate_up` is one product for both."""
+    """Gated feed-forward block: down(act(gate(x), up(x))). `gate_up` is one product for both."""
 
     gate_up: Product
     down: Product
-    act: Callable[[Tensor], Tensor]
+    act: Callable[[Tensor, Tensor, float], Tensor]
+    limit: float
 
     def __call__(self, states: Tensor) -> Tensor:
         """Return [N, H] for `states` [N, H]."""
         gate, up = self.gate_up(states).chunk(2, -1)
-        return self.down(self.act(gate).mul_(up))
+        return self.down(self.act(gate, up, self.limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,8 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, inde
         mlp = _read_experts(spec, reader, make, prefix)
     else:
         gate_up = [prefix + name for name in names.gate_up]
-        mlp = _read_mlp(spec, reader, make, gate_up, f"{prefix}mlp.down_proj", spec.inner)
+        down = f"{prefix}mlp.down_proj"
+        mlp = _read_mlp(spec, reader, make, gate_up, down, spec.inner, has_bias=spec.has_mlp_bias)
     return Layer(
         _read_attention(spec, reader, make, index, prefix),
         mlp,
@@ -198,16 +206,25 @@ def _read_attention(
         ),
         norms[0],
         norms[1],
+        reader.read(f"{prefix}self_attn.sinks", (heads,)).float() if spec.has_sinks else None,
     )
 
 
 def _read_mlp(
-    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, gate_up: list[str], down: str, width: int
+    spec: DecoderSpec,
+    reader: WeightReader,
+    make: ProductMaker,
+    gate_up: list[str],
+    down: str,
+    width: int,
+    *,
+    has_bias: bool,
 ) -> _Mlp:
     return _Mlp(
-        _product(reader, make, gate_up, (2 * width, spec.hidden), has_bias=spec.has_mlp_bias),
-        _product(reader, make, [down], (spec.hidden, width), has_bias=spec.has_mlp_bias),
+        _product(reader, make, gate_up, (2 * width, spec.hidden), has_bias=has_bias),
+        _product(reader, make, [down], (spec.hidden, width), has_bias=has_bias),
         ACTIVATIONS[spec.activation],
+        spec.gate_limit,
     )
 
 
@@ -218,27 +235,44 @@ def _read_experts(
     assert experts is not None
     own = [f"{prefix}{names.experts}.{number}." for number in range(experts.count)]
     gate, up, down = names.expert
-    router = make(reader.read(f"{prefix}{names.router}.weight", (experts.count, spec.hidden)))
-    if make.stacks_experts and not spec.has_mlp_bias:
-        both = [one + name for one in own for name in (gate, up)]
+    has_bias, width = experts.has_bias or spec.has_mlp_bias, experts.width
+    chooser = prefix + names.router
+    router = make(
+        reader.read(f"{chooser}.weight", (experts.count, spec.hidden)),
+        reader.read(f"{chooser}.bias", (experts.count,)) if experts.has_bias else None,
+    )
+    if make.stacks_experts:
+        both, all_down = [one + name for one in own for name in (gate, up)], [one + down for one in own]
         return StackedExperts(
             router,
-            _stacked(reader, make, both, (experts.count, 2 * experts.width, spec.hidden)),
-            _stacked(reader, make, [one + down for one in own], (experts.count, spec.hidden, experts.width)),
+            _stacked(reader, make, both, (experts.count, 2 * width, spec.hidden), has_bias=has_bias),
+            _stacked(reader, make, all_down, (experts.count, spec.hidden, width), has_bias=has_bias),
             experts,
             spec.activation,
+            spec.gate_limit,
         )
-    made = (_read_mlp(spec, reader, make, [one + gate, one + up], one + down, experts.width) for one in own)
+    made = (
+        _read_mlp(spec, reader, make, [one + gate, one + up], one + down, width, has_bias=has_bias)
+        for one in own
+    )
     return Experts(router, tuple(made), experts.used, experts.is_normalized)
 
 
 def _stacked(
-    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int, int]
+    reader: WeightReader,
+    make: ProductMaker,
+    names: list[str],
+    shape: tuple[int, int, int],
+    *,
+    has_bias: bool,
 ) -> GroupedProduct:
     """Return the products of E experts, whose joined weights are [E, out, in]."""
     count, outputs, inputs = shape
     joined = make.weights_of(reader, [f"{name}.weight" for name in names], (count * outputs, inputs))
-    return GroupedProduct(*(part.view(count, outputs, *part.shape[1:]) for part in joined))
+    bias = None
+    if has_bias:
+        bias = reader.joined([f"{name}.bias" for name in names], (count * outputs,)).view(count, outputs)
+    return GroupedProduct(*(part.view(count, outputs, *part.shape[1:]) for part in joined), bias=bias)
 
 
 def _product(

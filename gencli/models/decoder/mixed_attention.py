@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.decoder.attention import DevicePlan
+from gencli.models.decoder.attention import DevicePlan, Scoring
 from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.fixed_attention import FixedPlan
 from gencli.models.decoder.kernels.chunk import attend_chunk
@@ -46,16 +47,14 @@ class MixedPlan(DevicePlan):
         self._short = upload_ints(short, cells[0].device)
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
-    def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
         out = queries.new_empty(len(queries), queries[0].numel())
         if self._plan is not None:
             asked = queries[self._short]
-            out[self._short] = self._plan.attend(asked, buffer, window=window, scale=scale, cap=cap)
+            out[self._short] = self._plan.attend(asked, buffer, **how)
         for columns, plan in self._long:
-            out[columns] = plan.attend(queries[columns], buffer, window=window, scale=scale, cap=cap)
+            out[columns] = plan.attend(queries[columns], buffer, **how)
         return out
 
 
@@ -65,15 +64,13 @@ class ChunkPlan(DevicePlan):
     def __init__(self, feed: Feed, cells: tuple[Tensor, Tensor]) -> None:
         self.cells, self._feed = cells, feed
 
-    def attend(
-        self, queries: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as DevicePlan.attend."""
-        feed, kv_heads = self._feed, buffer.shape[1] // 2
+        feed, kv_heads, window = self._feed, buffer.shape[1] // 2, how["window"]
         first = max(0, feed.start + 1 - window) if window else 0
         held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
         keys, values = held[:, :kv_heads], held[:, kv_heads:]
-        return attend_chunk(queries, keys, values, window=window, scale=scale, cap=cap)
+        return attend_chunk(queries, keys, values, **how)
 
 
 def device_plan(

@@ -53,6 +53,13 @@ class WeightReader(Protocol):
         """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         ...
 
+    def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
+        """Return joined matrices [out, in] in the file's codes and scales, as a GroupedProduct takes them.
+
+        None for numbers, and for codes that it does not take. Raises ModelError as `read` does.
+        """
+        ...
+
 
 class Part(Protocol):
     """Where a tensor lies in a file."""
@@ -115,6 +122,10 @@ class PartsReader(WeightReader, ABC, Generic[P]):
             self._fill(part, target)
         self.unread.difference_update(names)
         return joined
+
+    def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
+        """Return None: the matrices are numbers."""
+        return None
 
     def _count(self, nbytes: int) -> None:
         self._done += nbytes

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["Activation", "DecoderSpec", "ExpertSpec", "RopeSpec", "TensorNames", "Unsupported"]
+__all__ = ["ALPHA", "Activation", "DecoderSpec", "ExpertSpec", "RopeSpec", "TensorNames", "Unsupported"]
 
-Activation = Literal["silu", "gelu", "gelu_tanh"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "clamped"]
+ALPHA = 1.702  # of the clamped activation
 
 
 class Unsupported(Exception):
@@ -40,18 +41,22 @@ class RopeSpec:
 class ExpertSpec:
     """Mixture of experts: `used` of `count` experts compute each token.
 
-    With `is_normalized` their weights add up to 1.
+    With `is_normalized` their weights add up to 1. With `has_bias` the router and all products have biases.
     """
 
     count: int
     used: int
     width: int
     is_normalized: bool
+    has_bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TensorNames:
-    """Names in the checkpoint that differ between families, within a layer."""
+    """Names in the checkpoint that differ between families, within a layer.
+
+    With `are_experts_joined` the files hold the experts of a layer in one tensor (see joined_experts).
+    """
 
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
@@ -62,6 +67,7 @@ class TensorNames:
     router: str = "mlp.gate"
     experts: str = "mlp.experts"
     expert: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    are_experts_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,8 @@ class DecoderSpec:
     `expert_layers` have a mixture of experts in place of the feed-forward block of `inner` width.
     `qk_norm` normalizes queries and keys, by head or over the whole projection. The weights of norms are
     stored less `norm_offset`. Scores are multiplied by `scale` and, like logits, pass through
-    cap * tanh(x / cap) where a cap is given.
+    cap * tanh(x / cap) where a cap is given. With `has_sinks` each query head has a score without a value.
+    `gate_limit` bounds what enters the clamped activation.
     """
 
     vocab_size: int
@@ -89,11 +96,13 @@ class DecoderSpec:
     windows: tuple[int | None, ...]
     scale: float
     activation: Activation = "silu"
+    gate_limit: float = 0.0
     norm_offset: float = 0.0
     qk_norm: Literal["head", "whole"] | None = None
     has_qkv_bias: bool = False
     has_out_bias: bool = False
     has_mlp_bias: bool = False
+    has_sinks: bool = False
     score_cap: float | None = None
     logit_cap: float | None = None
     embedding_scale: float = 1.0

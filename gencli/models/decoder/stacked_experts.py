@@ -28,11 +28,12 @@ class StackedExperts:
     down: GroupedProduct
     spec: ExpertSpec
     activation: Activation
+    gate_limit: float = 0.0
 
     def __call__(self, states: Tensor) -> Tensor:
         """Return [N, H] for `states` [N, H]."""
         used = self.spec.used
         block = min(product.rows_of_tile(len(states) * used) for product in (self.gate_up, self.down))
         shares, lists, tiles = routed(self.router(states), used, self.spec.is_normalized, block)
-        made = gated(self.gate_up(states, lists, tiles, block, used), self.activation)
+        made = gated(self.gate_up(states, lists, tiles, block, used), self.activation, self.gate_limit)
         return mixed(self.down(made, lists, tiles, block, 1), shares)

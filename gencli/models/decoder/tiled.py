@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from gencli.core.step import Feed
-from gencli.models.decoder.attention import Block, make_block
+from gencli.models.decoder.attention import Block, Scoring, make_block
 from gencli.models.decoder.bags import Bags, BagTables, Cells, dense_keys
 
 __all__ = ["TiledPlan"]
@@ -52,22 +53,21 @@ class TiledPlan:
         """Write keys and values, as AttentionPlan.store."""
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
-    def attend(
-        self, made: Tensor, buffer: Tensor, *, window: int | None, scale: float, cap: float | None
-    ) -> Tensor:
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention, as AttentionPlan.attend."""
+        window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
         if window not in self._parts:
             self._parts[window] = self._make(window)
         short, long = self._parts[window]
         queries = made[:, : self._num_heads]
         if len(short) == 1 and not long:
-            return short[0].bags.attend(queries, buffer, cap)
+            return short[0].bags.attend(queries, buffer, cap, sinks)
         out = made.new_empty(len(made), self._num_heads * made.shape[-1])
         for part in short:
-            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap)
+            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap, sinks)
         for feed, block in long:
             keys, values = self._dense(feed, block, made, buffer)
-            out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap)
+            out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
         return out
 
     def _dense(self, feed: Feed, block: Block, made: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:

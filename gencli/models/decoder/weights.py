@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, StoredEmbeddings
-from gencli.models.decoder.reader import PartsReader, WeightReader
-from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.decoder.reader import PartsReader
 from gencli.models.files.table import StoredTensor
-from gencli.models.files.tensors import TensorFiles, dtype_of, open_tensors
-from gencli.models.gguf.head import is_gguf
-from gencli.models.gguf.reader import open_gguf
+from gencli.models.files.tensors import TensorFiles, dtype_of
 from gencli.models.watch import OnBytes
 
-__all__ = ["SafetensorsReader", "open_weights"]
+__all__ = ["SLICE", "SafetensorsReader"]
 
-_SLICE = 2**19  # numbers in a slice of a matrix, which the CPU's cache holds
+SLICE = 2**19  # numbers in a slice of a matrix, which the CPU's cache holds
 
 
 class SafetensorsReader(PartsReader[StoredTensor]):
@@ -45,7 +41,7 @@ class SafetensorsReader(PartsReader[StoredTensor]):
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
         """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
         inputs, parts = shape[1], self.check(names, shape)
-        scratch = torch.empty(max(1, _SLICE // max(1, inputs)), inputs)
+        scratch = torch.empty(max(1, SLICE // max(1, inputs)), inputs)
         for name, part in zip(names, parts, strict=True):
             for start in range(0, part.shape[0], len(scratch)):
                 found = scratch[: part.shape[0] - start]
@@ -91,6 +87,10 @@ class SafetensorsReader(PartsReader[StoredTensor]):
             )
         return parts
 
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Return the names of the stored tensors that have the numbers of a tensor."""
+        return (name,)
+
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor. Raises ModelError if it is absent."""
         return self._stored(name).shape
@@ -102,16 +102,3 @@ class SafetensorsReader(PartsReader[StoredTensor]):
                 hint="Is it the checkpoint of a base model, an adapter, or an interrupted download?",
             )
         return self._files.tensors[name]
-
-
-@contextmanager
-def open_weights(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
-) -> Iterator[WeightReader]:
-    """Open the files of a checkpoint for reading."""
-    if is_gguf(checkpoint.folder):
-        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as found:
-            yield found
-        return
-    with open_tensors(checkpoint.table) as opened:
-        yield SafetensorsReader(opened, dtype, device, on_bytes)

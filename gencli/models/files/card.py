@@ -15,7 +15,7 @@ from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.files.config import read_config
 from gencli.models.files.json_files import read_object
 from gencli.models.files.library import transformers_version
-from gencli.models.files.quantization import Format
+from gencli.models.files.quantization import BLOCKS, SCALES, Format
 from gencli.models.files.table import StoredTensor, read_table
 from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
 
@@ -68,11 +68,15 @@ _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Size of the weight files in bytes, number of parameters, and their most common number format."""
+    """Size of the weight files in bytes, number of parameters, and their most common number format.
+
+    `codes` of the parameters are stored in MXFP4.
+    """
 
     bytes: int = 0
     parameters: int = 0
     stored: str = ""
+    codes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +164,17 @@ def weights_of(files: Sequence[Path], table: Mapping[str, StoredTensor]) -> Weig
     """Return the sums over the tensors of `table` in safetensors files, or a GGUF file with its parts."""
     formats: Counter[str] = Counter()
     for stored in table.values():
-        formats[stored.format] += stored.count
+        if stored.name.endswith(BLOCKS) and stored.name.removesuffix(BLOCKS) + SCALES in table:
+            formats["MXFP4"] += 2 * stored.count  # two codes a byte
+        elif stored.name.removesuffix(SCALES) + BLOCKS not in table:
+            formats[stored.format] += stored.count
     if files and is_gguf(files[0]):
         for held in read_gguf_head(files[0]).tensors.values():
             formats[held.kind.name] += math.prod(held.shape)
     most_common = formats.most_common(1)[0][0] if formats else ""
-    return Weights(sum(file.stat().st_size for file in files), sum(formats.values()), most_common)
+    return Weights(
+        sum(file.stat().st_size for file in files), sum(formats.values()), most_common, formats["MXFP4"]
+    )
 
 
 def has_codes(card: Card) -> bool:

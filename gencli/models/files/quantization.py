@@ -7,11 +7,24 @@ from typing import Any, Literal
 
 from gencli.errors import ModelError
 
-__all__ = ["METHOD", "VERSION", "Format", "Quantize", "bits_of", "is_own", "stored_bits"]
+__all__ = [
+    "BLOCKS",
+    "METHOD",
+    "SCALES",
+    "VERSION",
+    "Format",
+    "Quantize",
+    "bits_of",
+    "is_own",
+    "mxfp4_fault",
+    "stored_bits",
+]
 
 Quantize = Literal["none", "int8", "int4"]
 Format = Literal[Quantize, "kept"]  # of weights in memory; kept: a GGUF file's own bits
 METHOD, VERSION = "gencli", 1
+BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a weight in MXFP4: its codes and their scales
+_MXFP4_KEYS = frozenset(("quant_method", "modules_to_not_convert", "dequantize"))
 _BITS: Mapping[str, int] = {"int8": 8, "int4": 4}
 
 
@@ -24,6 +37,15 @@ def is_own(config: Mapping[str, Any]) -> bool:
     """Return whether config.json says that gencli has quantized the weights."""
     found = config.get("quantization_config")
     return isinstance(found, Mapping) and found.get("quant_method") == METHOD
+
+
+def mxfp4_fault(config: Mapping[str, Any]) -> str:
+    """Return why the weights are no experts in MXFP4 beside others of 16 bits; "" if they are."""
+    found = config.get("quantization_config")
+    if not isinstance(found, Mapping) or found.get("quant_method") != "mxfp4":
+        return "the weights are quantized by another program"
+    strange = sorted(found.keys() - _MXFP4_KEYS)
+    return f"the MXFP4 weights have {strange[0]!r}, which the decoder does not know" if strange else ""
 
 
 def stored_bits(config: Mapping[str, Any]) -> int | None:

@@ -27,22 +27,27 @@ def filled() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("window", [None, 5, 100])
-@pytest.mark.parametrize("cap", [None, 2.0])
-def test_bags_are_attention_and_do_not_see_each_other(window: int | None, cap: float | None) -> None:
+@pytest.mark.parametrize(("cap", "has_sinks"), [(None, False), (2.0, False), (None, True)])
+def test_bags_are_attention_and_do_not_see_each_other(
+    window: int | None, cap: float | None, has_sinks: bool
+) -> None:
     buffer, keys, values = filled()
     rows = [number % ROWS for number in range(len(LENGTHS))]
     queries = torch.randn(len(rows), HEADS * GROUP, WIDTH, generator=_NOISE)
+    sinks = torch.randn(HEADS * GROUP, generator=_NOISE) if has_sinks else None
     tables = BagTables(HEADS * GROUP, SCALE)
-    together = tables.bags(rows, LENGTHS, buffer.shape, window, place=0).attend(queries, buffer, cap)
+    together = tables.bags(rows, LENGTHS, buffer.shape, window, place=0).attend(queries, buffer, cap, sinks)
     for number, (row, end) in enumerate(zip(rows, LENGTHS, strict=True)):
         query = queries[number : number + 1]
-        alone = tables.bags([row], [end], buffer.shape, window, place=0).attend(query, buffer, cap)
+        alone = tables.bags([row], [end], buffer.shape, window, place=0).attend(query, buffer, cap, sinks)
         assert torch.equal(alone[0], together[number])
         seen = slice(max(0, end - window) if window else 0, end)
         scores = query.view(HEADS, GROUP, WIDTH) @ keys[row, :, seen].transpose(1, 2) * SCALE
         if cap is not None:
             scores = cap * (scores / cap).tanh()
-        expected = scores.softmax(-1) @ values[row, :, seen]
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.view(HEADS, GROUP, 1)], -1)
+        expected = scores.softmax(-1)[..., : values[row, 0, seen].shape[0]] @ values[row, :, seen]
         torch.testing.assert_close(alone.view(HEADS, GROUP, WIDTH), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -52,7 +57,7 @@ def test_keys_leave_their_tiles_in_order() -> None:
         assert torch.equal(dense_keys(buffer, 2, first, end)[0], keys[2, :, first:end])
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "gemma3", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gemma3", "qwen3_moe", "gpt_oss"])
 def test_tokens_have_the_same_bits_one_by_one_and_as_drafts(kind: str) -> None:
     decoder = native_decoder(build_native(kind))
     tokens = torch.randint(0, VOCAB, (60,), generator=_NOISE).tolist()

@@ -32,7 +32,7 @@ def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
     check_replays(lambda graphs: runner(kind, graphs), num_seeds=50, least=200)
 
 
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "gpt_oss"])
 def test_replayed_steps_choose_experts_on_the_device(kind):
     check_replays(lambda graphs: runner(kind, graphs), num_seeds=12, least=48)
 

@@ -57,7 +57,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(getattr(value, each.name))
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
 def test_the_number_of_threads_changes_nothing(tmp_path: Path, kind: str) -> None:
     build_native(kind).save_pretrained(tmp_path)
     before, (alone, _) = torch.get_num_threads(), read(saved(tmp_path), 1)

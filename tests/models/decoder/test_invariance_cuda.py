@@ -31,7 +31,7 @@ def runner(kind, device, lanes=4):
     return DecoderRunner(decoder, max_lanes=lanes, kernels=make)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
 def test_texts_are_those_of_the_cpu_and_no_other_product_or_attention_runs(kind):
     sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
     drafting = Drafting("ngram", 3, verification=Verification("match"))

@@ -30,6 +30,7 @@ LAUNCHES = {
     # Experts: the router, their choice, two products for one, and the sum.
     "mixtral": (13, 6),
     "qwen3_moe": (13, 6),
+    "gpt_oss": (13, 6),
 }
 
 

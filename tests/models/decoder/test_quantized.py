@@ -42,7 +42,7 @@ def test_logits_are_about_those_of_the_weights(
 
 
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
 def test_a_lane_does_not_see_its_neighbours(kind: str, quantize: Quantize, tmp_path: Path) -> None:
     build_native(kind).save_pretrained(tmp_path)
     together = logits(load(tmp_path, quantize=quantize), [0, 1, 2])

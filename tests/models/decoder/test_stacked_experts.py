@@ -12,7 +12,7 @@ from tests.models.tiny_models import build_native
 from tests.sham import CUDA, sham_device
 
 
-@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "gpt_oss"])
 @pytest.mark.parametrize("rows", [0, 1, 9, 200])
 def test_values_are_those_of_the_loop_over_experts(kind: str, rows: int) -> None:
     plain, stacked = (native_decoder(build_native(kind), stacks_experts=one) for one in (False, True))

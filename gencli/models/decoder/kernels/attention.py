@@ -28,6 +28,7 @@ def attend_rows(
     window: int | None,
     scale: float,
     cap: float | None,
+    sinks: Tensor | None = None,
     together: int = 1,
 ) -> Tensor:
     """Return the attention [N, Hq * D] of `queries` [N, Hq, D], in their format.
@@ -35,13 +36,15 @@ def attend_rows(
     `buffer` [rows, 2 * Hkv, capacity, W] has keys, then values, as they are stored (see kv.formats). Query n
     reads the keys of row rows[n] up to positions[n], which is below `end`; a window in tokens hides keys
     before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap) where a cap is given.
+    `sinks` [Hq] float32 are scores without a value: softmax([scores, sink])[:-1] weighs the values. The
+    launch that joins the parts adds them.
 
     Each `together` tokens, from the first on, read their keys together: they have successive positions in one
     row. A token has the same bits as alone if the keys and values of its row are finite.
     """
     given = (queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0)
     parts, marks = _parts(*given) if together == 1 else _tiles(*given, together)
-    found: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype)
+    found: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype, sinks)
     return found
 
 
@@ -118,11 +121,24 @@ def _tiles_torch(
     return _parts_torch(queries, buffer, rows, positions, num, window, scale, cap)
 
 
-def _joined_torch(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype) -> Tensor:
+def _joined_torch(
+    parts: Tensor,
+    marks: Tensor,
+    positions: Tensor,
+    window: int,
+    dtype: torch.dtype,
+    sinks: Tensor | None,
+) -> Tensor:
     """Return the attention [N, Hq * D] of the parts of _parts_torch."""
     tops, totals = marks.unbind(-1)
-    weights = (tops - tops.amax(-1, keepdim=True)).exp()
-    found = (parts * weights[..., None]).sum(2) / (totals * weights).sum(-1, keepdim=True)
+    top = tops.amax(-1, keepdim=True)
+    if sinks is not None:
+        top = torch.maximum(top, sinks[:, None])
+    weights = (tops - top).exp()
+    total = (totals * weights).sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + (sinks[:, None] - top).exp()
+    found = (parts * weights[..., None]).sum(2) / total
     return found.flatten(1).to(dtype)
 
 
@@ -140,7 +156,8 @@ _tiles = operation(
     "gencli.models.decoder.kernels.attention_tiles_triton:attend_tiles",
 )
 _joined = operation(
-    "join_parts(Tensor parts, Tensor marks, Tensor positions, int window, ScalarType dtype) -> Tensor",
+    "join_parts(Tensor parts, Tensor marks, Tensor positions, int window, ScalarType dtype, "
+    "Tensor? sinks) -> Tensor",
     _joined_torch,
     f"{_MODULE}:join_parts",
 )

@@ -130,11 +130,13 @@ def _join_kernel(  # type: ignore[no-untyped-def]
     sums,
     marks,
     positions,
+    sinks,
     out,
     heads,
     width,
     num,
     window,
+    HAS_SINKS: tl.constexpr,
     SPLIT: tl.constexpr,
     PARTS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -147,6 +149,9 @@ def _join_kernel(  # type: ignore[no-untyped-def]
     places = tl.arange(0, WIDTH)
     top = tl.full((1,), LEAST, tl.float32)
     total = tl.zeros((1,), tl.float32)
+    if HAS_SINKS:  # a score whose weight is 1 while it is the largest one, and whose value is zero
+        top = tl.zeros((1,), tl.float32) + tl.load(sinks + tl.program_id(1))
+        total = tl.full((1,), 1.0, tl.float32)
     found = tl.zeros((WIDTH,), tl.float32)
     for block in range(0, count, PARTS):
         parts = block + tl.arange(0, PARTS)
@@ -220,7 +225,14 @@ def attend_parts(
     return sums, marks
 
 
-def join_parts(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype) -> Tensor:
+def join_parts(
+    parts: Tensor,
+    marks: Tensor,
+    positions: Tensor,
+    window: int,
+    dtype: torch.dtype,
+    sinks: Tensor | None,
+) -> Tensor:
     """As the operation join_parts."""
     count, heads, num, width = parts.shape
     out = torch.empty(count, heads * width, dtype=dtype, device=parts.device)
@@ -228,11 +240,13 @@ def join_parts(parts: Tensor, marks: Tensor, positions: Tensor, window: int, dty
         parts,
         marks,
         positions,
+        sinks,
         out,
         heads,
         width,
         num,
         window,
+        HAS_SINKS=sinks is not None,
         SPLIT=SPLIT,
         PARTS=_JOINED,
         WIDTH=triton.next_power_of_2(width),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gencli.models.decoder.kernels.chunk import attend_chunk_torch
+from gencli.models.decoder.sinks import reduced
 
 __all__ = ["attend_chunk_varlen"]
 
@@ -20,14 +21,24 @@ _MAX_WIDTH = 256  # of a head
 
 
 def attend_chunk_varlen(
-    queries: Tensor, keys: Tensor, values: Tensor, window: int, scale: float, cap: float
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: int,
+    scale: float,
+    cap: float,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """As attend_chunk_torch, which computes what the kernel lacks: caps, float32, and older GPUs."""
+    """As attend_chunk_torch, which computes what the kernel lacks: caps, float32, and older GPUs.
+
+    The kernel has no sinks: its sums are reduced by their share, in one more rounding.
+    """
     attend = _packed_attention()
     if attend is None or cap or not _is_known(queries):
-        return attend_chunk_torch(queries, keys, values, window, scale, cap)
+        return attend_chunk_torch(queries, keys, values, window, scale, cap, sinks)
     width, length = len(queries), len(keys)
-    made: Tensor = attend(
+    more = {} if sinks is None else {"return_aux": _with_sums()}
+    found = attend(
         queries,
         keys,
         values,
@@ -39,8 +50,21 @@ def attend_chunk_varlen(
         window_size=(window - 1, 0) if window else (-1, 0),
         enable_gqa=True,
         num_splits=1,  # the sums of a text are the same beside any others
+        **more,
     )
+    if sinks is None:
+        made: Tensor = found
+    else:
+        mixed, sums = found
+        made = reduced(mixed, sums, sinks)
     return made.flatten(1)
+
+
+def _with_sums() -> Any:
+    """Return the request for the logarithm of each query's sum of weights, [Hq, W] float32."""
+    from torch.nn.attention.varlen import AuxRequest
+
+    return AuxRequest(lse=True)
 
 
 @cache

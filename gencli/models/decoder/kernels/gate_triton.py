@@ -13,7 +13,9 @@ OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _kernel(made, out, inner, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _kernel(  # type: ignore[no-untyped-def]
+    made, out, inner, ACTIVATION: tl.constexpr, LIMIT: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     places = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_inside = places < inner
@@ -24,6 +26,10 @@ def _kernel(made, out, inner, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):  #
         active = gate / (1.0 + tl.exp(-gate))
     elif ACTIVATION == "gelu":
         active = gate * 0.5 * (1.0 + tl.erf(gate * 0.7071067811865476))
+    elif ACTIVATION == "clamped":
+        gate = tl.where(gate > LIMIT, LIMIT, gate)  # a NaN stays
+        active = gate / (1.0 + tl.exp(-1.702 * gate))
+        up = tl.where(up > LIMIT, LIMIT, tl.where(up < -LIMIT, -LIMIT, up)) + 1.0
     else:
         inside = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
         active = gate / (1.0 + tl.exp(-2.0 * inside))  # half of 1 + tanh(inside)
@@ -31,10 +37,10 @@ def _kernel(made, out, inner, ACTIVATION: tl.constexpr, BLOCK: tl.constexpr):  #
     tl.store(out + row * inner + places, found.to(given.dtype), mask=is_inside)
 
 
-def gated(made: Tensor, activation: str) -> Tensor:
+def gated(made: Tensor, activation: str, limit: float) -> Tensor:
     """As the operation gated. `made` is contiguous."""
     rows, inner = len(made), made.shape[1] // 2
     out = made.new_empty(rows, inner)
     grid = (rows, triton.cdiv(inner, BLOCK))
-    _kernel[grid](made, out, inner, ACTIVATION=activation, BLOCK=BLOCK, **OPTIONS)
+    _kernel[grid](made, out, inner, ACTIVATION=activation, LIMIT=limit, BLOCK=BLOCK, **OPTIONS)
     return out

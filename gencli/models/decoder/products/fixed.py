@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.dense import PlainProduct
 from processors.kernels.operation import operation
 
@@ -71,7 +72,8 @@ def fixed_product(
 
     `weight` [out, in] is w, or in int8 codes: w = code * scales[out], with the scales in float32. In uint8 it
     holds two codes of four bits a byte, [out, in / 2], as Int4Weights does: w = (code - 8) * scale + zero,
-    with `scales` and `zeros` [out, in / 32], is rounded to the format of `given`.
+    with `scales` and `zeros` [out, in / 32], is rounded to the format of `given`. Without zeros they are
+    codes of MXFP4 with their scales.
     """
     made: Tensor = _product(given.contiguous(), weight, scales, zeros, bias, arrived)
     return made
@@ -151,7 +153,8 @@ def _widened(weight: Tensor, scales: Tensor | None, zeros: Tensor | None) -> Ten
     if weight.dtype != torch.uint8:
         return weight
     assert scales is not None
-    assert zeros is not None
+    if zeros is None:
+        return widened_mxfp4(weight.view(*scales.shape, -1), scales)
     codes = torch.stack([weight & 15, weight >> 4], -1).view(*scales.shape, GROUP)
     return torch.addcmul(zeros[..., None].float(), codes.float() - MIDDLE, scales[..., None].float()).flatten(
         1
@@ -162,5 +165,5 @@ _product = operation(
     "fixed_product(Tensor given, Tensor weight, Tensor? scales, Tensor? zeros, Tensor? bias, "
     "Tensor(a!) arrived) -> Tensor",
     fixed_product_torch,
-    "gencli.models.decoder.products.fixed_triton:fixed_product_triton",
+    "gencli.models.decoder.products.fixed_launch:fixed_product_triton",
 )

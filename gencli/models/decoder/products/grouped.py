@@ -29,14 +29,21 @@ class GroupedProduct:
     """The products of E experts, x @ weight[e].T, with FixedProduct's order of sums.
 
     `weight` is [E, out, in], or codes with scales, and zeros in groups of inputs, as fixed_product takes them
-    for one expert. The weights of an expert without rows are not read. One launch, of a size that depends
-    on shapes alone.
+    for one expert. `bias` is [E, out]. The weights of an expert without rows are not read. One launch, of a
+    size that depends on shapes alone.
     """
 
     kernel = "grouped"
 
-    def __init__(self, weight: Tensor, scales: Tensor | None = None, zeros: Tensor | None = None) -> None:
-        self._weight, self._scales, self._zeros = weight, scales, zeros
+    def __init__(
+        self,
+        weight: Tensor,
+        scales: Tensor | None = None,
+        zeros: Tensor | None = None,
+        *,
+        bias: Tensor | None = None,
+    ) -> None:
+        self._weight, self._scales, self._zeros, self._bias = weight, scales, zeros, bias
         self.nbytes = sum(part.nbytes for part in (weight, scales, zeros) if part is not None)
         self._arrived = weight.new_zeros(SPLIT_PROGRAMS, dtype=torch.int32)
 
@@ -56,13 +63,19 @@ class GroupedProduct:
         have `block` pairs at most: what `routed` returns.
         """
         return grouped_product(
-            given, (self._weight, self._scales, self._zeros), lists, tiles, block, fan, self._arrived
+            given,
+            (self._weight, self._scales, self._zeros, self._bias),
+            lists,
+            tiles,
+            block,
+            fan,
+            self._arrived,
         )
 
 
 def grouped_product(
     given: Tensor,
-    weights: tuple[Tensor, Tensor | None, Tensor | None],
+    weights: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None],
     lists: Tensor,
     tiles: Tensor,
     block: int,
@@ -90,6 +103,7 @@ def grouped_product_torch(
     weight: Tensor,
     scales: Tensor | None,
     zeros: Tensor | None,
+    bias: Tensor | None,
     lists: Tensor,
     tiles: Tensor,
     block: int,
@@ -101,14 +115,14 @@ def grouped_product_torch(
     parts = num_parts_grouped(len(made), lists, weight)
     for expert, first, count in tiles.tolist():
         pairs = lists[expert, first : first + count].long()
-        scale, zero = (None if part is None else part[expert] for part in (scales, zeros))
-        made[pairs] = summed_in_parts(given[pairs // fan], weight[expert], scale, zero, None, parts)
+        scale, zero, own = (None if part is None else part[expert] for part in (scales, zeros, bias))
+        made[pairs] = summed_in_parts(given[pairs // fan], weight[expert], scale, zero, own, parts)
     return made
 
 
 _product = operation(
-    "grouped_product(Tensor given, Tensor weight, Tensor? scales, Tensor? zeros, Tensor lists, Tensor tiles, "
-    "int block, int fan, Tensor(a!) arrived) -> Tensor",
+    "grouped_product(Tensor given, Tensor weight, Tensor? scales, Tensor? zeros, Tensor? bias, Tensor lists, "
+    "Tensor tiles, int block, int fan, Tensor(a!) arrived) -> Tensor",
     grouped_product_torch,
     "gencli.models.decoder.products.grouped_triton:grouped_product_triton",
 )

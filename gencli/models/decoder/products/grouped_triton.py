@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from gencli.models.decoder.products.fixed import ROWS, num_tiles
-from gencli.models.decoder.products.fixed_triton import launch_few, launch_many
+from gencli.models.decoder.products.fixed_launch import launch_few, launch_many
 from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, num_parts_grouped
 
 __all__ = ["grouped_product_triton"]
@@ -16,6 +16,7 @@ def grouped_product_triton(
     weight: Tensor,
     scales: Tensor | None,
     zeros: Tensor | None,
+    bias: Tensor | None,
     lists: Tensor,
     tiles: Tensor,
     block: int,
@@ -27,7 +28,7 @@ def grouped_product_triton(
     out = given.new_empty(count * fan, outputs)
     if not count:
         return out
-    operands = (given, weight, scales, zeros, None, out)
+    operands = (given, weight, scales, zeros, bias, out)
     parts = num_parts_grouped(count * fan, lists, weight)
     if block == ROWS and len(tiles) * num_tiles(outputs) * parts <= SPLIT_PROGRAMS:
         launch_few(len(tiles), operands, arrived, parts, fan, lists, tiles)

@@ -104,7 +104,7 @@ class ProductMaker:
         self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
     ) -> tuple[Tensor, ...]:
         """Return joined weights [out, in] as a GroupedProduct keeps them: numbers, or codes with scales."""
-        return (reader.joined(names, shape),)
+        return reader.codes(names, shape) or (reader.joined(names, shape),)
 
     def read_ends(
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool

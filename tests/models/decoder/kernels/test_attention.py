@@ -18,6 +18,7 @@ TILES = "gencli.models.decoder.kernels.attention_tiles_triton"
 ROWS, POSITIONS = torch.tensor([4, 0, 2, 1]), torch.tensor([400, 0, SPLIT - 1, SPLIT])
 CHUNK = range(SPLIT - 10, SPLIT + 9)  # places of successive tokens in two parts
 CASES = [(None, None), (16, None), (300, 5.0), (1, None), (SPLIT, None), (None, 5.0)]
+SINKS = torch.tensor([0.5, -3.0, 9.0, 0.0, -torch.inf, 2.0])  # of query heads; the fifth takes no share
 
 
 def given(dtype, kv_dtype=None, count=4):
@@ -27,14 +28,14 @@ def given(dtype, kv_dtype=None, count=4):
     return queries, as_stored(held, kv_dtype or dtype).transpose(1, 2)
 
 
-def by_kernels(queries, buffer, rows, positions, end, *, window, scale, cap, together=1):
+def by_kernels(queries, buffer, rows, positions, end, *, window, scale, cap, sinks=None, together=1):
     options = (num_parts(end, window), window or 0, scale, cap or 0.0)
     if together == 1:
         parts, marks = interpreted(MODULE, "attend_parts")(queries, buffer, rows, positions, *options)
     else:
         options = (*options, together)
         parts, marks = interpreted(TILES, "attend_tiles")(queries, buffer, rows, positions, *options)
-    return interpreted(MODULE, "join_parts")(parts, marks, positions, window or 0, queries.dtype)
+    return interpreted(MODULE, "join_parts")(parts, marks, positions, window or 0, queries.dtype, sinks)
 
 
 @pytest.mark.parametrize(("window", "cap"), CASES)
@@ -50,11 +51,26 @@ def test_the_reference_is_attention_with_a_mask(window, cap):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("window", "cap"), CASES)
+def test_the_reference_with_sinks_is_the_softmax_over_one_score_more(window, cap):
+    queries, buffer = given(FLOAT)
+    found = attend_rows(queries, buffer, ROWS, POSITIONS, 512, window=window, scale=0.3, cap=cap, sinks=SINKS)
+    for token, (row, position) in enumerate(zip(ROWS, POSITIONS, strict=True)):
+        first = max(0, int(position) + 1 - (window or 512))
+        held = buffer[row, :, first : position + 1].repeat_interleave(HEADS // KV_HEADS, 0)
+        scores = (held[:HEADS] @ queries[token, :, :, None])[..., 0] * 0.3
+        scores = scores if cap is None else (scores / cap).tanh() * cap
+        shares = torch.cat([scores, SINKS[:, None]], 1).softmax(1)[:, :-1]
+        expected = (shares[:, None] @ held[HEADS:])[:, 0].flatten()
+        torch.testing.assert_close(found[token], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sinks", [None, SINKS])
 @pytest.mark.parametrize("dtype", [FLOAT, HALF])
 @pytest.mark.parametrize(("window", "cap"), CASES)
-def test_the_kernels_have_the_values_of_the_reference(window, cap, dtype):
+def test_the_kernels_have_the_values_of_the_reference(window, cap, dtype, sinks):
     close = {"rtol": 1e-5, "atol": 2e-6} if dtype == FLOAT else {"rtol": 2e-3, "atol": 1e-4}
-    options = {"window": window, "scale": 0.3, "cap": cap}
+    options = {"window": window, "scale": 0.3, "cap": cap, "sinks": sinks}
     found, expected = (
         call(*given(dtype), ROWS, POSITIONS, 512, **options) for call in (by_kernels, attend_rows)
     )
@@ -95,13 +111,19 @@ def chunk_given(kv_dtype):
 
 
 @pytest.mark.parametrize(
-    ("window", "cap", "kv_dtype"),
-    [(None, None, None), (16, 5.0, None), (SPLIT, None, torch.float8_e4m3fn), (None, None, torch.int8)],
+    ("window", "cap", "kv_dtype", "sinks"),
+    [
+        (None, None, None, None),
+        (16, 5.0, None, None),
+        (SPLIT, None, torch.float8_e4m3fn, None),
+        (None, None, torch.int8, SINKS),
+        (16, None, None, SINKS),
+    ],
 )
-def test_a_token_has_the_same_bits_alone_and_among_the_tokens_of_a_prompt(window, cap, kv_dtype):
+def test_a_token_has_the_same_bits_alone_and_among_the_tokens_of_a_prompt(window, cap, kv_dtype, sinks):
     queries, buffer = chunk_given(kv_dtype)
     rows, positions = torch.full((len(CHUNK),), 3), torch.tensor(CHUNK)
-    options = {"window": window, "scale": 0.3, "cap": cap}
+    options = {"window": window, "scale": 0.3, "cap": cap, "sinks": sinks}
     alone = by_kernels(queries, buffer, rows, positions, CHUNK.stop, **options)
     for first, together in ((0, 16), (7, 3)):
         cells = (queries[first:], buffer, rows[first:], positions[first:], CHUNK.stop)

@@ -24,6 +24,7 @@ class Calls(TorchDispatchMode):
 
 
 HEADS, KV_HEADS, WIDTH, FED, LENGTH = 6, 2, 24, 5, 30
+SINKS = torch.tensor([0.5, -3.0, 9.0, 0.0, -torch.inf, 2.0])  # of query heads; the fifth takes no share
 
 
 def given():
@@ -38,18 +39,20 @@ def parts(buffer):
     return held[:, :KV_HEADS], held[:, KV_HEADS:]
 
 
+@pytest.mark.parametrize("sinks", [None, SINKS])
 @pytest.mark.parametrize("cap", [None, 5.0])
 @pytest.mark.parametrize("window", [None, 8])
-def test_a_token_attends_as_it_does_alone(window, cap):
+def test_a_token_attends_as_it_does_alone(window, cap, sinks):
     queries, buffer = given()
     rows, positions = torch.zeros(FED, dtype=torch.int64), torch.arange(LENGTH - FED, LENGTH)
-    options = {"window": window, "scale": 0.3, "cap": cap}
+    options = {"window": window, "scale": 0.3, "cap": cap, "sinks": sinks}
     expected = attend_rows(queries, buffer, rows, positions, LENGTH, **options)
     torch.testing.assert_close(attend_chunk(queries, *parts(buffer), **options), expected)
 
 
+@pytest.mark.parametrize("has_sinks", [False, True])
 @pytest.mark.parametrize(("window", "sides"), [(0, [-1, 0]), (8, [7, 0])])
-def test_the_kernel_for_packed_texts_gets_one_text_without_a_mask(window, sides, monkeypatch):
+def test_the_kernel_for_packed_texts_gets_one_text_without_a_mask(window, sides, has_sinks, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
     with sham_device():
@@ -59,8 +62,9 @@ def test_the_kernel_for_packed_texts_gets_one_text_without_a_mask(window, sides,
         buffer = torch.empty(1, LENGTH, 2 * KV_HEADS, WIDTH, dtype=torch.bfloat16, device=CUDA).transpose(
             1, 2
         )
-        made = attend_chunk_varlen(queries, *parts(buffer), window, 0.3, 0.0)
-    assert made.shape == (FED, HEADS * WIDTH)
+        sinks = torch.empty(HEADS, device=CUDA) if has_sinks else None
+        made = attend_chunk_varlen(queries, *parts(buffer), window, 0.3, 0.0, sinks)
+    assert (made.shape, made.dtype) == ((FED, HEADS * WIDTH), torch.bfloat16)
     ((query, key, _, *rest),) = [args for name, args in calls.seen if name == "torch_attn::_varlen_attn"]
     assert (query.shape, key.shape) == ((FED, HEADS, WIDTH), (LENGTH, KV_HEADS, WIDTH))
     assert rest[2:] == [FED, LENGTH, window == 0, 0.3, sides, True, None, None, 1]

@@ -18,6 +18,7 @@ from gencli.models.decoder.products.fixed import (
 from tests.interpreted import ON_CUDA, interpreted
 
 KERNEL = "gencli.models.decoder.products.fixed_triton"
+LAUNCH = "gencli.models.decoder.products.fixed_launch"
 # Sums in one part and in two; outputs and inputs that fill no tile, and inputs that fill one.
 SHAPES = [(7, 33), (130, 600), (3, 512)]
 FORMATS = [torch.float32, torch.float16]  # the interpreter has no bfloat16
@@ -35,7 +36,7 @@ def summable(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 
 def kernel(weight: torch.Tensor, bias: torch.Tensor | None) -> Callable[[torch.Tensor], torch.Tensor]:
     """The product by the interpreted kernel; its counters are zero again behind each call."""
-    launch = interpreted(KERNEL, "fixed_product_triton")
+    launch = interpreted(LAUNCH, "fixed_product_triton")
     arrived = torch.zeros(MAX_SPLIT_ROWS // ROWS * num_tiles(len(weight)), dtype=torch.int32)
 
     def run(given: torch.Tensor) -> torch.Tensor:

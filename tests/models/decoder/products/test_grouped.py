@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from gencli.models.decoder.kernels.routing import routed
+from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.fixed import ROWS
 from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, GroupedProduct, grouped_product_torch
 from gencli.models.decoder.products.int4 import Int4Weights
@@ -44,14 +45,14 @@ Run = Callable[..., torch.Tensor]
 def kernel(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
     """The product by the interpreted kernel; its counters are zero again."""
     arrived = torch.zeros(SPLIT_PROGRAMS, dtype=torch.int32)
-    padded = [*weights, *[None] * (3 - len(weights))]
+    padded = [*weights, *[None] * (4 - len(weights))]
     made: torch.Tensor = interpreted(KERNEL, "grouped_product_triton")(given, *padded, *rest, arrived)
     assert not arrived.any()
     return made
 
 
 def twin(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
-    padded = [*weights, *[None] * (3 - len(weights))]
+    padded = [*weights, *[None] * (4 - len(weights))]
     return grouped_product_torch(given, *padded, *rest, torch.empty(0))
 
 
@@ -94,6 +95,37 @@ def test_each_pair_may_have_a_row_of_its_own() -> None:
     expected = (weight[experts_of(logits)] @ given[..., None])[..., 0]
     for run in (kernel, twin):
         torch.testing.assert_close(run(given, [weight], lists, tiles, ROWS, 1), expected)
+
+
+@pytest.mark.parametrize("bits", [None, 8, 4])
+@pytest.mark.parametrize("rows", [9, 200])  # few programs, and many
+def test_each_expert_has_a_bias_of_its_own(rows: int, bits: int | None) -> None:
+    weight, logits, bias = noise(EXPERTS, 6, 64).half(), noise(rows, EXPERTS), noise(EXPERTS, 6).half()
+    weights = [weight] if bits is None else narrow(bits, weight)[0]
+    weights += [None] * (3 - len(weights))  # type: ignore[list-item]
+    given = noise(rows, 64).half()
+    block = ROWS if rows == 9 else 3 * ROWS
+    _, lists, tiles = routed(logits, USED, True, block)
+    for run in (kernel, twin):
+        plain, made = (run(given, [*weights, one], lists, tiles, block, USED) for one in (None, bias))
+        expected = (plain.float() + bias[experts_of(logits)].float()).half()
+        torch.testing.assert_close(made, expected, rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("rows", [9, 200])  # few programs, and many
+def test_codes_of_mxfp4_are_the_numbers_that_they_stand_for(rows: int) -> None:
+    some = torch.Generator().manual_seed(3)
+    blocks = torch.randint(0, 256, (EXPERTS, 6, 2, 16), generator=some, dtype=torch.uint8)
+    scales = torch.randint(118, 130, (EXPERTS, 6, 2), generator=some, dtype=torch.uint8)
+    wide = torch.stack([widened_mxfp4(*one) for one in zip(blocks, scales, strict=True)]).half()
+    given, block = noise(rows, 64).half(), ROWS if rows == 9 else 3 * ROWS
+    _, lists, tiles = routed(noise(rows, EXPERTS), USED, True, block)
+    for run in (kernel, twin):
+        found, expected = (
+            run(given, weights, lists, tiles, block, USED)
+            for weights in ([blocks.flatten(2), scales], [wide])
+        )
+        torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)
 
 
 def test_an_expert_without_rows_is_not_read() -> None:

@@ -25,7 +25,7 @@ from tests.models.gguf.test_kept import model
 from tests.models.tiny_models import build_native
 from tests.sham import CUDA, sham_device
 
-KERNEL = "gencli.models.decoder.products.fixed_triton"
+LAUNCH = "gencli.models.decoder.products.fixed_launch"
 SHAPES = [(7, 32), (130, 608)]  # sums in one part and in two
 
 
@@ -57,7 +57,7 @@ def test_the_kernel_multiplies_the_weights_of_the_cpu(shape: tuple[int, int], bi
     wide = dense(codes, scales, *zeros)
     size = given.double().abs() @ wide.abs().T + bias.double().abs()
     rest = (codes, scales, zeros[0] if zeros else None, bias, counters_of(codes))
-    launch = interpreted(KERNEL, "fixed_product_triton")
+    launch = interpreted(LAUNCH, "fixed_product_triton")
     for product in (lambda rows: launch(rows, *rest), lambda rows: fixed_product_torch(rows, *rest)):
         whole = product(given)
         # A weight of four bits is rounded once to the format of the activations.
@@ -95,7 +95,7 @@ def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: 
     assert (made.float() - expected).norm() < 0.1 * expected.norm()
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
 def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
     quantize: Quantize, kind: str, tmp_path: Path

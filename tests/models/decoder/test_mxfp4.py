@@ -1,0 +1,164 @@
+"""Experts in MXFP4 are widened as transformers widens them, and read as any other weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as hf
+from safetensors.torch import load_file, save_file
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+from gencli.core.step import Feed, StepPlan
+from gencli.errors import ModelError
+from gencli.models.backend import choose_backend
+from gencli.models.decoder.families import read_spec
+from gencli.models.decoder.layers import Layer
+from gencli.models.decoder.mxfp4 import widened_mxfp4
+from gencli.models.decoder.products.grouped import GroupedProduct
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.stacked_experts import StackedExperts
+from gencli.models.files.card import read_card
+from gencli.models.files.checkpoint import read_checkpoint, read_folder
+from gencli.models.files.quantization import Quantize
+from gencli.models.memory import weight_bytes
+from gencli.models.quantize import quantize_model
+from gencli.runtime.models import ModelChoice, check_memory
+from tests.models.decoder.test_quantized import load, logits
+from tests.models.tiny_models import PROMPTS, build_native
+from tests.sham import sham_device
+
+CPU = torch.device("cpu")
+
+
+def codes(outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Blocks and scales of four experts [4, out, in], whose numbers have the size of tiny weights."""
+    noise = torch.Generator().manual_seed(outputs)
+    blocks = torch.randint(0, 256, (4, outputs, inputs // 32, 16), generator=noise, dtype=torch.uint8)
+    return blocks, torch.randint(122, 126, blocks.shape[:-1], generator=noise, dtype=torch.uint8)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A folder with experts in MXFP4 and the rest in bfloat16, and the model of those numbers in float32."""
+    folder = tmp_path_factory.mktemp("mxfp4")
+    build_native("gpt_oss").bfloat16().save_pretrained(folder)
+    model = hf.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tensors = load_file(folder / "model.safetensors")
+    for number, layer in enumerate(model.model.layers):
+        for name, sides in (("gate_up_proj", (128, 32)), ("down_proj", (32, 64))):
+            whole = f"model.layers.{number}.mlp.experts.{name}"
+            blocks, scales = codes(*sides)
+            tensors |= {f"{whole}_blocks": blocks, f"{whole}_scales": scales}
+            del tensors[whole]
+            weight = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+            getattr(layer.mlp.experts, name).data = weight
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder, model
+
+
+def test_every_code_and_scale_is_widened_as_transformers_does() -> None:
+    blocks = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(1, 254, -1, -1)
+    scales = torch.arange(254, dtype=torch.uint8).view(1, -1, 1).expand(-1, -1, 16)  # finite in float32
+    for dtype in (torch.float32, torch.bfloat16):
+        expected = convert_moe_packed_tensors(blocks, scales, dtype=dtype)[0].t()
+        assert torch.equal(widened_mxfp4(blocks[0], scales[0]).to(dtype), expected)
+
+
+@torch.inference_mode()
+def test_the_logits_are_those_of_transformers(saved: tuple[Path, Any]) -> None:
+    folder, model = saved
+    runner = load(folder, dtype="float32", max_lanes=len(PROMPTS))
+    assert runner.spec.notices == ()
+    feeds = tuple(Feed(lane, 0, tuple(prompt), len(prompt)) for lane, prompt in enumerate(PROMPTS))
+    expected = torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in PROMPTS])
+    torch.testing.assert_close(runner.forward(StepPlan(feeds)), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("quantize", "error"), [("int8", 0.15), ("int4", 0.4)])
+def test_they_are_quantized_as_other_weights(
+    saved: tuple[Path, Any], quantize: Quantize, error: float, tmp_path: Path
+) -> None:
+    exact, made = (
+        torch.cat(logits(load(saved[0], **options), [0, 1, 2]))
+        for options in ({"dtype": "float32"}, {"quantize": quantize})
+    )
+    assert (made - exact).norm() < error * exact.norm()
+    written = quantize_model(str(saved[0]), tmp_path / "after", quantize).folder
+    assert not any("_blocks" in name for name in load_file(written / "model.safetensors"))
+    assert torch.equal(torch.cat(logits(load(written), [0, 1, 2])), made)
+
+
+def test_all_bytes_are_told_once(saved: tuple[Path, Any]) -> None:
+    told: list[tuple[int, int]] = []
+    load(saved[0], on_bytes=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] == sum(stored.nbytes for stored in table(saved[0]).values())
+
+
+def table(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_the_planned_memory_is_that_of_widened_weights(saved: tuple[Path, Any]) -> None:
+    folder, model = saved
+    card = read_card(folder)
+    assert (card.weights.stored, card.weights.parameters) == ("MXFP4", model.num_parameters())
+    assert weight_bytes(card, torch.bfloat16, CPU) == 2 * model.num_parameters()
+
+
+def test_a_model_that_does_not_fit_is_refused_though_it_is_quantized(saved: tuple[Path, Any]) -> None:
+    choice = ModelChoice(str(saved[0]), dtype="bfloat16", device="cpu")
+    with pytest.raises(ModelError, match=r"needs .* for its weights in bfloat16"):
+        check_memory([choice], free=0)
+    check_memory([choice], free=2**30)
+
+
+def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
+    saved: tuple[Path, Any], tmp_path: Path
+) -> None:
+    folder, model = saved
+    model.save_pretrained(tmp_path)
+    rows, held = [], []
+    with sham_device():
+        for one in (folder, tmp_path):
+            found, config = read_folder(str(one))
+            checkpoint = read_checkpoint(found, config, read_spec(config))
+            runner = DecoderRunner.load(checkpoint, device="cuda", dtype="float16", max_lanes=3)
+            rows.append(torch.cat(logits(runner, [0, 1, 2])))
+            held.append(sum(stack.nbytes for layer in runner._decoder.layers for stack in stacks(layer)))
+    assert torch.equal(*rows)
+    numbers = read_card(folder).weights.codes
+    assert held == [numbers * 17 // 32, numbers * 2]
+    saved_bytes, whole = numbers * 2 - numbers * 17 // 32, 2 * model.num_parameters()
+    assert weight_bytes(read_card(folder), torch.float16, torch.device("cuda")) == whole - saved_bytes
+
+
+def stacks(layer: Layer) -> tuple[GroupedProduct, GroupedProduct]:
+    assert isinstance(layer.mlp, StackedExperts)
+    return layer.mlp.gate_up, layer.mlp.down
+
+
+def test_codes_of_another_shape_are_refused(saved: tuple[Path, Any], tmp_path: Path) -> None:
+    tensors = table(saved[0])
+    name = "model.layers.1.mlp.experts.down_proj_blocks"
+    tensors[name] = tensors[name].flatten(2)
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((saved[0] / "config.json").read_text())
+    with pytest.raises(ModelError, match=r"down_proj_blocks have the shape \[4, 32, 32\]"):
+        load(tmp_path)
+
+
+def test_another_method_and_unknown_settings_are_left_to_transformers(saved: tuple[Path, Any]) -> None:
+    config = json.loads((saved[0] / "config.json").read_text())
+    assert choose_backend("auto", config)[0] is not None
+    for settings, reason in (
+        ({"quant_method": "awq"}, "quantized by another program"),
+        ({"quant_method": "mxfp4", "rotated": True}, "'rotated', which the decoder"),
+    ):
+        spec, why = choose_backend("auto", {**config, "quantization_config": settings})
+        assert spec is None
+        assert reason in why
