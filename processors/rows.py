@@ -73,6 +73,29 @@ class Rows:
         )
 
     @classmethod
+    def behind(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
+        """Build one row for each request, which sees all of its drafts: the last rows of `build`."""
+        if not any(drafts):
+            return cls._plain(history, tuple(slots))
+        width = max(map(len, drafts))
+        cells = [
+            (slot, len(run), position + len(run), *run, *(-1,) * (width - len(run)))
+            for slot, position, run in zip(slots, history.positions(slots), drafts, strict=True)
+        ]
+        table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
+        return cls(
+            history=history,
+            slots=table[0],
+            offsets=table[1],
+            drafts=table[3:].T,
+            seeds=history.seeds[table[0]],
+            positions=table[2],
+            host_slots=tuple(slots),
+            host_drafts=tuple(map(tuple, drafts)),
+            counts=(1,) * len(slots),
+        )
+
+    @classmethod
     def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
         """Build one row for each request."""
         facts = history.facts(slots)
