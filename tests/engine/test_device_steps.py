@@ -70,6 +70,16 @@ def test_a_step_with_drafts_is_of_constant_shape(tmp_path, kind):
     assert differences(*steps) == []
 
 
+@pytest.mark.parametrize("chain", ["temperature=0", "repetition=1.1 | temperature=0.8 | top_p=0.9"])
+def test_a_step_with_drafts_launches_what_one_without_does(chain):
+    with sham_device() as seen:
+        plain, drafted = (
+            steady(seen, Wide(), f"suppress=[98] | {chain}", drafter=drafter)[1].calls
+            for drafter in (None, Refused())
+        )
+    assert len(drafted) == len(plain)
+
+
 def test_what_differs_is_told_with_its_place():
     with sham_device() as seen:
         held = torch.zeros(4, device="cuda")
