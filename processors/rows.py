@@ -59,18 +59,8 @@ class Rows:
             for slot, position, count, run in each
             for offset in range(count)
         ]
-        table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
-        return cls(
-            history=history,
-            slots=table[0],
-            offsets=table[1],
-            drafts=table[3:].T,
-            seeds=history.seeds[table[0]],
-            positions=table[2],
-            host_slots=host_slots,
-            host_drafts=tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1)),
-            counts=counts,
-        )
+        host_drafts = tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1))
+        return cls._of_cells(history, cells, host_slots, host_drafts, counts)
 
     @classmethod
     def behind(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
@@ -82,6 +72,18 @@ class Rows:
             (slot, len(run), position + len(run), *run, *(-1,) * (width - len(run)))
             for slot, position, run in zip(slots, history.positions(slots), drafts, strict=True)
         ]
+        return cls._of_cells(history, cells, tuple(slots), tuple(map(tuple, drafts)), (1,) * len(slots))
+
+    @classmethod
+    def _of_cells(
+        cls,
+        history: History,
+        cells: Sequence[tuple[int, ...]],
+        host_slots: tuple[int, ...],
+        host_drafts: tuple[tuple[int, ...], ...],
+        counts: tuple[int, ...],
+    ) -> Rows:
+        """Build from the slot, offset, position and padded drafts of each row."""
         table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
         return cls(
             history=history,
@@ -90,9 +92,9 @@ class Rows:
             drafts=table[3:].T,
             seeds=history.seeds[table[0]],
             positions=table[2],
-            host_slots=tuple(slots),
-            host_drafts=tuple(map(tuple, drafts)),
-            counts=(1,) * len(slots),
+            host_slots=host_slots,
+            host_drafts=host_drafts,
+            counts=counts,
         )
 
     @classmethod
