@@ -88,8 +88,8 @@ class DecoderLanes:
         num_rows, length = room_for(feeds)
         capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
         static = None
-        is_static = is_decode_step(feeds) or is_drafted_step(feeds)
-        if self._steps is not None and inside is None and is_static:
+        may_be_static = self._steps is not None and inside is None
+        if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
             static = step_rows(feeds, self._store.rows.spare)
             num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]

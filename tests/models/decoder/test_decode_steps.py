@@ -10,10 +10,20 @@ from gencli.core.events import Finish
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.models.decoder.runner import DecoderRunner
+from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder
-from tests.models.schedules import LANES, Guessing, behind_a_move, check_replays, held, prompts, tokens_at
+from tests.models.schedules import (
+    LANES,
+    Guessing,
+    behind_a_move,
+    check_replays,
+    held,
+    prompts,
+    texts,
+    tokens_at,
+)
 from tests.models.tiny_models import NATIVE_CONFIGS, SWITCH, VOCAB, build_native, long_rope
 from tests.recorder import CpuRecorder
 from tests.sham import CUDA, sham_device
@@ -90,14 +100,19 @@ def test_logits_are_those_of_the_plain_decoder(kind):
     assert graphs.num_replayed == 3
 
 
-def test_a_long_rope_takes_the_factors_of_each_text():
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_long_rope_takes_the_factors_of_each_text(size):
     def logits(graphs):
         run = DecoderRunner(native_decoder(long_rope("phi3")), max_lanes=3, graphs=graphs)
         for lane, length in enumerate((SWITCH - 3, SWITCH + 5, 4)):
             run.forward(StepPlan((prompts(length, [lane]).feeds[0],)))
         places = [SWITCH - 3, SWITCH + 5, 4]
         return [
-            run.forward(StepPlan(tuple(Feed(lane, at + step, (9,), 1) for lane, at in enumerate(places))))
+            run.forward(
+                StepPlan(
+                    tuple(Feed(lane, at + size * step, (9,) * size, size) for lane, at in enumerate(places))
+                )
+            )
             for step in range(6)
         ]
 
@@ -242,6 +257,22 @@ def test_a_draft_of_the_first_layers_has_graphs_of_its_own():
     held(draft, steps=3, lanes=(0,))
     assert draft.spec.graphs is not graphs
     assert draft.spec.graphs.num_recorded == 1
+
+
+def test_a_draft_model_and_its_target_are_replayed_beside_each_other():
+    def outcomes(make):
+        run, drafts = runner("llama", Graphs(make)), []
+
+        def drafter():
+            drafts.append(run.first_layers(1, max_lanes=LANES))
+            return ModelDrafter(drafts[-1])
+
+        found = [texts(seed, run, drafter=drafter) for seed in range(1, 5)]
+        return found, sum(draft.spec.graphs.num_replayed for draft in drafts)
+
+    (recorded, num_replayed), (eager, _) = outcomes(CpuRecorder), outcomes(None)
+    assert recorded == eager
+    assert num_replayed > 20
 
 
 def test_a_buffer_of_a_later_layer_that_moves_alone_is_read_where_it_is():
