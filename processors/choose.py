@@ -88,16 +88,25 @@ class Chooser:
         return tokens
 
     def process(
-        self, logits: Tensor, rows: Rows, seen: Seen | None = None, *, reads: bool = True
+        self,
+        logits: Tensor,
+        rows: Rows,
+        seen: Seen | None = None,
+        *,
+        reads: bool = True,
+        seeds: Tensor | None = None,
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return the processed logits [R, V] and the tokens [R], for steps that may need both.
 
         On CUDA, unless traced, the logits are None if the caller does not need them (`reads`). Otherwise the
         tokens are None: the caller samples from the logits. `seen(stage, logits)` is called after each stage.
+        `seeds` [R]: seeds of the draw on CUDA, by default those of the rows.
         """
         if not logits.is_cuda or self._pipeline.is_traced:
             return self._pipeline(logits, rows, seen), None
-        return self._on_device.process(logits, rows, seen) if reads else (None, self._on_device(logits, rows))
+        if not reads:
+            return None, self._on_device(logits, rows, seeds)
+        return self._on_device.process(logits, rows, seen, seeds)
 
     @cached_property
     def _on_device(self) -> DeviceChoice:

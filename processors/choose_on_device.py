@@ -31,20 +31,25 @@ class DeviceChoice:
         self._plans = Plans(pipeline, sampler)
         self._graphs, self._static = graphs, StaticInputs()
 
-    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
+    def __call__(self, logits: Tensor, rows: Rows, seeds: Tensor | None = None) -> Tensor:
+        """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler.
+
+        `seeds` [R]: seeds of the draw, by default those of the rows.
+        """
         plan = self._plans.of(rows)
         head, edits = plan.head, plan.edits
         if edits and not edits.apply_to(rows):
             head, edits = plan.before, None
         work = self._pipeline.run(head, logits, rows) if head else logits
-        given = Given(work, plan.controls, rows.seeds, rows.positions)
+        given = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
         known = edits.given(rows) if edits else None
         if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
             return choose(given, plan.kind, known)  # drafts give too many shapes to capture
         return self._replayed(self._graphs, given, plan.kind, known)
 
-    def process(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> tuple[Tensor, Tensor]:
+    def process(
+        self, logits: Tensor, rows: Rows, seen: Seen | None = None, seeds: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the processed logits [R, V] float32, and the tokens [R] of `__call__`.
 
         `seen(stage, logits)` is called after each stage, with the logits after it, -inf for masked ids.
@@ -54,7 +59,7 @@ class DeviceChoice:
         if edits and (seen or not edits.apply_to(rows)):
             head, edits = plan.before, None
         work = self._pipeline.run(head, logits, rows, seen) if head else logits
-        given = Given(work, plan.controls, rows.seeds, rows.positions)
+        given = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
         marked = mark(given, plan.kind, edits.given(rows) if edits else None)
         found = work.float()
         if plan.changes_logits or marked.patches is not None:

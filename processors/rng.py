@@ -23,6 +23,7 @@ __all__ = [
     "few_gumbel",
     "gumbel",
     "mix",
+    "row_key",
     "row_key_array",
     "row_keys",
     "signed",
@@ -111,13 +112,14 @@ def row_key_array(seeds: Any, positions: Any, stream: int) -> Any:
     """
     if len(seeds) == 1:
         keys = seeds.view("uint64").copy()
-        keys[0] = _row_key(int(seeds[0]), int(positions[0]), stream)
+        keys[0] = row_key(int(seeds[0]), int(positions[0]), stream)
         return keys
     inner = wrapping_mix(seeds.view("uint64") + positions.view("uint64") * GAMMA)
     return wrapping_mix(inner + stream * GAMMA % 2**64)
 
 
-def _row_key(seed: int, position: int, stream: int) -> int:
+def row_key(seed: int, position: int, stream: int) -> int:
+    """Return the unsigned key of one row, as row_keys, from numbers on the host."""
     return mix(mix(seed + position * GAMMA) + stream * GAMMA)
 
 
@@ -139,7 +141,7 @@ def gumbel(keys: Tensor, ids: Tensor) -> Tensor:
 
 def few_gumbel(seed: int, stream: int, position: int, ids: Iterable[int]) -> list[float]:
     """Return Gumbel noise of a few ids at one position in plain Python, which is faster for a few numbers."""
-    key = _row_key(seed, position, stream)
+    key = row_key(seed, position, stream)
     mantissas = (mix(key + token * GAMMA) >> (64 - BITS) for token in ids)
     return [-log(-log((mantissa + 0.5) * 2.0**-BITS)) for mantissa in mantissas]
 

@@ -59,6 +59,31 @@ class Rows:
             for slot, position, count, run in each
             for offset in range(count)
         ]
+        host_drafts = tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1))
+        return cls._of_cells(history, cells, host_slots, host_drafts, counts)
+
+    @classmethod
+    def behind(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
+        """Build one row for each request, which sees all of its drafts: the last rows of `build`."""
+        if not any(drafts):
+            return cls._plain(history, tuple(slots))
+        width = max(map(len, drafts))
+        cells = [
+            (slot, len(run), position + len(run), *run, *(-1,) * (width - len(run)))
+            for slot, position, run in zip(slots, history.positions(slots), drafts, strict=True)
+        ]
+        return cls._of_cells(history, cells, tuple(slots), tuple(map(tuple, drafts)), (1,) * len(slots))
+
+    @classmethod
+    def _of_cells(
+        cls,
+        history: History,
+        cells: Sequence[tuple[int, ...]],
+        host_slots: tuple[int, ...],
+        host_drafts: tuple[tuple[int, ...], ...],
+        counts: tuple[int, ...],
+    ) -> Rows:
+        """Build from the slot, offset, position and padded drafts of each row."""
         table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
         return cls(
             history=history,
@@ -68,7 +93,7 @@ class Rows:
             seeds=history.seeds[table[0]],
             positions=table[2],
             host_slots=host_slots,
-            host_drafts=tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1)),
+            host_drafts=host_drafts,
             counts=counts,
         )
 

@@ -51,7 +51,7 @@ class Verifier:
         `reads`.
         """
         if logits is None or not rows.drafts.shape[1]:
-            return verify(self._tokens(logits, rows, sampled_tokens), rows)
+            return verify(self.tokens(logits, rows, sampled_tokens), rows)
         kinds = [self._policy(rows, last) for last in rows.lasts]
         first, *others = dict.fromkeys(kinds)
         tokens, counts = self._verify(first, logits, rows, proposal, sampled_tokens)
@@ -62,15 +62,15 @@ class Verifier:
             counts = torch.where(is_kind, other_counts, counts)
         return tokens, counts
 
+    def tokens(self, logits: Tensor | None, rows: Rows, sampled_tokens: Tensor | None = None) -> Tensor:
+        """Return the tokens [R] of the rows: those given, or sampled from logits [R, V]."""
+        if sampled_tokens is None:
+            assert logits is not None
+            return sampled(self._sampler, logits, rows)
+        return sampled_tokens
+
     def _policy(self, rows: Rows, row: int) -> Verification:
         return self._policies.get(rows.host_slots[row], MATCH)
-
-    def _tokens(self, logits: Tensor | None, rows: Rows, tokens: Tensor | None) -> Tensor:
-        """Return the tokens of the rows: those given, or sampled ones."""
-        if tokens is None:
-            assert logits is not None
-            tokens = sampled(self._sampler, logits, rows)
-        return tokens
 
     def _verify(
         self,
@@ -87,4 +87,4 @@ class Verifier:
             also = is_typical(logits, rows.drafted())
         if kind.policy == "lossy-threshold":
             also = above_threshold(logits, rows.drafted(), kind.threshold)
-        return verify(self._tokens(logits, rows, tokens), rows, also=also)
+        return verify(self.tokens(logits, rows, tokens), rows, also=also)

@@ -6,6 +6,7 @@ criteria, which change the distribution of the output.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -17,7 +18,7 @@ from processors.kernels.sums import row_sums
 from processors.rows import Rows
 from processors.upload import upload
 
-__all__ = ["TYPICAL_FACTOR", "TYPICAL_FLOOR", "Spans", "above_threshold", "is_typical", "verify"]
+__all__ = ["TYPICAL_FACTOR", "TYPICAL_FLOOR", "Spans", "above_threshold", "is_typical", "matched", "verify"]
 
 TYPICAL_FLOOR, TYPICAL_FACTOR = 0.09, 0.3
 
@@ -71,6 +72,17 @@ def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[
         is_accepted |= spans.spread(also)[:, :-1]
     accepted = spans.accepted(is_accepted)
     return spans.finish(accepted, tokens.gather(1, accepted[:, None]).squeeze(1))
+
+
+def matched(sampled: Sequence[int], rows: Rows) -> list[list[int]]:
+    """Return the tokens that `verify` finds valid, by request, for sampled tokens [R] on the host."""
+    found, start = [], 0
+    for count in rows.counts:
+        own, drafts = sampled[start : start + count], rows.host_drafts[start + count - 1]
+        places = (place for place, draft in enumerate(drafts) if own[place] != draft)
+        found.append([*own[: next(places, count - 1) + 1]])
+        start += count
+    return found
 
 
 def above_threshold(logits: Tensor, drafted: Tensor, threshold: float) -> Tensor:

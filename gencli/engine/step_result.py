@@ -19,8 +19,13 @@ from gencli.engine.logprobs import Measured
 from gencli.engine.prompt_scores import Scored
 from processors.rows import Rows
 from processors.upload import start_download, upload
+from processors.verify import matched
 
-__all__ = ["StepResult", "first_rows", "own_logprobs"]
+__all__ = ["StepResult", "Verified", "first_rows", "own_logprobs"]
+
+# Tokens [Q, K + 1] and the number of valid ones [Q]; or the tokens [R] of all rows and None, where the drafts
+# are accepted that equal them: the host does that, as it reads them anyway.
+Verified = tuple[Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class StepResult:
     rows: Rows
     tokens: list[list[int]]
     logprobs: list[list[float]]
-    searches: list[RankedSearch]
+    searches: list[RankedSearch] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
     entries: dict[int, list[TokenLogprobs]] = field(default_factory=dict)
     inspect: Inspect | None = None
@@ -50,26 +55,28 @@ class StepResult:
         own: Tensor,
         logits: Tensor,
         rows: Rows,
-        verified: tuple[Tensor, Tensor],
+        verified: Verified,
         ranked: RankedSearches | None = None,
         choices: Choices | None = None,
         measured: tuple[Measured, list[int]] | None = None,
         scored: Scored | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> StepResult:
-        """Build from the verified tokens [Q, K + 1] and counts [Q]. `own` [R, V]: the model's logits.
+        """Build from the verified tokens. `own` [R, V]: the model's logits.
 
         `measured`: rows with log-probabilities, and the index of each row's sequence. `scored`: prompt
         positions, whose scorings get their entries here. `meanwhile` launches the next work of the device; it
         is called once, before the host waits for the values.
         """
         tokens, counts = verified
+        if counts is None:
+            return cls._matched(sampled, logits, rows, tokens, scored, meanwhile)
         width = tokens.shape[1]
         wanted = [bool(sequence.request.best_of) for sequence, _ in sampled]
         is_plain = ranked is None and choices is None and measured is None and scored is None
         if width == 1 and is_plain and not any(wanted):
             plain = _read(tokens, meanwhile)
-            return cls(sampled, logits, rows, plain, [[]] * len(plain), [])
+            return cls(sampled, logits, rows, plain, [[]] * len(plain))
         table = torch.cat([counts[:, None], tokens], dim=1)
         if any(wanted):  # in float64, which represents every token exactly
             table = torch.cat([table, own_logprobs(own, rows, tokens, wanted)], dim=1)
@@ -88,6 +95,24 @@ class StepResult:
         ids = [[int(token) for token in values[:count]] for count, values in lines]
         logprobs = [values[width:][:count] for count, values in lines]
         return cls(sampled, logits, rows, ids, logprobs, searches, chosen, entries)
+
+    @classmethod
+    def _matched(
+        cls,
+        sampled: SampledSequences,
+        logits: Tensor,
+        rows: Rows,
+        tokens: Tensor,
+        scored: Scored | None,
+        meanwhile: Callable[[], None] | None,
+    ) -> StepResult:
+        """As `read`, for tokens [R] of rows whose drafts are to be matched."""
+        packed = [scored.measured.packed.to(tokens.device)] if scored else []
+        values, *more = _transfer(tokens[:, None], *packed, meanwhile=meanwhile)
+        if scored:
+            scored.take(more[0])
+        ids = matched([int(token) for (token,) in values], rows)
+        return cls(sampled, logits, rows, ids, [[]] * len(ids))
 
     @property
     def first_rows(self) -> list[int]:

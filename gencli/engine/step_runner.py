@@ -21,7 +21,7 @@ from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
-from gencli.engine.step_result import StepResult, first_rows
+from gencli.engine.step_result import StepResult, Verified, first_rows
 from gencli.models.base import ModelRunner
 from processors.rows import Rows
 from processors.verify import verify
@@ -90,6 +90,7 @@ class StepRunner:
         ranked = choices = processed = None
         groups = [sequence.group for sequence, _ in sampled]
         is_searching = groups.count(None) < len(groups)
+        verified: Verified
         if watch or given is not None or rows.drafts.shape[1] or is_searching:
             verified, processed = self._verified(sampled, logits, rows, given, watch, is_searching)
         else:  # only the tokens are needed, not the processed logits
@@ -118,12 +119,14 @@ class StepRunner:
         given: Tensor | None,
         watch: Watch | None,
         is_searching: bool,
-    ) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
-        """Return tokens [Q, K + 1] and counts [Q], and the processed logits [R, V] if anything reads them."""
+    ) -> tuple[Verified, Tensor | None]:
+        """Return the verified tokens, and the processed logits [R, V] if anything reads them."""
         verifier = self._state.verifier
         reads = watch is not None or is_searching or verifier.reads(rows)
         seen = watch.seen if watch and watch.ids.shape[1] else None  # no ids: nothing asks what masks them
         processed, tokens = self._state.chooser.process(logits, rows, seen, reads=reads)
+        if not reads and given is None and not any(sequence.request.best_of for sequence, _ in sampled):
+            return (verifier.tokens(processed, rows, tokens), None), None
         draw = partial(verifier, processed, rows, self._speculation.proposal(sampled), tokens)
         return draw() if given is None else accept_given(given, draw, sampled), processed
 

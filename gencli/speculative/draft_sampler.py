@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from gencli.models.base import as_wide
 from processors.base import Noise
+from processors.choose import Chooser
 from processors.draw_on_device import sampled
 from processors.history import History
 from processors.kernels.softmax import token_probability
 from processors.pipeline import Pipeline
-from processors.rng import Stream, row_keys
+from processors.rng import Stream, row_key, signed
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.upload import upload
+from processors.upload import upload, upload_ints
 
 __all__ = ["Choice", "DraftSampler"]
 
@@ -45,6 +47,7 @@ class DraftSampler:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
         self._pipeline, self._sampler, self._history = pipeline, sampler, history
+        self._chooser = Chooser(pipeline, sampler)  # of its own, as its rows differ from the engine's
         self.width, self.eos_ids = pipeline.env.vocab_size, pipeline.env.eos_ids
         self.device, self.notices = pipeline.env.device, pipeline.notices
 
@@ -63,16 +66,19 @@ class DraftSampler:
         `least`: minimum probability by row; a less probable token becomes None. `apart`: rows that use
         independent noise. Without either, probabilities are not computed and are 1.
         """
-        rows = self._last_rows(slots, drafts)
-        processed = self._pipeline(as_wide(logits, self.width, self._history.device), rows)
-        tokens = sampled(
-            self._sampler, processed, _with_independent_noise(rows, apart) if any(apart) else rows
-        )
+        rows = self._pipeline.prepare(Rows.behind(self._history, slots, drafts))
+        wide = as_wide(logits, self.width, self._history.device)
+        seeds, reads = self._seeds(slots, apart), any(least) or any(apart)
+        processed, tokens = self._chooser.process(wide, rows, reads=reads, seeds=seeds)
+        if tokens is None:
+            assert processed is not None
+            own = rows if seeds is None else replace(rows, seeds=seeds)
+            tokens = sampled(self._sampler, processed, own)
+        if processed is None or not reads:
+            return [Choice(token if token >= 0 else None, 1.0) for token in tokens.tolist()]
         min_p = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
         processed = _mask_improbable(processed, min_p) if any(min_p) else processed
-        probabilities = torch.ones(len(tokens), device=tokens.device)
-        if any(least) or any(apart):
-            probabilities = token_probability(processed, tokens.clamp(min=0))
+        probabilities = token_probability(processed, tokens.clamp(min=0))
         pairs = torch.stack([tokens.double(), probabilities.double()]).tolist()
         return [
             Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
@@ -83,16 +89,19 @@ class DraftSampler:
         """The noise that the slot's draw will add to logits; None for a draw without additive noise."""
         return self._sampler.noise(slot, self._history.seed(slot))
 
-    def _last_rows(self, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
-        rows = Rows.build(self._history, slots, drafts)
-        return self._pipeline.prepare(rows.select(rows.lasts))
+    def _seeds(self, slots: Sequence[int], apart: Sequence[bool]) -> Tensor | None:
+        """Return the seeds [Q] of draws with independent noise where `apart`; None if there are none."""
+        if not any(apart):
+            return None
+        seeds = [self._history.seed(slot) for slot in slots]
+        keys = [_own_seed(seed) if own else seed for seed, own in zip(seeds, apart, strict=True)]
+        return upload_ints(keys, self._history.device)
 
 
-def _with_independent_noise(rows: Rows, apart: Sequence[bool]) -> Rows:
-    """The rows, with noise independent of the target's where `apart`."""
-    keys = row_keys(rows.seeds, torch.zeros_like(rows.positions), Stream.DRAFT)
-    mine = upload(apart, keys.device)
-    return replace(rows, seeds=torch.where(mine, keys, rows.seeds))
+@lru_cache(256)
+def _own_seed(seed: int) -> int:
+    """Return the seed of a draft's draw that is independent of the target's."""
+    return signed(row_key(seed, 0, Stream.DRAFT))
 
 
 def _mask_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 import transformers as hf
 
 from gencli.models.decoder.runner import DecoderRunner
+from gencli.speculative.base import Drafter
 from tests.engine.harness import engine, request
 from tests.engine.test_device import LAUNCHES, Wide
 from tests.engine.test_device_decoder import saved
@@ -14,9 +15,16 @@ from tests.sham_cuda import differences
 from tests.speculative.cases import WIDTH
 
 
-def steady(seen, runner, chain, *, rows=4, first=10):
+class Refused(Drafter):
+    """Proposes three tokens for each text, none of which a request may choose."""
+
+    def propose(self, asks):
+        return [(98, 98, 98) for _ in asks]
+
+
+def steady(seen, runner, chain, *, rows=4, first=10, **options):
     """Two successive steps that decode `rows` texts."""
-    on = engine(runner=runner, max_batch=rows, run_ahead=False)
+    on = engine(runner=runner, max_batch=rows, run_ahead=False, **options)
     for c in "abcdefgh"[:rows]:
         on.submit(request(c * 5, key=c, chain=f"ignore_eos=true | {chain}", max_tokens=first + 9))
     for _ in range(first):
@@ -37,17 +45,39 @@ def test_chain_and_draw_are_of_constant_shape(chain):
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "kind", ["llama", "qwen3", "gemma2", "gemma3", "phi3", "granite", "mixtral", "qwen3_moe", "gpt_oss"]
-)
-def test_a_decode_step_of_the_decoder_is_of_constant_shape(tmp_path, kind):
+def decoder(tmp_path, kind):
+    """A decoder of a kind on the sham device."""
     torch.manual_seed(1)
     config = NATIVE_CONFIGS[kind]()
     config.vocab_size = WIDTH
     hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    return DecoderRunner.load(saved(tmp_path), dtype="float32", device="cuda", max_lanes=4)
+
+
+@pytest.mark.parametrize(
+    "kind", ["llama", "qwen3", "gemma2", "gemma3", "phi3", "granite", "mixtral", "qwen3_moe", "gpt_oss"]
+)
+def test_a_decode_step_of_the_decoder_is_of_constant_shape(tmp_path, kind):
     with sham_device() as seen:
-        runner = DecoderRunner.load(saved(tmp_path), dtype="float32", device="cuda", max_lanes=4)
-        assert differences(*steady(seen, runner, "temperature=0")) == []
+        assert differences(*steady(seen, decoder(tmp_path, kind), "temperature=0")) == []
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "mixtral", "gpt_oss"])
+def test_a_step_with_drafts_is_of_constant_shape(tmp_path, kind):
+    with sham_device() as seen:
+        runner = decoder(tmp_path, kind)
+        steps = steady(seen, runner, "suppress=[98] | temperature=0", drafter=Refused())
+    assert differences(*steps) == []
+
+
+@pytest.mark.parametrize("chain", ["temperature=0", "repetition=1.1 | temperature=0.8 | top_p=0.9"])
+def test_a_step_with_drafts_launches_what_one_without_does(chain):
+    with sham_device() as seen:
+        plain, drafted = (
+            steady(seen, Wide(), f"suppress=[98] | {chain}", drafter=drafter)[1].calls
+            for drafter in (None, Refused())
+        )
+    assert len(drafted) == len(plain)
 
 
 def test_what_differs_is_told_with_its_place():

@@ -53,6 +53,14 @@ def test_graphs_and_steps_ahead_change_no_text(one, chain, dtype):
     assert texts(CHAINS[chain], **options, **one) == texts(CHAINS[chain], **options)
 
 
+@pytest.mark.parametrize("drafter", ["ngram", "tiny-draft"])
+@pytest.mark.parametrize("chain", ["greedy", "cuts", "penalties"])
+def test_drafts_change_no_text_with_and_without_graphs(chain, drafter):
+    plain, drafting = texts(CHAINS[chain]), CHAINS[chain] | {"draft_tokens": 4}
+    assert texts(drafting, draft=drafter) == plain
+    assert texts(drafting, draft=drafter, cuda_graphs="off") == plain
+
+
 @pytest.mark.parametrize("one", [{"cuda_graphs": "off"}, {"async_steps": False}], ids=str)
 def test_graphs_and_steps_ahead_of_transformers_change_no_text(one):
     given = {"backend": "transformers"}

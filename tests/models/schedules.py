@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from gencli.core.events import Finish
 from gencli.core.request import Drafting, Limits
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
+from gencli.speculative.base import DraftAsk, Drafter
 from gencli.speculative.ngram import NgramDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
@@ -20,6 +21,19 @@ from tests.recorder import CpuRecorder
 
 LANES = 6
 CHAINS = ("temperature=0", "temperature=0.9 | top_p=0.95", "repetition=1.2 | temperature=0.8 | top_k=20")
+
+
+class Guessing(NgramDrafter):
+    """Copies up to a random number of tokens and guesses some more, most of which are refused."""
+
+    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
+        """Propose drafts; which ones depends on the text alone."""
+        return [self._guessed(*pair) for pair in zip(asks, super().propose(asks), strict=True)]
+
+    @staticmethod
+    def _guessed(ask: DraftAsk, run: list[int]) -> list[int]:
+        draw = random.Random(len(ask.tokens))
+        return run[: draw.choice((0, 1, 3, 9))] + draw.choices(range(VOCAB), k=draw.choice((0, 0, 1, 3)))
 
 
 def schedule(seed: int) -> list[tuple[int, Any]]:
@@ -40,10 +54,12 @@ def schedule(seed: int) -> list[tuple[int, Any]]:
     return sorted(acts, key=lambda act: act[0])
 
 
-def texts(seed: int, on: Any, **options: Any) -> dict[str, tuple[str, Any]]:
+def texts(
+    seed: int, on: Any, *, drafter: Callable[[], Drafter] = NgramDrafter, **options: Any
+) -> dict[str, tuple[str, Any]]:
     """The texts of a schedule on a runner of LANES lanes, which are empty before and behind it."""
     most = random.Random(seed).randint(1, LANES)
-    engine = Engine(on, TOKENIZER, max_batch=most, drafter=NgramDrafter(), **options)
+    engine = Engine(on, TOKENIZER, max_batch=most, drafter=drafter(), **options)
     acts, ends, step = schedule(seed), {}, 0
     while acts or engine.has_work:
         while acts and acts[0][0] <= step:
@@ -59,12 +75,18 @@ def texts(seed: int, on: Any, **options: Any) -> dict[str, tuple[str, Any]]:
     return ends
 
 
-def check_replays(make: Callable[[Graphs], Any], *, num_seeds: int, least: int) -> None:
+def check_replays(
+    make: Callable[[Graphs], Any],
+    *,
+    num_seeds: int,
+    least: int,
+    drafter: Callable[[], Drafter] = NgramDrafter,
+) -> None:
     """Recorded steps, of which more than `least` are replayed, give the texts of eager ones."""
     graphs = Graphs(CpuRecorder)
     recorded, eager = make(graphs), make(Graphs(None))
     for seed in range(num_seeds):
-        assert texts(seed, recorded) == texts(seed, eager), seed
+        assert texts(seed, recorded, drafter=drafter) == texts(seed, eager, drafter=drafter), seed
     assert graphs.num_replayed > least
     assert not graphs.notices
 

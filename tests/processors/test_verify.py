@@ -4,7 +4,7 @@ import torch
 
 from processors.history import History
 from processors.rows import Rows
-from processors.verify import verify
+from processors.verify import matched, verify
 
 
 def rows_of(drafts):
@@ -15,8 +15,11 @@ def rows_of(drafts):
 
 
 def stands(sampled, drafts):
-    tokens, counts = verify(torch.tensor(sampled), rows_of(drafts))
-    return [row[:count] for row, count in zip(tokens.tolist(), counts.tolist(), strict=True)]
+    rows = rows_of(drafts)
+    tokens, counts = verify(torch.tensor(sampled), rows)
+    found = [row[:count] for row, count in zip(tokens.tolist(), counts.tolist(), strict=True)]
+    assert matched(sampled, rows) == found  # on the host
+    return found
 
 
 def test_without_drafts_the_sampled_token_stands():

@@ -16,7 +16,7 @@ __all__ = ["DecodeSteps"]
 
 
 class DecodeSteps:
-    """Runs steps of one token a feed, which `graphs` record."""
+    """Runs steps of one token a feed, or of one with draft tokens, which `graphs` record."""
 
     def __init__(self, decoder: Decoder, graphs: Graphs) -> None:
         self._decoder = decoder
@@ -25,7 +25,7 @@ class DecodeSteps:
     def __call__(
         self, feeds: Sequence[Feed], rows: StepRows, buffers: Sequence[Tensor], ids: Tensor | None = None
     ) -> Tensor:
-        """Return the logits [R, V], a new tensor.
+        """Return the wanted logits [R, V], a new tensor.
 
         `feeds` have buffer rows as lanes; the capacity of the buffers is that of `roomy`. `ids` [R] on the
         device replace the tokens.

@@ -17,7 +17,13 @@ from gencli.models.decoder.tiled import TiledPlan
 from gencli.models.kv.buffers import LaneBuffer, LaneStore
 from gencli.models.kv.formats import stored_width
 from gencli.models.kv.lengths import STEP, LaneLengths
-from gencli.models.kv.static_steps import SPARE_ROWS, is_decode_step, roomy, step_rows
+from gencli.models.kv.static_steps import (
+    SPARE_ROWS,
+    is_decode_step,
+    is_drafted_step,
+    roomy,
+    step_rows,
+)
 from gencli.models.longrope import factors_of
 from processors.graphs import Graphs
 from processors.upload import upload
@@ -30,7 +36,7 @@ class DecoderLanes:
 
     They are stored in `kv_dtype`, by default that of the decoder. With `is_fixed` the attention of a token
     has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case. With `graphs`
-    steps of one token a feed have shapes that these can record.
+    steps of one token a feed, or of one with draft tokens, have shapes that these can record.
     """
 
     can_rollback = True
@@ -82,7 +88,8 @@ class DecoderLanes:
         num_rows, length = room_for(feeds)
         capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
         static = None
-        if self._steps is not None and inside is None and is_decode_step(feeds):
+        may_be_static = self._steps is not None and inside is None
+        if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
             static = step_rows(feeds, self._store.rows.spare)
             num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]

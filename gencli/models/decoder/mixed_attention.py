@@ -13,12 +13,10 @@ from gencli.models.decoder.decode_attention import DecodePlan
 from gencli.models.decoder.fixed_attention import FixedPlan
 from gencli.models.decoder.kernels.chunk import attend_chunk
 from gencli.models.kv.formats import widened
+from gencli.models.kv.static_steps import MOST_ALONE
 from processors.upload import upload_ints
 
 __all__ = ["ChunkPlan", "MixedPlan", "device_plan"]
-
-# The tokens of a feed up to this length are computed one by one, with the bits of decode steps.
-_MOST_TOKENS = 16
 
 
 class MixedPlan(DevicePlan):
@@ -36,7 +34,7 @@ class MixedPlan(DevicePlan):
         column = 0
         for feed in feeds:
             after = column + len(feed.tokens)
-            if len(feed.tokens) <= _MOST_TOKENS:
+            if len(feed.tokens) <= MOST_ALONE:
                 short += range(column, after)
             else:
                 columns = slice(column, after)
@@ -80,6 +78,6 @@ def device_plan(
 
     With `is_fixed` a token has the same bits in a feed of any length.
     """
-    if all(len(feed.tokens) <= _MOST_TOKENS for feed in feeds):
+    if all(len(feed.tokens) <= MOST_ALONE for feed in feeds):
         return DecodePlan(*cells, end)
     return MixedPlan(feeds, cells, end, is_fixed=is_fixed)

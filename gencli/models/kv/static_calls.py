@@ -28,6 +28,7 @@ _GROUPED = (9, 10)  # compute capabilities, major, with products of groups whose
 class StaticCalls:
     """Runs steps of one token a feed in a LaneCache, which `graphs` record.
 
+    Steps with drafts are not static here: a lane's keys and values would be copied once for each of its rows.
     Keys and values are read in place where few rows are idle, else copied by the model's pass. `context` is
     the maximum number of tokens in a lane.
     """

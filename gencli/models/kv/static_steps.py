@@ -1,4 +1,8 @@
-"""Steps of one token a row, in shapes that depend on buckets only, so that graphs can replay them."""
+"""Steps of one token a row, in shapes that depend on buckets only, so that graphs can replay them.
+
+A feed with draft tokens has a row for each of its tokens. A pass may take it so if each token finds its keys
+by its own buffer row and position, and if the keys of all tokens are written before any is read.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +14,52 @@ from operator import is_
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed
+from gencli.core.step import Feed, cells_of, wanted_of
 from gencli.models.kv.lengths import STEP
 from gencli.models.longrope import factors_of
 from processors.graphs import Graphs, bucket_of
 from processors.upload import upload_into
 
-__all__ = ["SPARE_ROWS", "StaticInputs", "StaticSteps", "StepRows", "is_decode_step", "roomy", "step_rows"]
+__all__ = [
+    "MOST_ALONE",
+    "SPARE_ROWS",
+    "StaticInputs",
+    "StaticSteps",
+    "StepRows",
+    "is_decode_step",
+    "is_drafted_step",
+    "roomy",
+    "step_rows",
+]
 
 SPARE_ROWS = 1  # more than lanes, so that the rows that fill a bucket always have one to write to
+MOST_ALONE = 16  # tokens of a feed that are computed one by one, with the bits of decode steps
 
 _PARTS = 4  # capacities between two powers of two
+# Tokens of a static step with drafts. With more of them graphs are predicted to save less than 9 % of a step
+# of 1B on an H100, and nothing of larger models. And a graph keeps the memory of its attention, which grows
+# with tokens and keys: 134 MB for 128 tokens of 8B with 8,192 keys.
+_MOST_DRAFTED = 128
 
 
 def is_decode_step(feeds: Sequence[Feed]) -> bool:
     """Return whether each feed is one token with wanted logits."""
     return all(len(feed.tokens) == 1 and feed.num_logits == 1 for feed in feeds)
+
+
+def is_drafted_step(feeds: Sequence[Feed]) -> bool:
+    """Return whether each feed is one token or one with draft tokens, and the step short enough to be static.
+
+    Of one token of a feed, not a prompt's, no logits may be wanted: a draft model lacks two tokens of a text
+    that took all of its drafts.
+    """
+    is_short = all(
+        0 < feed.num_logits <= len(feed.tokens) <= feed.num_logits + (feed.start > 0)
+        and len(feed.tokens) <= MOST_ALONE
+        and not feed.num_scored
+        for feed in feeds
+    )
+    return is_short and sum(len(feed.tokens) for feed in feeds) <= _MOST_DRAFTED
 
 
 def roomy(length: int, context: int) -> int:
@@ -39,7 +73,7 @@ def roomy(length: int, context: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """The `count` rows of a step: feed i is in row `places[i]`. The others write to the buffer row `spare`.
+    """The `count` rows of a step: fed token i is in row `places[i]`. The others write to buffer row `spare`.
 
     `num_held` is how many rows the buffers need. With `in_place` a row has the number of its buffer row.
     """
@@ -50,14 +84,21 @@ class StepRows:
     num_held: int
     in_place: bool = False
 
+    def spread(self, values: Sequence[int], other: int = 0) -> Sequence[int]:
+        """Return the values of the fed tokens by row, `other` in the rows that have none."""
+        if not self.in_place:
+            return [*values, *[other] * (self.count - len(values))]
+        by_row = dict(zip(self.places, values, strict=True))
+        return [by_row.get(number, other) for number in range(self.count)]
+
 
 def step_rows(feeds: Sequence[Feed], spare: int, *, most: int = 0) -> StepRows:
-    """Return the rows of a decode step; `feeds` have buffer rows as lanes, and `spare` is one without a lane.
+    """Return the rows of a static step; `feeds` have buffer rows as lanes, and `spare` is one without a lane.
 
     With `most`, the maximum number of buffer rows, the rows are in place unless that leaves more rows idle
-    than are fed: keys and values are then read where they are.
+    than are fed: keys and values are then read where they are. That takes feeds of one token.
     """
-    num_fed, top = len(feeds), max(feed.lane for feed in feeds) + 1
+    num_fed, top = sum([len(feed.tokens) for feed in feeds]), max(feed.lane for feed in feeds) + 1
     in_place = top <= min(2 * num_fed, most)
     count = min(bucket_of(top), most) if in_place else bucket_of(num_fed)
     places = [feed.lane for feed in feeds] if in_place else range(num_fed)
@@ -80,11 +121,11 @@ class StaticInputs:
 
 
 class StaticSteps:
-    """Runs steps of one token a feed. `graphs` record them by the bucket of rows and that of keys.
+    """Runs steps of one token a row. `graphs` record them by the bucket of rows and that of keys.
 
-    The inputs of a bucket are one static tensor [3 to 5, rows]: buffer rows, positions, with `switches` of a
-    long rope the numbers of the rotary factors, in place the rows of the feeds, ids. Without a graph the same
-    shapes are launched one by one.
+    The inputs of a bucket are one static tensor [4 or 5, rows]: buffer rows, positions, with `switches` of a
+    long rope the numbers of the rotary factors, the rows whose logits are wanted, ids. Without a graph the
+    same shapes are launched one by one.
     """
 
     def __init__(self, graphs: Graphs, device: torch.device, switches: tuple[int, ...] = ()) -> None:
@@ -101,10 +142,11 @@ class StaticSteps:
         run: Callable[[StaticInputs], Tensor],
         ids: Tensor | None = None,
     ) -> Tensor:
-        """Return the logits [R, V] of the feeds, a new tensor.
+        """Return the wanted logits [R, V] of the feeds, a new tensor.
 
         `run` gives those of static inputs, [rows, V]; `placed` are the tensors that it reads or writes
-        beside them, of `capacity` tokens. `ids` [R] on the device replace the tokens.
+        beside them, of `capacity` tokens. `ids` [R] on the device replace the tokens, of which all are
+        wanted then.
         """
         if len(placed) != len(self._placed) or not all(map(is_, placed, self._placed)):
             self._graphs.clear()
@@ -115,9 +157,10 @@ class StaticSteps:
         inputs = StaticInputs(held[0], held[1], held[-1], factors, end)
         made = self._graphs.run((rows.count, rows.in_place, end), lambda: run(inputs))
         assert isinstance(made, Tensor)
-        if rows.in_place:
-            return made.index_select(0, held[-2, : len(feeds)])
-        logits = made[: len(feeds)]
+        num_wanted = sum([feed.num_logits for feed in feeds])
+        if rows.in_place or num_wanted < len(rows.places):
+            return made.index_select(0, held[-2, :num_wanted])
+        logits = made[:num_wanted]
         return logits.clone() if self._graphs.records else logits  # the next replay overwrites them
 
     def free(self) -> None:
@@ -127,30 +170,26 @@ class StaticSteps:
 
     def _fill(self, feeds: Sequence[Feed], rows: StepRows, ids: Tensor | None) -> Tensor:
         """Write the inputs of the feeds into the static tensor of their bucket, in one copy from the host."""
-
-        def row(values: Sequence[int], other: int = 0) -> Sequence[int]:
-            if not rows.in_place:
-                return [*values, *[other] * (rows.count - len(values))]
-            by_row = dict(zip(rows.places, values, strict=True))
-            return [by_row.get(number, other) for number in range(rows.count)]
-
-        columns = [row([feed.lane for feed in feeds], rows.spare), row([feed.start for feed in feeds])]
+        lanes, positions = zip(*cells_of(feeds), strict=True)
+        columns = [rows.spread(lanes, rows.spare), rows.spread(positions)]
         if self._switches:
-            columns.append(row([factors_of(feed, self._switches) for feed in feeds]))
-        if rows.in_place:
-            columns.append([*rows.places, *[0] * (rows.count - len(feeds))])
+            columns.append(
+                rows.spread([factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens])
+            )
+        wanted = [rows.places[index] for index in wanted_of(feeds)]
+        columns.append([*wanted, *[0] * (rows.count - len(wanted))])
         height = len(columns) + 1
         if ids is None:
-            columns.append(row([feed.tokens[0] for feed in feeds]))
+            columns.append(rows.spread([token for feed in feeds for token in feed.tokens]))
         key = rows.count, rows.in_place
         if key not in self._inputs:
             self._inputs[key] = torch.zeros(height, rows.count, dtype=torch.int64, device=self._device)
         inputs = self._inputs[key]
         upload_into([*chain(*columns)], inputs.view(-1)[: len(columns) * rows.count])
         if ids is not None and rows.in_place:
-            inputs[-1].index_copy_(0, inputs[-2, : len(feeds)], ids)
+            inputs[-1].index_copy_(0, inputs[-2, : len(ids)], ids)
         elif ids is not None:
-            inputs[-1, : len(feeds)].copy_(ids)
+            inputs[-1, : len(ids)].copy_(ids)
         return inputs
 
 

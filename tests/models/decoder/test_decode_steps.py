@@ -1,5 +1,6 @@
 """Decode steps in static shapes: recorded on the CPU and replayed they give what they give eagerly."""
 
+import random
 from functools import cache
 
 import pytest
@@ -9,11 +10,21 @@ from gencli.core.events import Finish
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.models.decoder.runner import DecoderRunner
+from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder
-from tests.models.schedules import LANES, behind_a_move, check_replays, held, prompts, tokens_at
-from tests.models.tiny_models import NATIVE_CONFIGS, SWITCH, build_native, long_rope
+from tests.models.schedules import (
+    LANES,
+    Guessing,
+    behind_a_move,
+    check_replays,
+    held,
+    prompts,
+    texts,
+    tokens_at,
+)
+from tests.models.tiny_models import NATIVE_CONFIGS, SWITCH, VOCAB, build_native, long_rope
 from tests.recorder import CpuRecorder
 from tests.sham import CUDA, sham_device
 
@@ -32,9 +43,53 @@ def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
     check_replays(lambda graphs: runner(kind, graphs), num_seeds=50, least=200)
 
 
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_replayed_steps_accept_the_drafts_that_eager_ones_accept(kind):
+    check_replays(lambda graphs: runner(kind, graphs), num_seeds=50, least=200, drafter=Guessing)
+
+
 @pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "gpt_oss"])
 def test_replayed_steps_choose_experts_on_the_device(kind):
     check_replays(lambda graphs: runner(kind, graphs), num_seeds=12, least=48)
+
+
+def drafted(run, seed, num_steps=24):
+    """Logits of texts that come and go, with drafts of random lengths, of which random ones are refused."""
+    draw, lengths, found = random.Random(seed), {}, []
+    for step in range(num_steps):
+        for lane in range(LANES):
+            if draw.random() < 0.08 and lengths.pop(lane, None):
+                run.release(lane)
+            elif lane not in lengths and draw.random() < 0.3:
+                lengths[lane] = draw.choice((2, 9, 240))
+                run.forward(prompts(lengths[lane], [lane]))
+        if not lengths:
+            continue
+        sizes = {lane: 1 + draw.choice((0, 1, 3, 4) if step % 6 else (15, 18)) for lane in lengths}
+        unread = draw.random() < 0.2  # of each feed but the first one
+        feeds = [
+            Feed(lane, at, tuple(draw.choices(range(VOCAB), k=sizes[lane])), sizes[lane])
+            for lane, at in lengths.items()
+        ]
+        feeds = [feed._replace(num_logits=max(1, feed.num_logits - unread)) for feed in feeds]
+        found.append(run.forward(StepPlan(tuple(feeds))))
+        for lane, size in sizes.items():
+            lengths[lane] += draw.randint(1, size)
+            run.truncate(lane, lengths[lane])
+    for lane in range(LANES):
+        run.release(lane)
+    return found
+
+
+@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
+def test_drafts_have_the_logits_of_eager_steps_and_of_the_plain_decoder(kind):
+    graphs = Graphs(CpuRecorder)
+    runs = [runner(kind, one) for one in (graphs, Graphs(None), None)]
+    for seed in range(3):
+        for recorded, eager, plain in zip(*(drafted(run, seed) for run in runs), strict=True):
+            assert torch.equal(recorded, eager)
+            torch.testing.assert_close(recorded, plain, rtol=1e-3, atol=1e-3)
+    assert graphs.num_replayed > 20
 
 
 @pytest.mark.parametrize("kind", NATIVE_CONFIGS)
@@ -45,14 +100,19 @@ def test_logits_are_those_of_the_plain_decoder(kind):
     assert graphs.num_replayed == 3
 
 
-def test_a_long_rope_takes_the_factors_of_each_text():
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_long_rope_takes_the_factors_of_each_text(size):
     def logits(graphs):
         run = DecoderRunner(native_decoder(long_rope("phi3")), max_lanes=3, graphs=graphs)
         for lane, length in enumerate((SWITCH - 3, SWITCH + 5, 4)):
             run.forward(StepPlan((prompts(length, [lane]).feeds[0],)))
         places = [SWITCH - 3, SWITCH + 5, 4]
         return [
-            run.forward(StepPlan(tuple(Feed(lane, at + step, (9,), 1) for lane, at in enumerate(places))))
+            run.forward(
+                StepPlan(
+                    tuple(Feed(lane, at + size * step, (9,) * size, size) for lane, at in enumerate(places))
+                )
+            )
             for step in range(6)
         ]
 
@@ -168,18 +228,26 @@ def as_in_a_graph(step):
     ]
 
 
-def test_two_steps_launch_the_same_operations_at_the_same_addresses_and_none_waits():
+def with_drafts(length, sizes):
+    """A step of texts of equal length, each with drafts."""
+    return StepPlan(tuple(Feed(lane, length, (7,) * size, size) for lane, size in enumerate(sizes)))
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 1, 3)], ids=["tokens", "drafts"])
+def test_two_steps_launch_the_same_operations_at_the_same_addresses_and_none_waits(sizes):
     with sham_device() as seen:
         run = DecoderRunner(native_decoder(build_native("llama"), CUDA), max_lanes=LANES)
-        held(run, steps=2, lanes=range(3))
-        seen.clear()
+        run.forward(prompts(5))
         steps = []
-        for step in (2, 3):
-            run.forward(tokens_at(5 + step))
+        for length in range(5, 9):
+            seen.clear()
+            run.forward(with_drafts(length, sizes))
+            assert not seen.waits
             steps.append(seen.cut())
-        assert not seen.waits
-    assert as_in_a_graph(steps[0]) == as_in_a_graph(steps[1])
-    assert [call.place for call in steps[0].calls].count("processors/upload.py:upload_into") == 1
+            for lane in range(3):
+                run.truncate(lane, length + 1)
+    assert as_in_a_graph(steps[-2]) == as_in_a_graph(steps[-1])
+    assert [call.place for call in steps[-1].calls].count("processors/upload.py:upload_into") == 1
 
 
 def test_a_draft_of_the_first_layers_has_graphs_of_its_own():
@@ -189,6 +257,22 @@ def test_a_draft_of_the_first_layers_has_graphs_of_its_own():
     held(draft, steps=3, lanes=(0,))
     assert draft.spec.graphs is not graphs
     assert draft.spec.graphs.num_recorded == 1
+
+
+def test_a_draft_model_and_its_target_are_replayed_beside_each_other():
+    def outcomes(make):
+        run, drafts = runner("llama", Graphs(make)), []
+
+        def drafter():
+            drafts.append(run.first_layers(1, max_lanes=LANES))
+            return ModelDrafter(drafts[-1])
+
+        found = [texts(seed, run, drafter=drafter) for seed in range(1, 5)]
+        return found, sum(draft.spec.graphs.num_replayed for draft in drafts)
+
+    (recorded, num_replayed), (eager, _) = outcomes(CpuRecorder), outcomes(None)
+    assert recorded == eager
+    assert num_replayed > 20
 
 
 def test_a_buffer_of_a_later_layer_that_moves_alone_is_read_where_it_is():

@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.core.step import Feed
-from gencli.models.kv.static_steps import roomy, step_rows
+from gencli.models.kv.static_steps import is_drafted_step, roomy, step_rows
 
 
 def rows(*lanes, spare, most=0):
@@ -38,6 +38,35 @@ def test_rows_come_as_they_are_fed(lanes, spare, found):
 )
 def test_rows_are_in_place_where_few_are_idle(lanes, spare, found):
     assert rows(*lanes, spare=spare, most=6) == found
+
+
+def test_each_token_of_a_feed_with_drafts_has_a_row():
+    found = step_rows([Feed(0, 5, (1, 2, 3), 3), Feed(1, 9, (4, 5), 2)], spare=2)
+    assert (found.count, [*found.places], found.num_held) == (8, [0, 1, 2, 3, 4], 3)
+    assert found.spread([0, 0, 0, 1, 1], found.spare) == [0, 0, 0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("feed", "is_static"),
+    [
+        (Feed(0, 5, (1,) * 16, 16), True),
+        (Feed(0, 5, (1,) * 17, 17), False),  # its tokens are not computed one by one
+        (Feed(0, 5, (1, 2, 3), 2), True),
+        (Feed(0, 5, (1, 2, 3), 1), False),
+        (Feed(0, 0, (1, 2), 1), False),  # a prompt
+        (Feed(0, 5, (1, 2), 2, num_scored=1), False),
+        (Feed(0, 5, (1,), 0, text_length=9), False),
+    ],
+    ids=str,
+)
+def test_a_step_with_drafts_is_static_where_its_tokens_are_computed_as_alone(feed, is_static):
+    assert is_drafted_step([feed, Feed(1, 4, (1,))]) == is_static
+
+
+def test_a_step_with_too_many_drafts_is_not_static():
+    feeds = [Feed(lane, 5, (1,) * 16, 16) for lane in range(9)]
+    assert is_drafted_step(feeds[:8])
+    assert not is_drafted_step(feeds)
 
 
 def test_capacity_grows_in_few_steps_with_little_to_spare():

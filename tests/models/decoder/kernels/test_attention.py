@@ -88,16 +88,20 @@ def test_narrower_keys_and_values(kv_dtype, dtype):
     torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-4)
 
 
-def test_the_bits_of_a_row_depend_on_its_own_tokens_alone():
+DRAFTED = torch.tensor([3, 3, 3, 1]), torch.tensor([SPLIT - 2, SPLIT - 1, SPLIT, 7])
+
+
+@pytest.mark.parametrize(("rows", "positions"), [(ROWS, POSITIONS), DRAFTED], ids=["texts", "drafts"])
+def test_the_bits_of_a_row_depend_on_its_own_tokens_alone(rows, positions):
     queries, buffer = given(FLOAT)
     options = {"window": None, "scale": 0.3, "cap": None}
-    together = by_kernels(queries, buffer, ROWS, POSITIONS, 512, **options)
-    for row in range(len(ROWS)):
+    together = by_kernels(queries, buffer, rows, positions, 512, **options)
+    for row in range(len(rows)):
         one = slice(row, row + 1)
-        end = (int(POSITIONS[row]) // SPLIT + 1) * SPLIT
+        end = (int(positions[row]) // SPLIT + 1) * SPLIT
         other = buffer.clone()
-        other[ROWS[row], :, int(POSITIONS[row]) + 1 :] = torch.nan  # which a later text may leave there
-        alone = by_kernels(queries[one], other, ROWS[one], POSITIONS[one], end, **options)
+        other[rows[row], :, int(positions[row]) + 1 :] = torch.nan  # which later or refused tokens may leave
+        alone = by_kernels(queries[one], other, rows[one], positions[one], end, **options)
         assert torch.equal(alone, together[one])
 
 
