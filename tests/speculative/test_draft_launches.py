@@ -20,7 +20,7 @@ LAUNCHES = {
     "temperature=0": (3, 12, 13, 17),  # 28, 30, 58, 62
     "temperature=0.8": (4, 10, 11, 15),  # 23, 25, 53, 57
     "temperature=0.8 | top_p=0.9": (6, 12, 13, 17),  # 60, 62, 90, 94
-    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.95": (9, 15, 16, 20),  # 106, 108, 136, 140
+    "repetition=1.1 | temperature=0.8 | top_k=50 | top_p=0.95": (7, 13, 14, 18),  # 106, 108, 136, 140
 }
 KINDS = ({}, {"least": 0.01}, {"apart": True}, {"apart": True, "least": 0.01})
 
