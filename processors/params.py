@@ -76,7 +76,7 @@ class Params:
     @classmethod
     def own_fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """Return the declared fields of the stage, in order, without `when`."""
-        return tuple(field for field in dataclasses.fields(cls) if field.name != WHEN)
+        return _own_fields(cls)
 
     def is_off(self) -> bool:
         """Whether these values switch the stage off."""
@@ -97,7 +97,7 @@ class Params:
     @classmethod
     def default(cls, name: str) -> Any:
         """Return the default value of a field."""
-        return next(field.default for field in dataclasses.fields(cls) if field.name == name)
+        return _defaults(cls)[name]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
@@ -142,6 +142,18 @@ def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
 
 
 _hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
+
+
+def _declared(params: type[Params]) -> tuple[dataclasses.Field[Any], ...]:
+    return tuple(field for field in dataclasses.fields(params) if field.name != WHEN)
+
+
+def _of_defaults(params: type[Params]) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(params)}
+
+
+_own_fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = functools.cache(_declared)
+_defaults: Callable[[Any], dict[str, Any]] = functools.cache(_of_defaults)
 
 
 def _plain(value: Any) -> Any:
