@@ -19,12 +19,16 @@ __all__ = [
     "WHEN_DOC",
     "Params",
     "describe",
+    "hints_of",
     "param",
 ]
 
 MOST = 2**31 - 1  # upper bound of ids, counts and lengths
 WHEN = "when"  # the field that every stage has beside its own
 WHEN_DOC = "Where in the output the stage acts; null is everywhere."
+
+
+hints_of: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # types by field, of a class
 
 
 def param(
@@ -91,7 +95,7 @@ class Params:
     @classmethod
     def is_list(cls) -> bool:
         """Whether the main parameter is a list, so that two values can be merged."""
-        hint = _hints(cls)[cls.main()]
+        hint = hints_of(cls)[cls.main()]
         return any(Ellipsis in get_args(entry) for entry in (hint, *get_args(hint)))
 
     @classmethod
@@ -129,7 +133,7 @@ class Params:
 
 def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
     """Return doc, type hint, default and bounds of each field, for help, YAML comments and docs."""
-    hints = _hints(params)
+    hints = hints_of(params)
     return {
         field.name: {
             "doc": field.metadata["doc"],
@@ -139,9 +143,6 @@ def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
         }
         for field in params.own_fields()
     }
-
-
-_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
 
 
 def _declared(params: type[Params]) -> tuple[dataclasses.Field[Any], ...]:
@@ -163,7 +164,7 @@ def _plain(value: Any) -> Any:
 
 
 def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -> Any:
-    hint = _hints(owner)[field.name]
+    hint = hints_of(owner)[field.name]
     bounds, finite = field.metadata["bounds"], field.metadata["finite"]
     try:
         return convert(value, hint, bounds, finite=finite)
