@@ -28,6 +28,8 @@ demo: $(VENV)/.installed  ## install, then stream a story from the bundled model
 	  '  $(BIN)/gencli run --chat "Tell me a story about a brave fox."' \
 	  '  $(BIN)/gencli run --model PATH --top-p 0.9 --stop "\n\n" "Your prompt"'
 
+# Whatever the shell says, bytecode is kept: processes of tests and later runs compile nothing again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.installed-dev  ## the whole test suite; with FAST=1 the quick part of it, for work
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(FAST),-m "not slow")
 

@@ -38,13 +38,17 @@ class ChildLate(Exception):
     """The process did not answer in time and was killed."""
 
 
+def _command(module: str) -> list[str]:
+    return [sys.executable, "-P", "-m", module]
+
+
 class Child:
     """A process that runs a module of this project and answers questions one at a time."""
 
     def __init__(self, module: str) -> None:
         search = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "MALLOC_ARENA_MAX": "2"}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            _command(module),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

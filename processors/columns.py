@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, get_args, get_origin
 
 import torch
 from torch import Tensor
 
-from processors.params import Params
+from processors.params import Params, hints_of
 from processors.rows import Rows
 
 __all__ = ["Columns", "in_slot"]
@@ -29,7 +29,7 @@ class Columns:
         self._choices: dict[str, tuple[Any, ...]] = {}
         self._params: dict[int, Params] = {}
         self._known: dict[str, tuple[tuple[int, ...], frozenset[Any]]] = {}  # slots, and their values
-        hints = get_type_hints(params)
+        hints = hints_of(params)
         for field in params.own_fields():
             hint = hints[field.name]
             if get_origin(hint) is Literal:

@@ -19,12 +19,16 @@ __all__ = [
     "WHEN_DOC",
     "Params",
     "describe",
+    "hints_of",
     "param",
 ]
 
 MOST = 2**31 - 1  # upper bound of ids, counts and lengths
 WHEN = "when"  # the field that every stage has in addition to its own
 WHEN_DOC = "Where in the output the stage acts; null is everywhere."
+
+
+hints_of: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # types by field, of a class
 
 
 def param(
@@ -76,7 +80,7 @@ class Params:
     @classmethod
     def own_fields(cls) -> tuple[dataclasses.Field[Any], ...]:
         """Return the declared fields of the stage, in order, without `when`."""
-        return tuple(field for field in dataclasses.fields(cls) if field.name != WHEN)
+        return _own_fields(cls)
 
     def is_off(self) -> bool:
         """Whether these values switch the stage off."""
@@ -91,13 +95,13 @@ class Params:
     @classmethod
     def is_list(cls) -> bool:
         """Whether the main parameter is a list, so that two values can be merged."""
-        hint = _hints(cls)[cls.main()]
+        hint = hints_of(cls)[cls.main()]
         return any(Ellipsis in get_args(entry) for entry in (hint, *get_args(hint)))
 
     @classmethod
     def default(cls, name: str) -> Any:
         """Return the default value of a field."""
-        return next(field.default for field in dataclasses.fields(cls) if field.name == name)
+        return _defaults(cls)[name]
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
@@ -129,7 +133,7 @@ class Params:
 
 def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
     """Return doc, type hint, default and bounds of each field, for help, YAML comments and docs."""
-    hints = _hints(params)
+    hints = hints_of(params)
     return {
         field.name: {
             "doc": field.metadata["doc"],
@@ -141,7 +145,16 @@ def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
     }
 
 
-_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)
+def _declared(params: type[Params]) -> tuple[dataclasses.Field[Any], ...]:
+    return tuple(field for field in dataclasses.fields(params) if field.name != WHEN)
+
+
+def _of_defaults(params: type[Params]) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(params)}
+
+
+_own_fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = functools.cache(_declared)
+_defaults: Callable[[Any], dict[str, Any]] = functools.cache(_of_defaults)
 
 
 def _plain(value: Any) -> Any:
@@ -151,7 +164,7 @@ def _plain(value: Any) -> Any:
 
 
 def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -> Any:
-    hint = _hints(owner)[field.name]
+    hint = hints_of(owner)[field.name]
     bounds, finite = field.metadata["bounds"], field.metadata["finite"]
     try:
         return convert(value, hint, bounds, finite=finite)

@@ -15,7 +15,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.helpers.quick import end_quick, quick_gencli
+from processors import child
+from tests.helpers.forks import quick_command
+from tests.helpers.quick import end_quick, quick_gencli, quick_python
 from tests.interpreted import ON_CUDA
 
 settings.register_profile(
@@ -25,6 +27,7 @@ settings.load_profile("suite")
 torch.set_num_threads(1)
 
 
+COMMAND = child._command  # of children
 SLOW = Path(__file__).with_name("slow.txt")
 
 
@@ -66,9 +69,19 @@ def default_recursion_limit():
 
 @pytest.fixture(scope="session", autouse=True)
 def quick():
-    """The server of quick processes ends with the session."""
-    yield
+    """What compiles grammars is a quick process. The server of them ends with the session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("processors.child._command", quick_command(COMMAND, quick_python))
+        yield
     end_quick()
+
+
+@pytest.fixture(scope="module")
+def own_children(quick):
+    """What compiles grammars is started as Python: for tests of what it takes, and of how it ends."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("processors.child._command", COMMAND)
+        yield
 
 
 @pytest.fixture

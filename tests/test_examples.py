@@ -1,12 +1,11 @@
 """Every example runs as it stands, and stays short."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.quick import quick_path
+from tests.helpers.quick import quick_path, quick_python
 
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = {"serve_ray.py"}  # tests/server/test_ray.py runs it
@@ -19,7 +18,7 @@ EXAMPLES = sorted(
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_example_runs(path):
-    command = [sys.executable if path.suffix == ".py" else "sh", path]
+    command = [quick_python() if path.suffix == ".py" else "sh", path]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=quick_path(), check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout

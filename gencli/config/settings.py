@@ -182,19 +182,21 @@ def with_value(name: str, value: object) -> str:
     return f"{name} = {value}" if name.startswith("`") else f"{name} {value}"
 
 
+_DEFAULTS = {entry.key: Setting(entry.default, DEFAULT) for entry in OPTIONS}
+
+
 def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry | None = None) -> Settings:
     """Return the settings: each option from the last layer that has it, otherwise its default.
 
     `registry` is the registry that the stages of the layers were read with.
     """
     made = tuple(entry if isinstance(entry, Layer) else Layer.of(*entry) for entry in layers)
-    defaults = {entry.key: Setting(entry.default, DEFAULT) for entry in OPTIONS}
-    entries = dict(defaults)
+    entries = dict(_DEFAULTS)
     for rank, layer in enumerate(made):
         for key, value in layer.values.items():
             for other in _REPLACES.get(key, ()) if value else ():
                 if (other, entries[other].origin) != ("chain", COMPAT):  # `chain` moves the temperature
-                    entries[other] = defaults[other]
+                    entries[other] = _DEFAULTS[other]
         for key, value in layer.values.items():
             if key in _BY_NAME:
                 value = tuple({**dict(entries[key].value), **dict(value)}.items())

@@ -1,6 +1,7 @@
 """What a run on the native decoder imports: PyTorch and small libraries, never transformers."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -9,26 +10,42 @@ import pytest
 HEAVY = ("transformers", "torch._dynamo", "sympy", "huggingface_hub", "accelerate")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", "--max-tokens", "2", "--log", "Hi"],
-        ["run", "--chat", "--max-tokens", "2", "--format", "json", "Hi"],
-        ["run", "--model", "tiny", "--draft", "tiny-draft", "--max-tokens", "4", "--top-p", "0.9", "Hi"],
-        ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-tokens", "2"],
-        ["batch", "rows.jsonl", "--dry-run"],
-        ["tokenize", "Hi"],
-    ],
-    ids=lambda arguments: " ".join(arguments[:4]),
-)
-def test_the_native_path_does_without_transformers(arguments, tmp_path, monkeypatch):
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Hi"}) + "\n")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    code = f"""
-import sys
+NATIVE = [
+    ["run", "--max-tokens", "2", "--log", "Hi"],
+    ["run", "--chat", "--max-tokens", "2", "--format", "json", "Hi"],
+    ["run", "--model", "tiny", "--draft", "tiny-draft", "--max-tokens", "4", "--top-p", "0.9", "Hi"],
+    ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-tokens", "2"],
+    ["batch", "rows.jsonl", "--dry-run"],
+    ["tokenize", "Hi"],
+]
+EACH_IN_A_FORK = f"""
+import os, sys, torch
 from gencli.cli.app import main
-code = main({arguments!r})
-print(code, *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+for arguments in {NATIVE!r}:
+    if os.fork() == 0:
+        code = main(arguments)
+        print(code, *[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr, flush=True)
+        os._exit(0)
+    os.wait()
+    print("==", file=sys.stderr, flush=True)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stderr.splitlines()[-1] == "0", done.stderr
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """What each command of NATIVE writes to stderr in a process that has imported torch and no more."""
+    folder = tmp_path_factory.mktemp("start")
+    (folder / "rows.jsonl").write_text(json.dumps({"prompt": "Hi"}) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_IN_A_FORK],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"XDG_DATA_HOME": str(folder)},
+    )
+    return done.stderr.split("==\n")[:-1]
+
+
+@pytest.mark.parametrize("number", range(len(NATIVE)), ids=lambda number: " ".join(NATIVE[number][:4]))
+def test_the_native_path_does_without_transformers(said, number):
+    assert said[number].splitlines()[-1] == "0", said[number]

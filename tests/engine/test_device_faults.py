@@ -86,9 +86,14 @@ PLACES = {
 }
 
 
+@pytest.fixture(scope="module")
+def here(folder):
+    """What everything comes to on a CPU."""
+    return outcomes(everything(), runner=load(folder, "cpu"), **options(folder, "cpu"))[0]
+
+
 @pytest.mark.parametrize("place", PLACES)
-def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, place):
-    here, _ = outcomes(everything(), runner=load(folder, "cpu"), **options(folder, "cpu"))
+def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, here, place):
     for after in (0, 7, 60):
         with sham_device() as seen:
             there = load(folder, "cuda")

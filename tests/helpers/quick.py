@@ -1,4 +1,4 @@
-"""`gencli` as a program that starts at once, for tests that are not about how a process of it starts."""
+"""`gencli` and Python as programs that start at once, for tests that are not about how a process starts."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-__all__ = ["end_quick", "quick_gencli", "quick_path"]
+__all__ = ["end_quick", "quick_gencli", "quick_path", "quick_python"]
 
 ROOT = Path(__file__).parents[2]
 CLIENT = """\
@@ -19,7 +19,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until they can be passed on
 server = socket.socket(socket.AF_UNIX)
 server.connect({path!r})
-body = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+body = json.dumps([[{name!r}, *sys.argv[1:]], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [len(body).to_bytes(4)], [0, 1, 2])
 server.sendall(body)
 for number in SIGNALS:
@@ -35,15 +35,15 @@ _running = ExitStack()
 
 
 @cache
-def quick_gencli():
-    """The path of the program; the real one where the system lacks what it takes."""
+def _folder():
+    """Where the programs are; None where the system lacks what they take."""
     if not hasattr(os, "pidfd_open"):
-        return Path(sys.executable).with_name("gencli")
+        return None
     folder = Path(tempfile.mkdtemp(prefix="gencli-"))
     _running.callback(shutil.rmtree, folder)
-    path = str(folder / "socket")
+    path, python = str(folder / "socket"), folder / "libraries" / "python"
     server = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tests.helpers.forks", path],
+        [sys.executable, "-P", "-m", "tests.helpers.forks", path, str(python)],
         stdin=subprocess.PIPE,  # it ends when this is closed, however this process ends
         stdout=subprocess.PIPE,
         cwd=ROOT,
@@ -51,10 +51,23 @@ def quick_gencli():
     )
     _running.enter_context(server)
     assert server.stdout.readline() == b"ready\n"
-    program = folder / "gencli"
-    program.write_text(CLIENT.format(python=sys.executable, path=path))
-    program.chmod(0o755)
-    return program
+    python.parent.mkdir()  # a folder of its own, as shells look for `gencli` in the other one
+    for program in (folder / "gencli", python):
+        program.write_text(CLIENT.format(python=sys.executable, name=program.name, path=path))
+        program.chmod(0o755)
+    return folder
+
+
+def quick_gencli():
+    """The path of `gencli`; of the real one where the system lacks what it takes."""
+    folder = _folder()
+    return folder / "gencli" if folder else Path(sys.executable).with_name("gencli")
+
+
+def quick_python():
+    """The path of a Python that runs a file, or a module with `-m`; the real one where there is no other."""
+    folder = _folder()
+    return folder / "libraries" / "python" if folder else Path(sys.executable)
 
 
 def quick_path():

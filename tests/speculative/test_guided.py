@@ -23,7 +23,7 @@ from tests.processors.rejection_grid import Gap
 from tests.speculative.cases import outcomes
 from tests.speculative.distribution import ALLOWED, chances, counted
 
-LANES = 200
+LANES = 50
 CUTS = "frequency=0.8 | temperature=1.5 | top_p=0.95"
 GUIDANCES = {
     "negative": Guidance(1.7, tuple(b"cold ")),

@@ -44,11 +44,6 @@ class Closer:
         self._known = known = [byte for byte in _ORDER if byte in canonical.byte_ids]
         self._bytes = [canonical.byte_ids[byte] for byte in known]
         self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
-        # Search priority of a byte: its rank in _ORDER; _rarest_first adds its count in the string, shifted
-        # by 8.
-        self._weights = [
-            _ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) for byte in range(256)
-        ]
         # Among paths of equal length the search returns the first, so letters come before punctuation.
         plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_byte_class)
         self._plain = [canonical.byte_ids[byte] for byte in plain]
@@ -159,7 +154,7 @@ class Closer:
         return self._ordered(spot.text[spot.text.rfind(b'"') + 1 :])
 
     def _rarest_first(self, inside: bytes) -> list[int]:
-        weights = self._weights.copy()
+        weights = [*_WEIGHTS]
         for byte, count in Counter(inside).items():
             weights[byte] += count << 8
         return [self._byte_ids[byte] for byte in sorted(self._known, key=weights.__getitem__)]
@@ -218,6 +213,10 @@ def _byte_class(byte: int) -> int:
     if byte == _BACKSLASH or not 32 <= byte < 127:
         return 2
     return 0 if chr(byte).isalnum() else 1
+
+
+# Search priority of a byte: its rank in _ORDER; _rarest_first adds its count in the string, shifted by 8.
+_WEIGHTS = tuple(_ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) for byte in range(256))
 
 
 def _key(mask: Tensor) -> bytes:

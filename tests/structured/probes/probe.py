@@ -33,9 +33,10 @@ def validator_of(schema: Any) -> Any:
 def judged(shape: str, schema: Any, *values: Any) -> Probe:
     """A probe whose instances jsonschema has sorted."""
     validator = validator_of(schema)
-    valid = [value for value in values if validator.is_valid(value)]
-    invalid = [value for value in values if not validator.is_valid(value)]
-    return Probe(shape, schema, tuple(map(texts_of, valid)), tuple(map(texts_of, invalid)))
+    sorted_ = {is_valid: [] for is_valid in (True, False)}
+    for value in values:
+        sorted_[validator.is_valid(value)].append(texts_of(value))
+    return Probe(shape, schema, tuple(sorted_[True]), tuple(sorted_[False]))
 
 
 _LATEST = "https://json-schema.org/draft/2020-12/schema"
