@@ -3,7 +3,8 @@
 Grid (R, programs). Programs of a row share its blocks, EACH at a time, skip those whose maximum is no
 candidate, and append the orders of candidates to the row's list. The program that finishes last finds the
 threshold (cuts_triton.py) and draws (draws_triton.py). The sequence in the list depends on timing; the result
-does not, as the threshold needs integer sums alone, and the draw an argmax with ties broken by id.
+does not, as the threshold needs integer sums alone, and the draw an argmax with ties broken by id. For the
+two-level draw the row's facts are overwritten by those of its kept logits at the temperature of the draw.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ The order of a logit is its sort key, an int64 made of (logit, id): larger for a
 ones for a lower id. It makes ties total: the stages keep exactly the ids whose order is at least the row's
 threshold, the mark LEAST.
 
-The mass of a logit is exp(logit - maximum) in fixed point (see masses.py). Counts and masses
-are integers, so their sums do not depend on the order in which programs add: kernel and twin have equal bits.
+The mass of a logit is exp(logit - maximum) in fixed point (see masses.py). Counts and masses are integers, so
+their sums do not depend on the order in which programs add: kernel and twin have equal bits.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Fact(IntEnum):
 
     TOP = 0  # maximum, or NaN
     LOW = 1  # minimum of the finite logits
-    SUM = 2  # sum of exp((logit - TOP) / temperature)
+    SUM = 2  # sum of exp((logit - TOP) / temperature); temperature 1 if there is none
     FINITE = 3  # number of finite logits
 
 
