@@ -16,19 +16,19 @@ _CAPTURING = Lock()  # PyTorch allows one capture at a time in a process
 
 @contextmanager
 def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
-    """Capture what this thread launches in the block into `graph`, on `stream`, with memory of `pool`.
+    """Capture the launches of this thread in the block into `graph`, on `stream`, with memory of `pool`.
 
     Replaces torch.cuda.graph, which after a failed capture leaves its stream the current one and the
     allocator in capture mode: cached memory is then never freed, and blocks used on several streams are never
     reused. torch.cuda.graph also synchronises with the device and empties the allocator's cache.
     """
     with _CAPTURING, torch.cuda.stream(stream):
-        # Other threads may use the device meanwhile, so only calls of this one are checked.
+        # thread_local: other threads may use the device meanwhile; only calls of this thread are checked.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             yield
         except BaseException:
-            with suppress(Exception):  # the first error has the cause
+            with suppress(Exception):  # the first error is the cause
                 _end(graph, stream, pool)
             raise
         _end(graph, stream, pool)

@@ -1,4 +1,4 @@
-"""The draw of a `Sampler` on a GPU in a few kernels, from logits that all stages have processed."""
+"""`Sampler`'s draw on a GPU by the kernels of a choice, from processed logits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
 
 @lru_cache(64)
 def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
-    """Return controls [R, C] without a stage."""
+    """Return controls [R, C] with the draw method of each row and all stages off."""
     from processors.kernels.choice.parts import Control, without_stages
 
     lines = [without_stages() for _ in draws]

@@ -1,8 +1,8 @@
-"""Work of a device that is recorded once and replayed as one launch (CUDA graphs).
+"""CUDA graphs: device work that is captured once and replayed as one launch.
 
-What is recorded is a function of static tensors: it reads and writes tensors of fixed shapes and addresses,
-and nothing it launches depends on values that the host knows. Its inputs are written into those tensors
-before each replay. Whoever replaces such a tensor calls `Graphs.clear`.
+A captured function reads and writes static tensors of fixed shapes and addresses, and its launches do not
+depend on values on the host. The caller writes the inputs into those tensors before each replay. Code that
+replaces such a tensor calls `Graphs.clear`.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ __all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder", "bucket_of"
 Outputs = Tensor | tuple[Tensor, ...]
 
 _ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
-_MORE_ROWS = 32  # the distance of larger buckets
-_MOST_KEYS = 1024  # that are remembered; a key that is forgotten counts as new
+_MORE_ROWS = 32  # spacing of larger buckets
+_MOST_KEYS = 1024  # keys that are remembered; a forgotten key counts as new
 
 
 def bucket_of(count: int) -> int:
-    """Return the number of rows, at least `count`, that a step is filled up to, so that graphs are few."""
+    """Return the number of rows >= count to which a step is padded, so that few graphs are needed."""
     return _ROWS[bisect_left(_ROWS, count)] if count <= _ROWS[-1] else -(-count // _MORE_ROWS) * _MORE_ROWS
 
 
 class Graph(Protocol):
-    """A recorded function of static tensors, and the device memory that it holds."""
+    """A captured function of static tensors, with the device memory that it holds."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes of device memory that the recording added."""
+        """The bytes of device memory that the capture reserved."""
         ...
 
     def replay(self) -> Outputs:
-        """Run what was recorded; return its outputs, the same tensors each time."""
+        """Launch the captured work; return its outputs, the same tensors each time."""
         ...
 
 
 class Recorder(Protocol):
-    """Records functions of static tensors on one device."""
+    """Captures functions of static tensors on one device."""
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
         """Return the graph of `run`, which has run before.
 
-        No tensor has changed when this returns or raises. It raises an exception of any type where `run`
-        cannot be recorded, as it waits for the device or copies from the host.
+        Recording changes no tensor, whether it returns or raises. It raises an exception of any type if `run`
+        cannot be captured, for instance because it waits for the device or copies from the host.
         """
         ...
 
     def renew(self) -> None:
-        """Use other memory from now on, as none of the graphs so far will be replayed again."""
+        """Use a new memory pool; the graphs so far must not be replayed again."""
         ...
 
 
@@ -75,10 +75,10 @@ class _CudaGraph:
 
 
 class CudaRecorder:
-    """Records CUDA graphs on a stream of its own, all of them in one memory pool.
+    """Captures CUDA graphs on its own stream into one memory pool.
 
-    Graphs of a pool share the memory of their inner tensors, so they must not run side by side. The stream
-    is kept: PyTorch has a workspace of cuBLAS for each stream, up to 32 MiB, that it does not free.
+    Graphs of a pool share the memory of their intermediate tensors, so they must not run concurrently. The
+    stream is kept: PyTorch allocates a cuBLAS workspace for each stream, up to 32 MiB, and does not free it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -87,18 +87,18 @@ class CudaRecorder:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
-        """Capture `run`, as Recorder.record: nothing is computed meanwhile."""
+        """Capture `run`, as Recorder.record; its kernels do not execute during the capture."""
         try:
             return self._captured(run)
         except torch.OutOfMemoryError:
             pass  # outside the except block, whose traceback would keep tensors alive
-        torch.cuda.empty_cache()  # during a capture the allocator gives back nothing of its reserve
+        torch.cuda.empty_cache()  # during a capture the allocator frees none of its cached memory
         return self._captured(run)
 
     def renew(self) -> None:
         """Take another pool, as Recorder.renew."""
-        # Graphs that were dropped may still run, and memory that is unmapped (expandable segments) waits for
-        # the stream of its capture alone.
+        # Dropped graphs may still run, and unmapping their memory (expandable segments) synchronises with the
+        # capture stream only.
         torch.cuda.current_stream(self._device).synchronize()
         self._pool = torch.cuda.graph_pool_handle()
 
@@ -114,12 +114,12 @@ class CudaRecorder:
 
 
 class Graphs:
-    """Runs functions by their keys, and records each at its second use.
+    """Runs functions by key, and captures each as a graph at its second use; an LRU cache of graphs.
 
-    `make` returns a recorder; without it every function runs as it is. At most `most` graphs with at most
-    `max_bytes` bytes are kept; the one that was not used for longest is dropped first. A key whose recording
-    fails runs without a graph from then on, and all graphs are dropped; `notices` says so once, when the
-    function has run without one: where it cannot either, as on a lost device, its error says more.
+    `make` returns a recorder; None runs every function eagerly. At most `most` graphs with at most
+    `max_bytes` bytes are kept; the least recently used is dropped first. If a capture fails, its key runs
+    eagerly from then on and all graphs are dropped. One notice is added to `notices` after the eager run has
+    succeeded: if that fails too, as on a lost device, its error is more precise.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Graphs:
         self._recorder: Recorder | None = None
         self._known: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
-        self._fault, self._has_told = "", False  # of the first recording that failed
+        self._fault, self._has_told = "", False  # reason of the first failed capture
         self.num_recorded = 0
         self.num_replayed = 0
 
@@ -144,23 +144,23 @@ class Graphs:
 
     @property
     def records(self) -> bool:
-        """Whether anything is recorded, so that outputs are overwritten by a later call with their key."""
+        """Whether graphs are captured: then a later call with the same key overwrites the outputs."""
         return self._make is not None
 
     @property
     def nbytes(self) -> int:
-        """The bytes of device memory that the recordings of the kept graphs added."""
+        """The bytes of device memory that the captures of the kept graphs reserved."""
         return sum(graph.nbytes for _, graph in self._kept())
 
     def run(self, key: Hashable, run: Callable[[], Outputs]) -> Outputs:
-        """Return the outputs of `run`, a function of static tensors that the key stands for.
+        """Return the outputs of `run`, a function of static tensors that the key identifies.
 
-        The outputs may be the same tensors at each call, which the next call overwrites.
+        The outputs may be the same tensors at each call; the next call overwrites them.
         """
         if self._make is None:
             return run()
         known = self._known.get(key)
-        if known is None or known == "failed":  # the first use compiles and allocates what a graph cannot
+        if known is None or known == "failed":  # the first run compiles and allocates, which a capture cannot
             self._put(key, known or "seen")
             return self._plain(run)
         if known == "seen":
@@ -173,7 +173,7 @@ class Graphs:
         return known.replay()
 
     def _plain(self, run: Callable[[], Outputs]) -> Outputs:
-        """Run without a graph, and say once why if a recording has failed."""
+        """Run eagerly; add the notice of a failed capture once."""
         outputs = run()
         if self._fault and not self._has_told:
             notice = f"A CUDA graph could not be recorded ({self._fault}): such steps run without it."
@@ -183,7 +183,7 @@ class Graphs:
         return outputs
 
     def clear(self) -> None:
-        """Drop all graphs and their memory; a key is recorded anew at its second use from now on."""
+        """Drop all graphs and their memory; keys start anew, except those whose capture failed."""
         if self._recorder is not None:
             self._recorder.renew()
         failed = [key for key, known in self._known.items() if known == "failed"]
@@ -194,7 +194,7 @@ class Graphs:
     def _record(
         self, make: Callable[[], Recorder], key: Hashable, run: Callable[[], Outputs]
     ) -> Graph | None:
-        """Return the graph of a key; None if it cannot be recorded."""
+        """Return the new graph of a key; None if the capture fails."""
         fault = ""
         try:
             self._recorder = self._recorder or make()
@@ -204,7 +204,7 @@ class Graphs:
             fault = "the memory is full" if is_full else str(error).partition("\n")[0] or type(error).__name__
         if fault:  # outside the except block, whose traceback would keep tensors alive
             self._put(key, "failed")
-            self.clear()  # a full memory needs the room, and the pool may be damaged
+            self.clear()  # frees memory; the pool may be unusable after a failure
             self._fault = self._fault or fault
             return None
         self.num_recorded += 1
@@ -219,7 +219,7 @@ class Graphs:
             self._known.popitem(last=False)
 
     def _bound(self) -> None:
-        """Drop the graphs used longest ago until the others are within the limits; the newest stays."""
+        """Drop the least recently used graphs until the rest are within the limits; the newest stays."""
         kept = self._kept()
         nbytes = sum(graph.nbytes for _, graph in kept)
         while len(kept) > 1 and (len(kept) > self._most or nbytes > self._max_bytes):

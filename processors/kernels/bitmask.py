@@ -19,7 +19,7 @@ def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
 
 
 def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> None:
-    """As apply_bitmask. A table turns eight bits at a time into eight bools."""
+    """As apply_bitmask. A table expands each octet of a mask to eight bools."""
     octets = masks.view(torch.uint8).flatten().to(torch.int32)
     blocked = blocked_bits(logits.device).index_select(0, octets).view(torch.bool)
     blocked = blocked.view(len(masks), 32 * masks.shape[1])
@@ -28,7 +28,7 @@ def apply_bitmask_torch(logits: Tensor, masks: Tensor) -> None:
 
 @functools.cache
 def blocked_bits(device: torch.device) -> Tensor:
-    """Return a table [256] int64: for each octet eight packed bools, True where its bit is 0."""
+    """Return a table [256] int64: entry o packs eight bools, True where the bit of octet o is 0."""
     bits = (torch.arange(256)[:, None] >> torch.arange(8)) & 1
     return (bits == 0).view(torch.int64).flatten().to(device, non_blocking=True)
 

@@ -1,4 +1,7 @@
-"""Apply bit masks to logits with Triton: writes the masked logits only."""
+"""The kernel of apply_bitmask: grid (R, ceil(V / BLOCK)), one program for BLOCK ids of a row.
+
+It stores -inf at blocked ids and reads no logits. The result is exact, so it equals the twin's.
+"""
 
 from __future__ import annotations
 

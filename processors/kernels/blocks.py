@@ -1,4 +1,4 @@
-"""Operations on the few relevant logits of a row: block maxima tell which blocks of ids to look at.
+"""Search for the few finite or large logits of a row by the maxima of blocks of ids.
 
 On a CPU block maxima take a fifth of the time of a comparison of all logits, and a tenth of the time of
 nonzero, cumsum or topk over all of them.
@@ -24,17 +24,17 @@ __all__ = [
     "stable_order",
 ]
 
-_BLOCK = 32  # ids per block; with smaller blocks the maxima take longer than they save
-_DENSE = 4  # if more than one block in 4 is relevant, every id is looked at
-_SMALL = 1 << 16  # total logits up to which every id is looked at
-_WIDE = 512  # ids per row and wanted value from which the best are sought in blocks
+_BLOCK = 32  # ids per block; maxima of smaller blocks cost more than they save
+_DENSE = 4  # if more than one block in 4 is relevant, all ids are compared
+_SMALL = 1 << 16  # total logits up to which all ids are compared
+_WIDE = 512  # ids per requested value from which best_values searches by blocks
 
 
 def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which rows of logits [R, V] have at most `most` finite ones [R], and row and id [N] of these.
+    """Return a mask [R] of rows with at most `most` finite logits [R, V], and row and id [N] of these.
 
-    The first 2 * most ids are checked first, as most other rows exceed `most` there. A NaN hides the other
-    finite logits of its block.
+    The first 2 * most ids are checked first, as most rows with more finite logits exceed `most` there. A NaN
+    hides the other finite logits of its block.
     """
     few = has_more_finite(logits, most).logical_not_()
     at = few.nonzero().squeeze(1)
@@ -56,7 +56,7 @@ def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def has_more_finite(logits: Tensor, most: int) -> Tensor:
-    """Return which rows of logits [R, V] have more than `most` finite ones in the first 2 * most ids."""
+    """Return a mask [R] of rows with more than `most` finite logits [R, V] in the first 2 * most ids."""
     return _num_finite(logits[:, : 2 * most]) > most
 
 
@@ -66,7 +66,7 @@ def best_values(logits: Tensor, count: int) -> Tensor:
         return _sorted_end_torch(logits, count)
     if _is_small(logits) or count * _WIDE > logits.shape[1]:
         return torch.cat([_sorted_end(logits[part], count) for part in row_parts(logits)])
-    # Each of the `count` chosen blocks has a value at least as large as any in the other blocks.
+    # The `count` blocks with the largest maxima contain the `count` largest values.
     blocks, tail = _blocks(logits)
     block = blocks.amax(dim=-1).topk(count, dim=1, sorted=False).indices
     found = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
@@ -93,9 +93,9 @@ def _sorted_end_torch(logits: Tensor, count: int) -> Tensor:
 
 
 def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) -> Tensor:
-    """Mask in place logits below the threshold [R, 1], and all that equal it but the first `room` [R, 1].
+    """Mask in place logits [R, V] below the threshold [R, 1], and ties after the first `room` [R, 1].
 
-    Without `room` all that equal it are kept. NaN is kept, so that it is detected later.
+    Without `room` all ties are kept. NaN is kept, so that it is detected later.
     """
     if logits.is_cuda or _is_small(logits):
         return logits.masked_fill_(_is_out(logits, threshold, room), -math.inf)
@@ -111,7 +111,7 @@ def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) ->
         tied = kept == threshold[row]
         counts = tied.sum(dim=1)
         in_row = counts.new_zeros(len(logits)).index_add_(0, row, counts)
-        # Ties before a block within its row: the running sum less that of the rows before.
+        # Ties before a block within its row: the running sum minus that of preceding rows.
         before = counts.cumsum(0) - counts - (in_row.cumsum(0) - in_row)[row]
         out |= is_surplus(tied, room[row] - before[:, None])
         out_of_tail |= is_surplus(tail == threshold, room - in_row[:, None])
@@ -122,7 +122,7 @@ def drop_below(logits: Tensor, threshold: Tensor, room: Tensor | None = None) ->
 
 
 def drop_above(logits: Tensor, ceiling: Tensor, room: Tensor) -> Tensor:
-    """Mask in place logits above the ceiling [R, 1], and all that equal it but the first `room` [R, 1]."""
+    """Mask in place logits [R, V] above the ceiling [R, 1], and ties after the first `room` [R, 1]."""
     out = logits > ceiling
     if logits.is_cuda or not _has_room(logits, ceiling, room):
         out |= is_surplus(logits == ceiling, room)
@@ -130,9 +130,9 @@ def drop_above(logits: Tensor, ceiling: Tensor, room: Tensor) -> Tensor:
 
 
 def stable_order(values: Tensor) -> Tensor:
-    """Return the places that sort each row of values [R, N] ascending, equal ones in their order [R, N].
+    """Return the indices [R, N] that sort each row of values [R, N] ascending, stably.
 
-    On a CPU by NumPy, which merges rows made of a few sorted runs in a fraction of PyTorch's time.
+    A CPU sorts by NumPy, which merges a few sorted runs in a fraction of PyTorch's time.
     """
     if values.device.type == "cpu":
         try:
@@ -143,7 +143,7 @@ def stable_order(values: Tensor) -> Tensor:
 
 
 def _finite_places(logits: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return row and id of finite logits, unordered; None if they lie in too many blocks."""
+    """Return rows and ids [N] of finite logits, unordered; None if too many blocks have one."""
     if _is_small(logits):
         return _places(logits > -math.inf)
     blocks, tail = _blocks(logits)
@@ -176,7 +176,7 @@ def _has_room(logits: Tensor, threshold: Tensor, room: Tensor) -> bool:
 
 
 def is_surplus(tied: Tensor, room: Tensor) -> Tensor:
-    """Return the tied ids [R, V] bool without the first `room` [R, 1] of each row."""
+    """Return `tied` [R, V] bool without the first `room` [R, 1] ties of each row."""
     return tied & (tied.cumsum(1, dtype=torch.int32) > room)
 
 
@@ -185,7 +185,7 @@ def _is_small(logits: Tensor) -> bool:
 
 
 def _blocks(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return views of the whole blocks [R, V // BLOCK, BLOCK] and of the remaining ids."""
+    """Return views of the whole blocks [R, V // BLOCK, BLOCK] and of the remaining ids [R, V % BLOCK]."""
     whole = logits.shape[1] // _BLOCK * _BLOCK
     return logits[:, :whole].view(len(logits), -1, _BLOCK), logits[:, whole:]
 

@@ -1,6 +1,6 @@
-"""Counters of kernels on a device, which count the programs that have ended.
+"""Atomic counters by which the program that finishes last in a launch finds out that it is the last.
 
-They are 0 before and after each launch, as the program that ends last sets them back.
+They are 0 before and after each launch, as that program resets them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from torch import Tensor
 
 __all__ = ["counters"]
 
-_FEW = 4096  # counters at least: more than most steps need
-_kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream, whose launches follow each other
+_FEW = 4096  # least capacity: more than most steps need
+_kept: dict[tuple[torch.device, int], Tensor] = {}  # by device and stream: launches of one are ordered
 
 
 def counters(size: int, device: torch.device) -> Tensor:
-    """Return at least `size` counters int32 that are 0 between the launches of a stream."""
+    """Return at least `size` int32 counters, which are 0 between the launches of the current stream."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        # A graph gets its own, which it zeroes: what is made here is filled by a replay, not now.
+        # A graph gets its own counters: their zeroing is captured, so it happens at replay, not now.
         return torch.zeros(size, dtype=torch.int32, device=device)
     key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     found = _kept.get(key)

@@ -1,4 +1,4 @@
-"""The largest logits of each row with their ids, and the mass of each block of ids, on a CPU."""
+"""Top-k by block maxima and sums of exp over rows and blocks of ids, on a CPU."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from processors.kernels.blocks import row_parts
 __all__ = ["block_masses", "largest", "total_mass"]
 
 _BLOCK = 64  # ids per block whose maximum is taken
-_NARROW = 4  # up to this many times the ids that blocks would give, the whole row is looked at
+_NARROW = 4  # rows up to this many times the ids in the chosen blocks use topk over all ids
 
 
 def largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of each row of logits [R, V], descending, and their ids, [R, count].
+    """Return the `count` largest logits [R, V] of each row, descending, and their ids, [R, count] each.
 
-    Which of equal values are returned, and their order, is not determined. NaN is the largest. The values are
-    those of the `count` blocks with the largest maxima, as each of these has a value at least as large as any
-    in the other blocks. Requires contiguous rows and count <= V.
+    Which of equal values are returned, and their order, is not determined. NaN is the largest. Only the
+    `count` blocks with the largest maxima are searched: they contain the `count` largest values. Requires
+    contiguous rows and count <= V.
     """
     rows, width = logits.shape
     if count * _BLOCK * _NARROW > width:
@@ -34,7 +34,7 @@ def largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         maxima = torch.cat([maxima, logits[:, -rest:].amax(1, keepdim=True)], dim=1)
     blocks = maxima.topk(count, dim=1, sorted=False).indices
     starts = blocks * _BLOCK
-    if rest:  # the last block ends at the end of the row, and begins inside the block before
+    if rest:  # the partial last block is read from V - BLOCK on, so it overlaps the block before
         starts.clamp_(max=width - _BLOCK)
     first = torch.arange(0, rows * width, width)[:, None]
     windows = logits.view(-1).unfold(0, _BLOCK, 1)  # [R * V - 63, 64], a view
@@ -55,7 +55,7 @@ def total_mass(logits: Tensor, peak: Tensor, scale: Tensor) -> Tensor:
 
 
 def block_masses(logits: Tensor, peak: Tensor, scale: Tensor, size: int) -> Tensor:
-    """As `total_mass`, over each block of `size` ids, [R, ceil(V / size)]; of blocks of at least 2 ** -60."""
+    """As `total_mass` over each block of `size` ids, [R, ceil(V / size)]; accurate for sums >= 2 ** -60."""
     width = logits.shape[1]
     whole = width // size * size
     sums = logits.new_empty(len(logits), -(-width // size))
@@ -67,7 +67,7 @@ def block_masses(logits: Tensor, peak: Tensor, scale: Tensor, size: int) -> Tens
 
 
 def _masses(logits: Tensor, peak: Tensor, scale: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the masses of parts of the rows; each part overwrites the one before."""
+    """Yield (slice of rows, 2 ** ((logits - peak) * scale)); each part overwrites the one before."""
     parts = row_parts(logits)
     if len(parts) == 1:
         yield parts[0], (logits - peak).mul_(scale).exp2_()

@@ -1,4 +1,4 @@
-"""`operation`: one PyTorch operation with a plain implementation and a Triton kernel for CUDA."""
+"""`operation` registers a PyTorch operation with a plain implementation and a Triton kernel for CUDA."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _library: Any = torch.library.Library("gencli", "DEF")  # type: ignore[no-untype
 def operation(schema: str, plain: Callable[..., Any], kernel: str) -> Callable[..., Any]:
     """Return the operation `gencli::<name>` of a schema such as `scale(Tensor(a!) x, float by) -> ()`.
 
-    `plain` is its reference in PyTorch, used on every device without a kernel, and where Triton cannot run.
-    `kernel` names the function that launches one Triton kernel for it, as `module:function`; it is imported
-    at the first call on CUDA.
-    Arguments that are changed in place are marked in the schema; a result never is an argument. Where an
-    operation is recorded, as in a CUDA graph, it counts as one launch.
+    `plain` is its reference in PyTorch (the twin), used on a CPU and where Triton cannot run. `kernel` names
+    the function that launches one Triton kernel, as `module:function`; it is imported at the first call on
+    CUDA. The schema marks arguments that are changed in place; a result never aliases an argument. In a CUDA
+    graph an operation counts as one launch.
     """
     name = schema.partition("(")[0]
     _library.define(schema)
@@ -36,10 +35,10 @@ def operation(schema: str, plain: Callable[..., Any], kernel: str) -> Callable[.
 
 @cache
 def why_no_kernels() -> str:
-    """Return why Triton does not launch the kernels on the GPUs here; "" if it does. It warns once.
+    """Return why Triton cannot launch kernels on the GPUs of this machine; "" if it can. Warns once.
 
-    Triton compiles a part of itself at its first use, for which it needs a C compiler, the headers of Python
-    and a folder to keep it in.
+    Triton compiles a part of itself at its first use, and needs a C compiler, the headers of Python and a
+    cache folder for that.
     """
     reason = ""
     if torch.version.hip is not None:

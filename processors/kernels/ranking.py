@@ -1,4 +1,4 @@
-"""All finite logits of each row with their ids, the largest first."""
+"""Sort the finite logits of each row, with their ids, in descending order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 __all__ = ["ranked"]
 
-_SPARSE = 8  # where fewer than one logit in 8 is finite, the finite ones are gathered and sorted alone
+_SPARSE = 8  # if fewer than one logit in 8 is finite, only the finite ones are sorted
 _LOW = (1 << 32) - 1
 
 
 def ranked(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return values and ids of logits [R, V] float32, the largest first, of equal ones the lowest id [R, N].
+    """Return values and ids [R, N] of logits [R, V] float32, in descending order, ties by ascending id.
 
-    All finite logits are among the N. Behind them a row has -inf, with ids of masked logits, perhaps the same
-    id several times.
+    The N columns hold all finite logits of a row. The rest of the row is -inf with ids of masked logits, in
+    which an id may occur several times.
     """
     if logits.device.type != "cpu":
         return _all_torch(logits)
@@ -38,12 +38,12 @@ def _all_torch(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _all(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort one number for each logit, which orders by value and then by id, in NumPy.
+    """Sort one int64 key (value, id) for each logit, in NumPy.
 
     NumPy sorts integers in a tenth of the time that PyTorch takes for values with their ids.
     """
     bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
-    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # integers in the order of the numbers
+    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # integers that sort as the floats do
     keys = ((~ascending).long() << 32) | torch.arange(logits.shape[1])
     keys.numpy().sort(axis=1)
     ids = keys & _LOW

@@ -1,10 +1,14 @@
-"""Verification of drafts by rejection sampling with Triton, in one launch.
+"""The kernel of rejection sampling: verify the drafts of all requests and draw replacements in one launch.
 
-Programs take tasks by a ticket: first the drafts of all requests, draft after draft, each row in slices of
-SLICE ids; then for each request the slices of the row whose draft is replaced. The program that ends a row's
-last slice decides on the draft; the one that ends a request's last slice draws the replacement. A task waits
-only for tasks with lower tickets, which running programs hold, so any number of programs at once will do.
-Sums are added in the order of the ids, whichever program ends first.
+Inputs are logits [R, V] of the target and q's logits [M, V] of sampled drafts; outputs are the accepted count
+and the replacement token of each request, [Q] each. Programs take tasks by a ticket (an atomic counter):
+first the drafts of all requests, draft by draft, each row in slices of SLICE ids; then for each request the
+slices of the row whose draft is replaced. The program that finishes a row's last slice decides on the draft;
+the one that finishes a request's last slice draws the replacement. A task waits only for tasks with lower
+tickets, which running programs hold, so the launch cannot deadlock however few programs run at once.
+
+Sums are added in the order of the ids, so the result does not depend on which program finishes first. The
+uniform numbers have the bits of the twin (rejection_torch); sums may differ in their last bits.
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ from processors.sampler import BLOCK
 
 __all__ = ["OPTIONS", "SLICE", "TILE", "rejection_triton"]
 
-SLICE = 8192  # ids of a task
-TILE = 2048  # ids at a time of the residual, which reads two rows
+SLICE = 8192  # ids per task
+TILE = 2048  # ids per iteration of the residual, which reads two rows
 # Fixed, as the defaults of Triton differ by release. With 80 registers six programs share a multiprocessor.
 OPTIONS = {"num_warps": 4, "maxnreg": 80, "enable_fp_fusion": False}
 
@@ -30,12 +34,12 @@ _TOKEN, _BLOCK, _ACCEPT, _RESIDUAL = (
     tl.constexpr(signed(stream * GAMMA))
     for stream in (Stream.TOKEN, Stream.BLOCK, Stream.ACCEPT, Stream.RESIDUAL)
 )
-_STANDS, _REPLACED, _BROKEN = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # verdicts; 0: none yet
+_STANDS, _REPLACED, _BROKEN = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)  # verdicts; 0: undecided
 
 
 @triton.jit
 def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
-    # exp(logit - total), for a log-sum-exp in float64, in two float32 numbers.
+    # Probabilities exp(logit - total); the float64 log-sum-exp is split into two float32.
     first = total.to(tl.float32)
     rest = tl.exp((first.to(tl.float64) - total).to(tl.float32))
     return tl.exp(tl.load(row + ids, mask=ids < width, other=-float("inf")) - first) * rest
@@ -43,7 +47,7 @@ def _of_shares(row, ids, width, total):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_residual(target, source, ids, width, drafted, total, source_total, is_drawn):  # type: ignore[no-untyped-def]
-    # p, and what is left of it: max(0, p - q), or all but the draft where that was certain.
+    # p and the unnormalised residual: max(0, p - q), or p without the draft if q(draft) = 1.
     p = _of_shares(target, ids, width, total)
     if is_drawn:
         left = tl.maximum(p - _of_shares(source, ids, width, source_total), 0.0)
@@ -54,7 +58,7 @@ def _of_residual(target, source, ids, width, drafted, total, source_total, is_dr
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_slice(logits, first, width, top, mass, SLICE: tl.constexpr):  # type: ignore[no-untyped-def]
-    # Stores a slice's largest logit, and the sum of exp(logit - largest).
+    # Store the maximum of a slice, and the sum of exp(logit - maximum).
     ids = first + tl.arange(0, SLICE)
     value = tl.load(logits + ids, mask=ids < width, other=-float("inf"))
     most = tl.max(value, axis=0)
@@ -64,7 +68,7 @@ def _of_slice(logits, first, width, top, mass, SLICE: tl.constexpr):  # type: ig
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_verdict(logits, drafted, tops, masses, q, u, slices, SLICES: tl.constexpr):  # type: ignore[no-untyped-def]
-    # Whether a draft stands, from all slices of its row, and the row's log-sum-exp, in float64.
+    # Verdict on a draft (accepted if u * q < p), and the log-sum-exp of its row, float64, from its slices.
     place = tl.arange(0, SLICES)
     top = tl.load(tops + place, mask=place < slices, other=-float("inf")).to(tl.float64)
     mass = tl.load(masses + place, mask=place < slices, other=0.0).to(tl.float64)
@@ -77,7 +81,7 @@ def _of_verdict(logits, drafted, tops, masses, q, u, slices, SLICES: tl.constexp
 
 @triton.jit
 def _of_best(weights, key, ids, is_inside):  # type: ignore[no-untyped-def]
-    # The place with the largest logarithm of its weight plus noise; the lowest of equal ones.
+    # Gumbel-max by weights: argmax of log(weight) + noise; the lowest index wins a tie.
     score = tl.log(weights.to(tl.float64)) + _of_gumbel(key, ids)
     return tl.argmax(tl.where(is_inside, score, -float("inf")), axis=0)
 
@@ -87,7 +91,7 @@ def _of_replacement(  # type: ignore[no-untyped-def]
     target, source, blocks, num_blocks, seed, position, width, drafted, total, source_total, is_drawn,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    # A draw in two levels, as draw_by_weight; from p where nothing is left of it.
+    # Two-level draw from the residual, as draw_by_weight; from p if the residual is 0 everywhere.
     key = _of_row_key(seed, position, _RESIDUAL)
     place = tl.arange(0, BLOCKS)
     left = tl.load(blocks + place, mask=place < num_blocks, other=0.0)
@@ -101,7 +105,7 @@ def _of_replacement(  # type: ignore[no-untyped-def]
     return block * BLOCK + _of_best(rest, _of_row_key(key, position, _TOKEN), ids, ids < width)
 
 
-# What differs from step to step, where nothing is gained by a kernel for each value or address.
+# Values and addresses that change from step to step; specialising on them would only recompile.
 _VARIED = ["drafts_stride", "positions_stride", "num_rows", "num_requests", "most_drafts", "num_counters"]
 _ANYWHERE = ["seeds", "positions", "drafts", "masses", "accepted", "replacement"]
 
@@ -114,9 +118,9 @@ def _kernel(  # type: ignore[no-untyped-def]
     num_rows, num_requests, most_drafts, slices, num_counters,
     BLOCK: tl.constexpr, TILE: tl.constexpr, SLICE: tl.constexpr, SLICES: tl.constexpr,
 ):  # fmt: skip
-    # Counters: tickets, ended programs, stopped [Q], ended slices of the residual [Q], and of rows [R],
-    # verdicts [R]. All are 0 before and after. `stopped` is larger the earlier the draft that does not stand:
-    # only drafts behind it are left out, as those before it may be decided later.
+    # Counters: tickets, finished programs, stopped [Q], finished slices of the residual [Q] and of rows [R],
+    # verdicts [R]. All are 0 before and after. `stopped` is most_drafts minus the index of the first rejected
+    # draft so far: later drafts are skipped, earlier ones may still be decided.
     stopped = counters + 2
     ended_rest, ended = stopped + num_requests, stopped + 2 * num_requests
     verdicts = ended + num_rows
@@ -127,20 +131,20 @@ def _kernel(  # type: ignore[no-untyped-def]
     start = tl.load(starts + request)
     size = tl.load(num_drafts + request)
     if turn < most_drafts:
-        # An atomic, as each warp would load by itself, and some before another program's store.
+        # An atomic read: with a plain load each warp could see another value.
         stop = tl.atomic_add(stopped + request, 0, sem="relaxed")
         if turn < size and stop <= most_drafts - turn:
             row = start + turn
             at = row * slices
             target = logits + row * logits_stride
             _of_slice(target, piece * SLICE, width, tops + at + piece, masses + at + piece, SLICE)
-            tl.debug_barrier()  # all threads have stored before one tells so
+            tl.debug_barrier()  # every thread stores before the counter is raised
             if tl.atomic_add(ended + row, 1) == slices - 1:
                 drafted = tl.load(drafts + request * drafts_stride + turn)
                 source = tl.load(q_row + row)
                 q = tl.load(chances + source, mask=source >= 0, other=1.0).to(tl.float64)
                 position = tl.load(positions + row * positions_stride)
-                bits = _of_mix(_of_row_key(tl.load(seeds + row), position, _ACCEPT))  # of the id 0
+                bits = _of_mix(_of_row_key(tl.load(seeds + row), position, _ACCEPT))  # u of id 0
                 u = _of_uniform(bits)
                 verdict, total = _of_verdict(target, drafted, tops + at, masses + at, q, u, slices, SLICES)
                 tl.store(totals + row, total)
@@ -168,7 +172,7 @@ def _kernel(  # type: ignore[no-untyped-def]
             place = tl.load(q_row + row)
             is_drawn = place >= 0
             source = proposal + tl.maximum(place, 0) * proposal_stride
-            # q(draft) tells the log-sum-exp of q; a draft that q cannot bring takes nothing from p.
+            # The log-sum-exp of q is logit(draft) - log q(draft). If q(draft) = 0, the residual is p.
             chance = tl.load(chances + place, mask=is_drawn, other=0.0).to(tl.float64)
             logit = tl.load(source + drafted, mask=is_drawn, other=0.0).to(tl.float64)
             source_total = tl.where(chance > 0, logit - tl.log(chance), float("inf"))
@@ -206,10 +210,10 @@ def rejection_triton(
     proposal: Tensor | None = None,
     chances: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As rejection_torch, with `chances` beside a proposal. Rows of all are contiguous."""
+    """As rejection_torch; a proposal needs `chances` [M], its q(draft). All tensors have contiguous rows."""
     (num_rows, width), (num_requests, most_drafts), device = logits.shape, drafts.shape, logits.device
     if proposal is None or chances is None:
-        proposal = chances = logits  # in their places; no draft has a row of them
+        proposal = chances = logits  # unused pointers: every q_row is -1
     slices = triton.cdiv(width, SLICE)
     parts = torch.empty(2, num_rows, slices, dtype=torch.float32, device=device)
     totals = torch.empty(num_rows, dtype=torch.float64, device=device)

@@ -1,4 +1,4 @@
-"""Softmax of many rows in parts, where only a reduction or single values are needed."""
+"""Softmax of many rows in parts, for callers that need a reduction or single values of it."""
 
 from __future__ import annotations
 

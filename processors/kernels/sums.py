@@ -1,7 +1,7 @@
-"""Sums over each row of floating-point values, in one order on a GPU however many rows there are.
+"""Row sums of floating-point values whose bits do not depend on the number of rows (batch invariance).
 
-PyTorch shares the threads of a GPU out among the rows, so that the order in a row's sum depends on their
-number: in `sum` from 64 values on, and in `cumsum`, which has another kernel for a single row
+PyTorch distributes the threads of a GPU over the rows, so the order of additions within a row depends on
+their number: in `sum` from 64 values on, and in `cumsum`, which has another kernel for a single row
 (ATen/native/cuda/Reduce.cuh and ScanUtils.cuh).
 """
 
@@ -18,17 +18,17 @@ __all__ = ["row_cumsums", "row_logsumexps", "row_sums"]
 
 
 def row_sums(values: Tensor) -> Tensor:
-    """Return the sum of each row of values [R, N], [R, 1]."""
+    """Return the sum [R, 1] of each row of values [R, N]."""
     return cast(Tensor, _sums(values)) if values.is_cuda else values.sum(1, keepdim=True)
 
 
 def row_cumsums(values: Tensor) -> Tensor:
-    """Return the sums of the values [R, N] up to each place of their row, [R, N]."""
+    """Return the inclusive prefix sums [R, N] of each row of values [R, N]."""
     return cast(Tensor, _cumsums(values)) if values.is_cuda else values.cumsum(1)
 
 
 def row_logsumexps(values: Tensor) -> Tensor:
-    """Return the logarithm of the sum of exp over each row of values [R, N], [R, 1]."""
+    """Return the log-sum-exp [R, 1] of each row of values [R, N]."""
     if not values.is_cuda:
         return values.logsumexp(1, keepdim=True)
     peak = values.amax(1, keepdim=True)

@@ -1,4 +1,8 @@
-"""Sums over each row with Triton: a program for each row."""
+"""The kernels of row_sums and row_cumsums: grid (R,), one program a row.
+
+A program adds BLOCK values per iteration in a fixed order, so a row's bits do not depend on the other rows.
+They may differ from the CPU's, which adds in another order.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def _cumsums_kernel(values, found, width, stride, BLOCK: tl.constexpr):  # type:
         some = tl.load(values + row * stride + places, mask=places < width, other=0.0)
         sums = before + tl.cumsum(some, 0)
         tl.store(found + row * width + places, sums, mask=places < width)
-        # The last of them, to the last bit, so that the sums of values above zero never fall.
+        # Carry the last sum exactly, so that prefix sums of values above zero never decrease.
         before = tl.sum(tl.where(tl.arange(0, BLOCK) == BLOCK - 1, sums, 0.0), 0, keep_dims=True)
 
 

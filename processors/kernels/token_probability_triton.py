@@ -1,4 +1,7 @@
-"""The softmax at one id per row with Triton, in one pass over the logits."""
+"""The kernel of token_probability: softmax(logits [R, V]) at one id per row, in one pass (online softmax).
+
+Grid (N,), one program a row. Sums are float32 in a fixed order, so a row's bits do not depend on the batch.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Scale, truncate and draw on a GPU in a few kernels: what `Chooser` runs there in place of stages."""
+"""Scaling, truncation and sampling on a GPU in a few kernels, which `Chooser` launches in place of stages."""

@@ -1,6 +1,8 @@
-"""A histogram of each row whose candidates fit no list, and which bins hold the end of what is kept.
+"""Histogram of the candidates of rows that no candidate list holds, and the bins around the threshold.
 
-Counts and masses are integers, so that their sums do not depend on the order in which they are added.
+Twin of bins_triton. A bin is a range of logits; it has the count and the mass of its candidates. The
+cumulative sums tell the last bin with kept logits; the logits up to it, or of it alone, are listed. Counts
+and masses are integers, so both implementations have the same bins.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def find_window_torch(
 def _fill(
     logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, bins: Tensor, is_open: Tensor
 ) -> None:
-    """Count the candidates of open rows in bins [R, 2, NUM_BINS], and sum their masses."""
+    """Add the candidates of open rows to bins [R, 2, NUM_BINS]: their counts, and their masses."""
     temperature = heat(controls, Control.HEAT_CUT)
     values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), temperature)
     orders = order(values, torch.arange(logits.shape[1], device=logits.device))
@@ -65,7 +67,7 @@ def _fill(
 
 
 def _window(bins: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> dict[Mark, Tensor]:
-    """Return the marks [R, 1] of the bins that decide."""
+    """Return the marks [R, 1] that tell which bins are listed, and the count and mass before them."""
     counts, sums = bins.cumsum(2).unbind(1)
     k, p = controls[:, Control.TOP_K, None], controls[:, Control.TOP_P, None]
     is_listed = is_mass_listed(controls)[:, None]
@@ -94,7 +96,7 @@ def _window(bins: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> di
 
 
 def _first(found: Tensor) -> Tensor:
-    """Return the first True of each row [R, 1]; the last place without one."""
+    """Return the index [R, 1] of the first True of each row; the last index if there is none."""
     return torch.where(found.any(1), found.int().argmax(1), found.shape[1] - 1)[:, None]
 
 
@@ -104,4 +106,8 @@ find_window = operation(
     find_window_torch,
     "processors.kernels.choice.bins_triton:find_window_triton",
 )
-"""Mark the bins of each open row that decide: all up to the end of what is kept, if a list holds them."""
+"""Set FIRST_BIN, LAST_BIN, COUNT_BEFORE, MASS_BEFORE and IN_BINS of each open row.
+
+No logit beyond LAST_BIN is kept. FIRST_BIN equals LAST_BIN where a list holds that bin but not all up to it,
+unless top-p normalises by what top-k keeps; else FIRST_BIN is 0.
+"""

@@ -1,4 +1,9 @@
-"""A histogram of each row with Triton, and the bins that decide its cut."""
+"""The kernel of find_window: histogram of the candidates of open rows, and the bins with the threshold.
+
+Grid (R, programs). Programs of a row share its blocks, EACH at a time, skip those whose maximum is no
+candidate, and add counts and masses to the row's bins by atomics. The program that finishes last sums up the
+bins and stores the marks. Integer sums make the bins those of the twin, whatever the order of the atomics.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +29,7 @@ from processors.sampler import BLOCK
 
 __all__ = ["EACH", "OPTIONS", "find_window_triton"]
 
-EACH = 2  # blocks at a time of a histogram
+EACH = 2  # blocks per iteration
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF, _OPEN = tl.constexpr(float("inf")), tl.constexpr(OPEN)
@@ -59,7 +64,7 @@ def _of_fill(  # type: ignore[no-untyped-def]
     num_blocks,
     HAS_PATCH: tl.constexpr,
 ):
-    """Count the candidates of EACH blocks, and sum their masses."""
+    """Add the candidates of EACH blocks to the row's bins: counts, then masses."""
     heat, peak = tl.load(controls + _HEAT).to(tl.float32), tl.load(levels + _PEAK).to(tl.float32)
     is_mass_listed = (tl.load(controls + _TOP_K) > 0) & (tl.load(controls + _IS_K_LATE) == 0)
     begin = _of_floor(tl.load(marks + _FROM))
@@ -79,7 +84,7 @@ def _of_fill(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_window(bins, controls, levels, marks):  # type: ignore[no-untyped-def]
-    """Mark the bins that decide."""
+    """Store the marks of the bins that are listed, as `_window` of bins.py."""
     k, p = tl.load(controls + _TOP_K), tl.load(controls + _TOP_P)
     is_listed = (k > 0) & (tl.load(controls + _IS_K_LATE) == 0) & (p < 1)
     place = tl.arange(0, _NUM_BINS)
@@ -120,7 +125,7 @@ def _kernel(  # type: ignore[no-untyped-def]
             _of_fill(
                 first, row, patch, facts, controls, levels, marks, bins, powers, width, num_blocks, HAS_PATCH
             )
-        tl.debug_barrier()  # all threads have added before one tells so
+        tl.debug_barrier()  # every thread adds before the counter is raised
         if tl.atomic_add(marks + _ENDED, 1) == tl.num_programs(1) - 1:
             tl.store(marks + _ENDED, 0)
             _of_window(bins, controls, levels, marks)

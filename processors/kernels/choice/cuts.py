@@ -1,4 +1,7 @@
-"""The cut of each row: the order from which its logits are kept, by min-p, top-k and top-p."""
+"""The threshold of each row by min-p, top-k and top-p: the least order that is kept.
+
+Twin of cuts_triton, by a full sort. Masses are integers, so both find the same threshold.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ __all__ = ["cut_torch"]
 
 
 def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the order from which the stages keep logits, and how many these are [R], by sorting them all."""
+    """Return the least order that the stages keep and the number of kept logits, int64 [R] each."""
     orders = orders_of(logits, controls, levels).sort(1, descending=True).values
     temperature = heat(controls, Control.HEAT_CUT)
     finite = (logits > -torch.inf).sum(1, keepdim=True)

@@ -1,4 +1,9 @@
-"""The cut of a row with Triton: found by halving the range in which its order lies."""
+"""The threshold of a row by min-p, top-k and top-p, found by binary search over orders.
+
+Inlined into the kernel of listed_triton.py, in which one program does this for one row. Each step of the
+search sums the counts or masses of the orders above the middle, from the candidate list, or from the row
+itself (FROM_ROW) if a list cannot hold the candidates. Sums are integers, so the threshold is the twin's.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from processors.kernels.choice.parts_triton import _of_cooled, _of_goal, _of_log
 
 __all__ = ["CHUNK", "OPTIONS"]
 
-CHUNK = 256  # listed logits that are looked at together: with top-k most lists have no more
+CHUNK = 256  # orders per iteration: with top-k most candidate lists are no longer
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF, _INT_MIN, _INT_MAX = tl.constexpr(float("inf")), tl.constexpr(-(2**63)), tl.constexpr(2**63 - 1)
@@ -40,7 +45,7 @@ def _of_chunk(  # type: ignore[no-untyped-def]
     FROM_ROW: tl.constexpr,
     HAS_PATCH: tl.constexpr,
 ):
-    """Orders from `start` on, the least int64 for none, and their masses, or ones: listed, or of the row."""
+    """Load CHUNK orders from `start` on (the least int64 past the end) and their masses, or ones."""
     place = start + tl.arange(0, _CHUNK)
     weights = tl.full((_CHUNK,), 1, tl.int64)
     if FROM_ROW:
@@ -71,7 +76,7 @@ def _of_sum(  # type: ignore[no-untyped-def]
     FROM_ROW: tl.constexpr,
     HAS_PATCH: tl.constexpr,
 ):
-    """The mass, or the number, of the logits from an order on, the first of them, and the last before."""
+    """Sum of masses, or count, of orders >= least; the least of these and the largest below, per lane."""
     total = tl.zeros((_CHUNK,), tl.int64)
     first, last = tl.full((_CHUNK,), _INT_MAX, tl.int64), tl.full((_CHUNK,), _INT_MIN, tl.int64)
     for start in range(0, number, _CHUNK):
@@ -90,14 +95,14 @@ def _of_reached(  # type: ignore[no-untyped-def]
     listed, row, patch, number, peak, heat, unit, powers, low, high, before, goal,
     IS_MASS: tl.constexpr, FROM_ROW: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """The largest order of a logit from which on the sum reaches the goal; the least int64 if none does."""
+    """Largest order o with before + sum over orders >= o at least `goal`; the least int64 if none."""
     found = tl.full((), _INT_MIN, tl.int64)
     while low <= high:
-        middle = (low | high) - ((low ^ high) >> 1)  # of both, rounded up, without overflow
+        middle = (low | high) - ((low ^ high) >> 1)  # mean, rounded up, without overflow
         total, first, last = _of_sum(
             listed, row, patch, number, peak, heat, unit, powers, middle, IS_MASS, FROM_ROW, HAS_PATCH
         )  # fmt: skip
-        if before + total >= goal:  # from a logit to the next one, so each turn leaves out one at least
+        if before + total >= goal:  # bounds move to existing orders, so each iteration excludes at least one
             found = tl.min(first, 0)
             low = found + 1
         else:
@@ -120,7 +125,7 @@ def _of_cut(  # type: ignore[no-untyped-def]
     FROM_ROW: tl.constexpr,
     HAS_PATCH: tl.constexpr,
 ):
-    """The order from which the stages keep logits, and how many these are."""
+    """Least order that the stages keep, and the number of kept logits."""
     k, p = tl.load(controls + _TOP_K), tl.load(controls + _TOP_P)
     is_k_early, is_min_early = tl.load(controls + _IS_K_LATE) == 0, tl.load(controls + _IS_MIN_LATE) == 0
     count_before, mass_before = tl.load(marks + _COUNT_BEFORE), tl.load(marks + _MASS_BEFORE)
@@ -163,7 +168,7 @@ def _of_cut(  # type: ignore[no-untyped-def]
         )  # fmt: skip
         of_p = tl.where(is_exclusive & (of_p > _INT_MIN), of_p + 1, of_p)
         least = tl.maximum(least, of_p)
-    least = tl.maximum(least, low)  # there is nothing below it
+    least = tl.maximum(least, low)  # the least order of all
     if count_before == 0:
         least = tl.minimum(least, high)
     count, first, last = _of_sum(

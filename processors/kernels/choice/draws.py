@@ -1,4 +1,8 @@
-"""The draw among what is left of each row, by those of its logits that decide."""
+"""Truncation by the candidate list of each row, and the draw by Gumbel-max among what is kept.
+
+Twin of listed_triton. Tokens are those of `Sampler` on the processed logits: the threshold is exact, and
+noise depends on seed, position and id alone.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ _INT_MIN = torch.iinfo(torch.int64).min
 
 
 def kept(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
-    """Return which of the logits [R, V] the stages keep."""
+    """Return a mask [R, V] bool of the logits that the stages keep."""
     return (orders_of(logits, controls, levels) >= marks[:, Mark.LEAST, None]) & (logits > -torch.inf)
 
 
@@ -61,7 +65,7 @@ def draw_listed_torch(
     row, found = (is_here & is_decided[:, None]).nonzero(as_tuple=True)
     place = torch.arange(len(row), device=row.device) - (marks[:, Mark.COLLECTED].cumsum(0) - count)[row]
     lists[row, 0, place] = orders_of(logits, controls, levels)[row, found]
-    lists[:, 1] = torch.where((is_open & ~is_decided)[:, None], 0, lists[:, 1])  # the bins
+    lists[:, 1] = torch.where((is_open & ~is_decided)[:, None], 0, lists[:, 1])  # histogram bins
     least, left = cut_torch(logits, controls, levels, marks)
     is_new = is_decided & is_cut
     marks[:, Mark.LEAST] = torch.where(is_new, least, marks[:, Mark.LEAST])
@@ -71,7 +75,7 @@ def draw_listed_torch(
 
 
 def _total(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
-    """Return the mass [R] of which top-p takes its share, of rows in which no top-k comes before it."""
+    """Return the mass [R] int64 that top-p normalises by; 0 where top-k precedes it."""
     temperature = heat(controls, Control.HEAT_CUT)
     orders = orders_of(logits, controls, levels)
     is_late = controls[:, Control.IS_MIN_LATE] > 0
@@ -82,7 +86,7 @@ def _total(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> T
 
 
 def _candidates(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, is_window: bool) -> Tensor:
-    """Return which logits [R, V] are listed."""
+    """Return a mask [R, V] bool of the logits that enter the candidate list."""
     orders = orders_of(logits, controls, levels)
     is_here = (orders >= marks[:, Mark.FROM, None]) & (logits > -torch.inf)
     if not is_window:
@@ -96,7 +100,7 @@ def _candidates(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor,
 def _drawn(
     logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, seeds: Tensor, positions: Tensor
 ) -> Tensor:
-    """Return the token [R] of each row by Gumbel-max."""
+    """Return the token [R] of each row by Gumbel-max among the kept logits."""
     values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_DRAW))
     values = values.masked_fill(~kept(logits, controls, levels, marks), -torch.inf)
     return gumbel_max(values, seeds, positions)
@@ -111,7 +115,7 @@ draw_listed = operation(
 )
 """Choose the tokens [R] of open rows as `Sampler` does by Gumbel-max.
 
-Rows with a cut list all that the stages may keep, rows without one all their logits if there are at most
-PLAIN_LIMIT. A row with a cut stays open if a list does not hold them; its bins are empty then. With
-`is_window` rows list what lies in their marked bins, and none stays open.
+A truncated row lists its candidates; if they exceed CAPACITY, it stays open and its bins are zeroed for
+find_window. A row without truncation lists all its logits if they are at most PLAIN_LIMIT. With `is_window`
+open rows list the logits in their marked bins, and no row stays open.
 """

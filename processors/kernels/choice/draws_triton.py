@@ -1,4 +1,9 @@
-"""The draw among what is left of a row with Triton."""
+"""The draw of a row by Gumbel-max, inlined into the kernel of listed_triton.py.
+
+Up to PLAIN_LIMIT kept ids: argmax of logit + Gumbel noise over these ids. Above: two levels, as `Sampler`
+draws them, first a block by its log-sum-exp plus noise, then an id in it. Noise is float64 from int64 random
+bits, keyed by seed, position and id, as in the twin.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,7 @@ from processors.sampler import BLOCK, PLAIN_LIMIT
 
 __all__ = ["FEW", "OPTIONS"]
 
-FEW = 256  # ids that draw noise together
+FEW = 256  # ids per iteration of the one-level draw
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF, _INT_MIN = tl.constexpr(float("inf")), tl.constexpr(-(2**63))
@@ -33,7 +38,7 @@ _TOKEN, _BLOCK_NOISE = (tl.constexpr(signed(one * GAMMA)) for one in (Stream.TOK
 
 @triton.jit
 def _of_kept(listed, number, least, ids):  # type: ignore[no-untyped-def]
-    """Store the ids of the listed orders that are kept."""
+    """Store the ids of the candidates whose order is at least `least`."""
     base = tl.full((), 0, tl.int32)
     for start in range(0, number, _LIST):
         place = start + tl.arange(0, _LIST)
@@ -48,13 +53,13 @@ def _of_kept(listed, number, least, ids):  # type: ignore[no-untyped-def]
 def _of_survey(  # type: ignore[no-untyped-def]
     row, patch, facts, num_blocks, width, peak, heat, cut_heat, least, is_few, ids, HAS_PATCH: tl.constexpr
 ):
-    """Store the ids of what is kept of the row at `row`, if it is few, or the facts of its blocks."""
+    """Read the row again: store the ids of its kept logits if few, else the facts of its blocks of these."""
     base = tl.full((), 0, tl.int32)
     for first in range(0, num_blocks, _EACH):
         block = first + tl.arange(0, _EACH)
         at, is_inside = facts + block, block < num_blocks
         best = tl.max(tl.load(at, mask=is_inside, other=-_INF), 0)
-        # Blocks whose largest logit is not kept have nothing to list.
+        # A block whose maximum is below the threshold keeps no logit.
         has_some = (best > -_INF) & (_of_key(_of_cooled(best, peak, cut_heat)) >= (least >> 32))
         if has_some | (is_few == 0):
             column = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
@@ -77,7 +82,7 @@ def _of_survey(  # type: ignore[no-untyped-def]
 def _of_few(  # type: ignore[no-untyped-def]
     row, patch, listed, count, width, peak, heat, key, HAS_PATCH: tl.constexpr
 ):
-    """The listed id with the best noisy logit of the row at `row`, the lowest of several."""
+    """The listed id with the largest logit + noise; the lowest id wins a tie."""
     best, token = tl.full((), -_INF, tl.float64), tl.full((), 0, tl.int64)
     for start in range(0, count, _FEW):
         place = start + tl.arange(0, _FEW)
@@ -97,7 +102,7 @@ def _of_many(  # type: ignore[no-untyped-def]
     row, patch, facts, num_blocks, width, peak, heat, cut_heat, least, key, block_key,
     BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """The id of the row at `row` drawn in two levels: its block, then the id."""
+    """The id of the two-level draw: a block by its log-sum-exp, then an id in it."""
     block = tl.arange(0, BLOCKS)
     top = tl.load(facts + block, mask=block < num_blocks, other=-_INF)
     total = tl.load(facts + _SUM * num_blocks + block, mask=block < num_blocks, other=1.0)
@@ -117,7 +122,7 @@ def _of_draw(  # type: ignore[no-untyped-def]
     row, patch, facts, ids, controls, seed, position, num_blocks, width, peak, least, count,
     BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """The token of a row: of its listed ids, or of the row by the facts of its blocks."""
+    """The token of a row: drawn among its listed ids, or in two levels by the facts of its blocks."""
     key, heat = _of_row_key(seed, position, _TOKEN), tl.load(controls + _HEAT_DRAW).to(tl.float32)
     if count <= _LIMIT:
         token = _of_few(row, patch, ids, count.to(tl.int32), width, peak, heat, key, HAS_PATCH)

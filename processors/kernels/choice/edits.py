@@ -1,4 +1,4 @@
-"""Codes of the masks, biases and penalties of a chain, as the kernels read them."""
+"""Encoding of the masks, biases and penalties of a row in the tables that patch_logits reads."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["NUM_EDITS", "Edit", "Listed", "Turn"]
 class Edit(IntEnum):
     """Columns of edits [R, E] float64. A penalty of 0 is off; scopes are those of PenaltyParams by index."""
 
-    SIZE = 0  # ids from here on are masked
-    EARLY = 1  # number of output tokens from which ids that are listed as EARLY are allowed
-    REPETITION = 2  # and its scope and window behind it
-    FREQUENCY = 5
-    PRESENCE = 8
-    TURNS = 11  # four columns: which `Turn` comes first, second, ...
+    SIZE = 0  # vocabulary size: ids >= SIZE are masked
+    EARLY = 1  # number of output tokens below which ids listed as EARLY are masked
+    REPETITION = 2  # three columns: penalty, scope, window
+    FREQUENCY = 5  # likewise
+    PRESENCE = 8  # likewise
+    TURNS = 11  # four columns: the `Turn`s in the order of the chain
 
 
 NUM_EDITS = 15
 
 
 class Turn(IntEnum):
-    """Edits of logits whose order is that of the chain: logit bias and penalties. NONE is no edit."""
+    """Kinds of edits applied in the order of the chain: logit bias and penalties. NONE is no edit."""
 
     NONE = 0
     BIAS = 1
@@ -32,12 +32,12 @@ class Turn(IntEnum):
 
 
 class Listed(IntEnum):
-    """Bits 32 and up of an entry in the lists [R, N] int64, whose lower bits are an id; -1 for no entry."""
+    """Flags of an entry in lists [R, N] int64: bits 32 and up; the lower 32 bits are an id. -1: no entry."""
 
-    NO_REPETITION = 1  # the penalty spares the id
-    NO_FREQUENCY = 2
-    NO_PRESENCE = 4
-    MASKED = 8
+    NO_REPETITION = 1  # the repetition penalty skips the id
+    NO_FREQUENCY = 2  # likewise
+    NO_PRESENCE = 4  # likewise
+    MASKED = 8  # masked at every position
     FIRST = 16  # masked for the first output token
-    EARLY = 32  # masked until there are enough output tokens
-    BIASED = 64  # by its value; an id has one such entry at most
+    EARLY = 32  # masked until the output has Edit.EARLY tokens
+    BIASED = 64  # has a logit bias in `values`; at most one such entry per id

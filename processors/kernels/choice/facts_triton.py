@@ -1,4 +1,9 @@
-"""Facts of each block of a row's logits with Triton, and of the row by the program that ends it last."""
+"""The kernel of all_facts: one pass over the logits [R, V], and the thresholds of each row.
+
+Grid (R, ceil(B / EACH)). A program reduces EACH blocks of BLOCK ids of one row to their facts. The program
+that finishes last in a row (an atomic counter) also computes the row's levels, marks and token from the facts
+of all its blocks (rows_triton.py), which saves a second launch.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +32,20 @@ _CONTROLS, _HEAT = tl.constexpr(len(Control)), tl.constexpr(int(Control.HEAT_CUT
 
 @triton.jit
 def _of_finite(x):  # type: ignore[no-untyped-def]
-    """The least finite of x [N, BLOCK], and the number of finite ones."""
+    """Minimum and count of the finite values of x [N, BLOCK], [N] each."""
     is_finite = x > -_INF
     return tl.min(tl.where(is_finite, x, _INF), 1), tl.sum(is_finite.to(tl.int32), 1).to(tl.float32)
 
 
 @triton.jit
 def _of_facts(x, heat):  # type: ignore[no-untyped-def]
-    """Largest and least finite of x [N, BLOCK], sum of exp below the largest, number of finite ones, [N]."""
+    """Maximum, finite minimum, sum of exp((x - maximum) / heat), finite count of x [N, BLOCK], [N] each."""
     top, low = tl.max(x, 1), tl.min(x, 1)
     base = tl.where(top > -_INF, top, 0.0)
     scale = tl.where(heat > 0, _LOG2_E / heat, _LOG2_E)
     total = tl.sum(tl.exp2((x - base[:, None]) * scale), 1)
     count = tl.full(top.shape, _BLOCK, tl.float32)
-    if tl.min(low, 0) == -_INF:  # rare but for the end of a row: all are finite
+    if tl.min(low, 0) == -_INF:  # masked or past V; a block without -inf has the minimum and count above
         low, count = _of_finite(x)
     is_nan = (total != total) & (top < _INF)
     return tl.where(is_nan, float("nan"), top), low, total, count
@@ -62,7 +67,7 @@ def _kernel(  # type: ignore[no-untyped-def]
     tl.store(at + num_blocks, low, mask=is_inside)
     tl.store(at + 2 * num_blocks, total, mask=is_inside)
     tl.store(at + 3 * num_blocks, count, mask=is_inside)
-    tl.debug_barrier()  # all threads have stored before one tells so
+    tl.debug_barrier()  # every thread stores its facts before the counter is raised
     if tl.atomic_add(ended + row, 1) == tl.num_programs(1) - 1:
         tl.store(ended + row, 0)
         _of_row(

@@ -1,4 +1,7 @@
-"""The draw by inverse CDF among what is left of each row: by one uniform number a block, then an id."""
+"""The draw by inverse CDF among the kept logits of each row: a block by one uniform number, then an id in it.
+
+Twin of inverse_triton. The uniform number is keyed by seed and position; cumulative sums are float64.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ __all__ = ["block_weights", "block_weights_torch", "invert_ids", "invert_ids_tor
 
 
 def _left(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> Tensor:
-    """Return the logits that are left by blocks [R, B, BLOCK], as the draw sees them."""
+    """Return the kept logits in blocks [R, B, BLOCK] at the temperature of the draw, -inf elsewhere."""
     peak = levels[:, Level.PEAK, None].float()
     values = cooled(logits.float(), peak, heat(controls, Control.HEAT_DRAW))
     return in_blocks(values.masked_fill(~kept(logits, controls, levels, marks), -torch.inf), -torch.inf)
@@ -63,7 +66,10 @@ block_weights = operation(
     block_weights_torch,
     "processors.kernels.choice.inverse_triton:block_weights_triton",
 )
-"""Sum of exp(x - the largest x) over what is left of each block, [R, B] float32; 0 in other rows."""
+"""Sum of exp(x - maximum of the row) over the kept logits of each block, [R, B] float32.
+
+0 in failed rows and in rows that do not draw by inverse CDF.
+"""
 
 invert_ids = operation(
     "invert_ids(Tensor logits, Tensor controls, Tensor levels, Tensor marks, Tensor weights, Tensor seeds, "

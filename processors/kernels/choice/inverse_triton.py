@@ -1,4 +1,10 @@
-"""The draw by inverse CDF with Triton."""
+"""The kernels of the draw by inverse CDF: block_weights and invert_ids.
+
+`_weights`, grid (R, ceil(B / EACH)): a program sums exp over the kept logits of EACH blocks of a row.
+`_invert`, grid (R,): a program finds the block and then the id at which the cumulative weights exceed
+u * total. The uniform number u is the twin's; sums are float32 within a block and float64 across blocks and
+for the id, so a token may differ from the twin's only where u falls within the rounding of a sum.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +47,7 @@ _TOKEN = tl.constexpr(signed(Stream.TOKEN * GAMMA))
 def _of_left(  # type: ignore[no-untyped-def]
     row, patch, ids, width, controls, peak, least, HAS_PATCH: tl.constexpr
 ):
-    """The logits at ids of the row at `row` as the draw sees them; -inf for what is not left."""
+    """Kept logits of `row` at ids at the temperature of the draw; -inf for the others."""
     cut_heat = tl.load(controls + _HEAT_CUT).to(tl.float32)
     heat = tl.load(controls + _HEAT_DRAW).to(tl.float32)
     x = _of_logits(row, patch, ids, ids < width, width, HAS_PATCH)
@@ -51,7 +57,7 @@ def _of_left(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_place(weights, place, share):  # type: ignore[no-untyped-def]
-    """Where the cumulative weights pass this share of their sum, and the rest, as `invert`."""
+    """Index at which the cumulative weights exceed share * total, and the share within it, as `invert`."""
     sums = tl.cumsum(weights, 0)
     target = share * tl.max(sums, 0)
     last = tl.max(tl.where(weights > 0, place, 0), 0)
@@ -92,7 +98,7 @@ def _invert(  # type: ignore[no-untyped-def]
         key = _of_row_key(tl.load(seeds + row), tl.load(positions + row), _TOKEN)
         place = tl.arange(0, BLOCKS)
         found = tl.load(weights + row * num_blocks + place, mask=place < num_blocks, other=0.0)
-        u = _of_uniform(_of_mix(key))  # of the id 0
+        u = _of_uniform(_of_mix(key))  # the uniform number of id 0
         block, rest = _of_place(found.to(tl.float64), place, u)
         peak = tl.load(levels + row * _LEVELS + _PEAK).to(tl.float32)
         inner = tl.arange(0, _BLOCK)

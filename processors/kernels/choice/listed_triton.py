@@ -1,6 +1,10 @@
-"""Lists of the logits that decide, the cut and the draw with Triton.
+"""The kernel of draw_listed: candidate list, threshold and draw of each open row.
 
-Programs list what they find in their blocks of a row; the one that ends last cuts the row and draws.
+Grid (R, programs). Programs of a row share its blocks, EACH at a time, skip those whose maximum is no
+candidate, and append the orders of candidates to the row's list. The program that finishes last finds the
+threshold (cuts_triton.py) and draws (draws_triton.py). The sequence in the list depends on timing; the result
+does not, as the threshold needs integer sums alone, and the draw an argmax with ties broken by id. For the
+two-level draw the row's facts are overwritten by those of its kept logits at the temperature of the draw.
 """
 
 from __future__ import annotations
@@ -27,9 +31,9 @@ from processors.sampler import BLOCK, PLAIN_LIMIT
 
 __all__ = ["EACH", "OPTIONS", "draw_listed_triton", "num_programs"]
 
-EACH = 4  # blocks together: with top-k half of such parts have no candidate, and are not read
+EACH = 4  # blocks per iteration: with top-k half of such groups have no candidate and are skipped
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
-_MOST = 512  # programs together of a launch that most rows do not need
+_MOST = 512  # programs of a launch in which most rows are already decided
 
 _INF, _INT_MIN = tl.constexpr(float("inf")), tl.constexpr(-(2**63))
 _LIMIT, _CAPACITY, _OPEN = tl.constexpr(PLAIN_LIMIT), tl.constexpr(CAPACITY), tl.constexpr(OPEN)
@@ -51,7 +55,7 @@ _FIRST_BIN, _LAST_BIN, _IN_BINS, _COLLECTED, _LISTED = (
 
 @triton.jit
 def _of_listing(values, ids, is_here, marks, listed):  # type: ignore[no-untyped-def]
-    """List the orders of the values that are here: few, so one counter for all is less than a running sum."""
+    """Append the orders of values where `is_here`. They are few: an atomic counter is cheaper than a scan."""
     counter = marks + _LISTED + tl.zeros_like(ids)
     at = tl.atomic_add(counter, tl.full(ids.shape, 1, tl.int64), mask=is_here, sem="relaxed")
     tl.store(listed + at, _of_order(values, ids), mask=is_here)
@@ -62,7 +66,7 @@ def _of_blocks(  # type: ignore[no-untyped-def]
     first, row, patch, facts, controls, levels, marks, listed, powers, width, num_blocks,
     IS_WINDOW: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """List the orders of candidates in EACH blocks, and add what the blocks have of the TOTAL."""
+    """Append the candidates of EACH blocks to the list, and add the blocks' mass to TOTAL."""
     heat, peak = tl.load(controls + _HEAT_CUT).to(tl.float32), tl.load(levels + _PEAK).to(tl.float32)
     begin = _of_floor(tl.load(marks + _FROM))
     block = first + tl.arange(0, _EACH)
@@ -102,7 +106,7 @@ def _of_end(  # type: ignore[no-untyped-def]
     row, patch, facts, controls, levels, marks, listed, powers, seed, position, width, num_blocks,
     BLOCKS: tl.constexpr, IS_WINDOW: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """The token of a row whose candidates are listed; OPEN if they are more than a list holds."""
+    """The token of a row by its candidate list; OPEN if the candidates exceed CAPACITY."""
     heat, peak = tl.load(controls + _HEAT_CUT).to(tl.float32), tl.load(levels + _PEAK).to(tl.float32)
     unit, draw_heat = tl.load(levels + _UNIT).to(tl.int32), tl.load(controls + _HEAT_DRAW).to(tl.float32)
     number = tl.load(marks + _COLLECTED).to(tl.int32)
@@ -110,10 +114,10 @@ def _of_end(  # type: ignore[no-untyped-def]
     ids = listed + _CAPACITY
     token = tl.full((), _OPEN, tl.int64)
     if is_cut & (number > _CAPACITY):
-        tl.debug_barrier()  # each warp has loaded by itself
+        tl.debug_barrier()  # every warp loads the marks before they are overwritten
         tl.store(marks + _COLLECTED, 0)
         place = tl.arange(0, 2 * _NUM_BINS)
-        tl.store(ids + place, tl.zeros((2 * _NUM_BINS,), tl.int64))  # the bins
+        tl.store(ids + place, tl.zeros((2 * _NUM_BINS,), tl.int64))  # zero the histogram of find_window
     else:
         is_listed = True
         if is_cut:
@@ -145,7 +149,7 @@ def _of_end(  # type: ignore[no-untyped-def]
                 )
             tl.store(marks + _LEAST, least)
             tl.store(marks + _COUNT, count)
-        tl.debug_barrier()  # masses are no more needed where the ids come
+        tl.debug_barrier()  # ids overwrite the masses
         is_few = count <= _LIMIT
         if is_few & is_listed:
             _of_kept(listed, number, least, ids)
@@ -182,7 +186,7 @@ def _kernel(  # type: ignore[no-untyped-def]
                     first, row, patch, facts, controls, levels, marks, listed, powers, width, num_blocks,
                     IS_WINDOW, HAS_PATCH,
                 )  # fmt: skip
-        tl.debug_barrier()  # all threads have stored before one tells so
+        tl.debug_barrier()  # every thread stores before the counter is raised
         if tl.atomic_add(marks + _ENDED, 1) == tl.num_programs(1) - 1:
             tl.store(marks + _ENDED, 0)
             tl.store(marks + _LISTED, 0)
@@ -195,7 +199,7 @@ def _kernel(  # type: ignore[no-untyped-def]
 
 
 def num_programs(rows: int, blocks: int, each: int) -> int:
-    """Return the programs of a row in a launch that most rows do not need: few, as they take time too."""
+    """Return the programs per row of a launch in which most rows are decided: few, as idle ones cost time."""
     return min(-(-blocks // each), max(8, _MOST // rows))
 
 

@@ -1,7 +1,8 @@
-"""The mass of a logit, exp(logit - the largest one), as an integer.
+"""Fixed-point probability masses: exp(logit - maximum) as an int64.
 
-Sums of integers do not depend on the order in which they are added. The integers follow from int32 and int64
-operations alone, so every device has the same, and no kernel needs float64, which many GPUs are slow in. The
+Integer sums do not depend on the order in which they are added. The integers follow from int32 and int64
+operations alone, so every device computes the same bits, and no kernel needs float64, which is slow on many
+GPUs. exp(-d) = 2^-i * 2^-(j/64) * series(t): integer part, table lookup and polynomial of d * log2(e). The
 relative error is at most 2^-34.
 """
 
@@ -30,15 +31,15 @@ __all__ = [
     "powers",
 ]
 
-MOST_BITS = 59  # of the integer that stands for the mass of a row
-FARTHEST = 64.0  # so far below the largest logit there is no mass
-FRACTION = 38  # bits behind the point of the exponent d * log2(e) of 2^-(d * log2(e))
+MOST_BITS = 59  # bits of the integer sum over a row
+FARTHEST = 64.0  # distance below the maximum from which a mass is 0
+FRACTION = 38  # fractional bits of the fixed-point exponent d * log2(e)
 LOG2_E = round(math.log2(math.e) * 2**FRACTION)
-POWERS = 6  # bits of the fraction that a table has the powers for
-POWER_BITS = 62  # 2^POWER_BITS stands for 1 in that table
+POWERS = 6  # leading bits of the fraction, which index the table of powers
+POWER_BITS = 62  # the table has 1 as 2^POWER_BITS
 _LEFT = FRACTION - POWERS
 _STEP = math.log(2) / 2**POWERS
-# 1 - exp(-_STEP t) = t (c1 - t (c2 - t (c3 - t c4))) for t from 0 to 1, with 2^37 for 1.
+# 1 - exp(-_STEP t) = t (c1 - t (c2 - t (c3 - t c4))) for t from 0 to 1, in units of 2^-37.
 _SERIES_BITS = 37
 SERIES = tuple(round(_STEP**n / math.factorial(n) * 2**_SERIES_BITS) for n in (1, 2, 3, 4))
 TO_PRODUCT = 32 + _SERIES_BITS - 64  # from (power >> 32) * series to power * share
@@ -46,17 +47,17 @@ TO_PRODUCT = 32 + _SERIES_BITS - 64  # from (power >> 32) * series to power * sh
 
 @lru_cache(8)
 def powers(device: torch.device) -> Tensor:
-    """Return 2^-(j / 64) for j from 0 to 63, and the SERIES, int64."""
+    """Return 2^-(j / 64) for j from 0 to 63 in units of 2^-POWER_BITS, then the SERIES, int64 [68]."""
     table = [round(2 ** (POWER_BITS - j / 2**POWERS)) for j in range(2**POWERS)]
     return upload([*table, *SERIES], device, torch.int64)
 
 
 def masses(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
-    """Return exp(value - the largest value) [R, N] int64 in units of 2^-UNIT, rounded down."""
+    """Return exp(value - maximum of the row) [R, N] int64 in units of 2^-UNIT, rounded down."""
     peak = levels[:, Level.PEAK, None].float().clamp(min=LOWEST)
     top = torch.where(temperature > 0, 0.0, peak)
     below = top - values
-    # What the difference was rounded by (Knuth).
+    # Rounding error of the difference (Knuth's TwoSum).
     shift = below - top
     error = (top - (below - shift)) - (values + shift)
     is_near = below < FARTHEST

@@ -1,4 +1,7 @@
-"""The mass of a logit with Triton."""
+"""Fixed-point probability masses, inlined by kernels; twin of masses.py with equal bits.
+
+It takes the upper words of 32-bit products where the twin shifts 64-bit products: the same integers.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def _of_error(values, top, below, is_near):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_mass(values, peak, heat, unit, powers):  # type: ignore[no-untyped-def]
-    """exp(value - the largest value) as integers, int64, of 2^-unit; `powers` points to their table."""
+    """exp(value - maximum) as int64 in units of 2^-unit; `powers` points to the table of masses.powers."""
     top = _of_top(peak, heat)
     below = top - values
     is_near = below < _FARTHEST
@@ -44,7 +47,7 @@ def _of_mass(values, peak, heat, unit, powers):  # type: ignore[no-untyped-def]
     if heat <= 0:  # with a temperature the difference is exact
         exponent += _of_error(values, top, below, is_near)
     t, high = exponent.to(tl.int32), (exponent >> _LEFT).to(tl.int32)
-    # The terms are read, as LLVM widens the sums to 64 bits if it knows their ranges.
+    # Terms are loaded, not constants: LLVM widens sums of known range to 64 bits.
     terms = powers + _LAST + 1
     first, second = tl.load(terms).to(tl.int32), tl.load(terms + 1).to(tl.int32)
     third, fourth = tl.load(terms + 2).to(tl.int32), tl.load(terms + 3).to(tl.int32)

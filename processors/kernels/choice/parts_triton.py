@@ -1,4 +1,8 @@
-"""Functions shared by the Triton kernels of a choice, most of them twins of those in parts.py and rng.py."""
+"""Functions inlined by the Triton kernels of this folder; twins of those in parts.py, rng.py and patches.py.
+
+They must return the bits of their twins: sort keys, bins and uniform numbers decide which token is chosen.
+So division is rounded to nearest (`div_rn`), FP fusion is off, and random bits are int64 arithmetic alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ _GAMMA = tl.constexpr(signed(GAMMA))
 
 @triton.jit
 def _of_ones(words):  # type: ignore[no-untyped-def]
-    """The number of bits that are set in words, int32."""
+    """Population count of int32 words."""
     left = words.to(tl.uint32, bitcast=True)
     left = left - ((left >> 1) & 0x55555555)
     left = (left & 0x33333333) + ((left >> 2) & 0x33333333)
@@ -34,12 +38,12 @@ def _of_ones(words):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_logits(row, patch, ids, is_here, width, HAS_PATCH: tl.constexpr):  # type: ignore[no-untyped-def]
-    """float32 logits of the row at `row` as its patch leaves them; -inf where not `is_here`."""
+    """Load float32 logits of `row` at ids with its patch applied; -inf where not `is_here`."""
     x = tl.load(row + ids, mask=is_here, other=-_INF).to(tl.float32)
     if HAS_PATCH:
         words = (width + 31) // 32
         at, bit = patch + ids // 32, (ids % 32).to(tl.int32)
-        if tl.load(patch + 3 * words) > 0:  # some id of the row has a new logit
+        if tl.load(patch + 3 * words) > 0:  # the row has edited ids
             edited = tl.load(at + words, mask=is_here, other=0)
             is_edited = ((edited >> bit) & 1) > 0
             before = tl.load(at + 2 * words, mask=is_edited, other=0) + _of_ones(edited & ((1 << bit) - 1))
@@ -52,7 +56,7 @@ def _of_logits(row, patch, ids, is_here, width, HAS_PATCH: tl.constexpr):  # typ
 
 @triton.jit
 def _of_cooled(logits, peak, heat):  # type: ignore[no-untyped-def]
-    """(logits - peak) / heat, finite for finite logits; the logits where heat is 0."""
+    """(logits - peak) / heat, at least LOWEST for finite logits; the logits if heat is 0."""
     values = logits
     if heat > 0:
         lowered = tl.maximum(tl.math.div_rn(logits - peak, heat), _LOWEST)
@@ -62,7 +66,7 @@ def _of_cooled(logits, peak, heat):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_cooled_soon(logits, peak, heat, rate):  # type: ignore[no-untyped-def]
-    """As _of_cooled, by a rounded 1 / heat where it rounds as a division does (Markstein); 0: none."""
+    """As _of_cooled to the last bit: times rate = 1 / heat with two corrections (Markstein); 0: divides."""
     if rate > 0:
         below = logits - peak
         near = below * rate
@@ -76,14 +80,14 @@ def _of_cooled_soon(logits, peak, heat, rate):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_key(values):  # type: ignore[no-untyped-def]
-    """Integers, int32, in the order of the values; -0 is 0."""
+    """int32 keys that sort as the values do; -0 has the key of 0."""
     bits = tl.where(values == 0, 0.0, values).to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
 @triton.jit
 def _of_order(values, ids):  # type: ignore[no-untyped-def]
-    """The order of values at ids, int64."""
+    """Orders (sort keys of value and id) of values at ids, int64."""
     return (_of_key(values).to(tl.int64) << 32) | (0x7FFFFFFF - ids.to(tl.int64))
 
 
@@ -103,51 +107,51 @@ def _of_row_key(seed, position, stream):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_uniform(bits):  # type: ignore[no-untyped-def]
-    """A number between 0 and 1 from 64 random bits, float64."""
+    """Uniform number in (0, 1) from 64 random bits, float64."""
     return (((bits >> 12) & 0xFFFFFFFFFFFFF).to(tl.float64) + 0.5) * 2.220446049250313e-16
 
 
 @triton.jit
 def _of_gumbel(key, ids):  # type: ignore[no-untyped-def]
-    """Gumbel noise of ids, float64."""
+    """Gumbel noise of ids, float64: -log(-log(u))."""
     return -tl.log(-tl.log(_of_uniform(_of_mix(key + ids.to(tl.int64) * _GAMMA))))
 
 
 @triton.jit
 def _of_value(key):  # type: ignore[no-untyped-def]
-    """The float32 with this key, int32."""
+    """The float32 of an int32 key, the inverse of _of_key."""
     return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _of_floor(order):  # type: ignore[no-untyped-def]
-    """The least value from an order of `first_order` on, that of all finite ones for the least int64."""
+    """Least finite value whose order is at least `order`, which is of `first_order` or the least int64."""
     value = _of_value((order >> 32).to(tl.int32))
     return tl.where(order == _INT_MIN, _LOWEST, tl.maximum(value, _LOWEST))
 
 
 @triton.jit
 def _of_top(peak, heat):  # type: ignore[no-untyped-def]
-    """The largest cooled logit."""
+    """Maximum of the row after temperature: 0 with one, else the peak."""
     return tl.where(heat > 0, 0.0, tl.maximum(peak, _LOWEST))
 
 
 @triton.jit
 def _of_bin(values, peak, heat, per_unit):  # type: ignore[no-untyped-def]
-    """The bins of values, int32."""
+    """Histogram bins of values, int32; as bin_of."""
     places = (_of_top(peak, heat) - values) * per_unit.to(tl.float32)
     return tl.maximum(tl.minimum(places, _NUM_BINS - 1.0), 0.0).to(tl.int32)
 
 
 @triton.jit
 def _of_goal(total, p, is_exclusive):  # type: ignore[no-untyped-def]
-    """The least mass that reaches the share p of a total, or exceeds it."""
+    """Least mass that reaches p * total, or exceeds it if exclusive; as goal_of."""
     goal = total.to(tl.float64) * p
     return tl.where(is_exclusive, tl.floor(goal).to(tl.int64) + 1, tl.ceil(goal).to(tl.int64))
 
 
 def patch_arguments(logits: Tensor, patches: Tensor | None) -> dict[str, Any]:
-    """Return the arguments of a kernel that reads logits with their patches."""
+    """Return the keyword arguments for patches; without patches the pointer is that of the logits."""
     if patches is None:
         return {"patches": logits, "size": 0, "HAS_PATCH": False}
     return {"patches": patches, "size": patches.shape[1], "HAS_PATCH": True}

@@ -1,15 +1,16 @@
-"""Patches: what masks, biases and penalties make of the logits, without a copy of these.
+"""Patches: the effect of masks, biases and penalties on logits, without a copy of the logits.
 
 A patch of a row is int32 [P], with W = ceil(V / 32) words of 32 ids each and N values:
 
     allowed [W]  bit i of word w is 1 where id 32 w + i is allowed
     edited [W]   likewise, where a bias or a penalty gives the id a new logit
-    before [W]   the number of edited ids in the words before
+    before [W]   the number of edited ids in the preceding words: prefix sums of the words' bit counts
     count [1]    the number of edited ids
-    values [N]   their logits, float32, by id
+    values [N]   the new logits, float32, in ascending order of id
 
-So the kernels read the model's logits as they are, and change them in registers. A patch takes 12 W bytes,
-a tenth of a row of float32, and the values.
+The kernels read the model's logits unchanged, and apply the patch in registers. A patch takes 12 W bytes, a
+tenth of a row of float32, and the values. New logits are float64, rounded to float32 after each edit as the
+stages do, so kernel and twin have equal bits.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ __all__ = ["num_values", "num_words", "patch_logits", "patch_logits_torch", "pat
 
 
 def num_words(width: int) -> int:
-    """Return the number of words W of `width` ids."""
+    """Return the number of 32-bit words W of a mask over `width` ids."""
     return -(-width // 32)
 
 
 def num_values(width: int, lists: Tensor | None, tokens: Tensor | None, drafts: Tensor | None) -> int:
-    """Return the room N for values in a patch: one for each listed id and each token that a row may see."""
+    """Return the capacity N for values in a patch: one for each listed id and each token of a history."""
     if lists is None or tokens is None or drafts is None:
         return 0
     return min(width, lists.shape[1] + tokens.shape[1] + drafts.shape[1])
@@ -104,7 +105,7 @@ def _words(flags: Tensor) -> Tensor:
 
 
 def _masked(edits: Tensor, entries: Tensor, position: int) -> Tensor:
-    """Return the ids that entries mask at a position of the output."""
+    """Return the ids that entries [N] mask at a position of the output."""
     bits = entries >> 32
     masked = (bits & Listed.MASKED) > 0
     masked |= ((bits & Listed.FIRST) > 0) & (position == 0)
@@ -115,7 +116,7 @@ def _masked(edits: Tensor, entries: Tensor, position: int) -> Tensor:
 def _edited(
     logits: Tensor, edits: Tensor, entries: Tensor, values: Tensor | None, seen: Tensor, prompt: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the unmasked logits [V] of a row that sees tokens [L], and which of them are edited."""
+    """Return the edited logits [V] float64 of a row with history `seen` [L], and which are edited [V]."""
     old, ids, bits = logits.double(), entries & 0xFFFFFFFF, entries >> 32
     new, is_edited = old.clone(), torch.zeros_like(old, dtype=torch.bool)
     for turn in edits[Edit.TURNS :].tolist():
@@ -140,7 +141,7 @@ def _edited(
 
 
 def _counts(values: Tensor, seen: Tensor, prompt: int, width: int) -> Tensor:
-    """Return how often each id [V] is in the scope of a penalty, given its value, scope and window [3]."""
+    """Return the count [V] of each id within a penalty's scope; `values` [3]: penalty, scope, window."""
     penalty, scope, window = values.tolist()
     end = prompt if scope == 0 else len(seen)
     start = max(prompt if scope == 1 else 0, end - window)
@@ -164,8 +165,8 @@ patch_logits = operation(
 )
 """Return the patches [R, P] int32 of logits [R, V] for their edits [R, E].
 
-masks [R, W] int32 forbid the ids whose bit is 0. lists [R, N] name ids, values [R, N] float64 are what their
-entries add, None without any. tokens [S, L], lengths [S] and prompts [S] are those of History, slots, offsets
-[R] and drafts [R, K] those of Rows. A logit of NaN or +inf is never masked, so that a fault of the model is
-seen.
+masks [R, W] int32 forbid the ids whose bit is 0. lists [R, N] int64 are entries (see `Listed`); values [R, N]
+float64 are their logit biases, None if no entry has one. tokens [S, L], lengths [S] and prompts [S] are those
+of History; slots and offsets [R] and drafts [R, K] are those of Rows. A logit of NaN or +inf is never masked,
+so that a fault of the model is detected.
 """

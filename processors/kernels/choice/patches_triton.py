@@ -1,4 +1,9 @@
-"""Patches of logits with Triton: one program a row."""
+"""The kernel of patch_logits: the patch of each row, one program a row (grid (R,)).
+
+A program sets the bits of allowed ids, marks edited ids, computes prefix sums over the words, tallies the
+history's tokens by atomics on one word per edited id, and replaces each word by the id's new logit. Tallies
+are integers and edits are float64 rounded to float32 as in the twin, so the bits are equal.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from processors.stages.tokens import HIGHEST, LOWEST
 
 __all__ = ["CHUNK", "OPTIONS", "patch_logits_triton"]
 
-CHUNK = 1024  # tokens, entries or words that are looked at together
+CHUNK = 1024  # tokens, entries or words per iteration
 OPTIONS = {"num_warps": 8, "enable_fp_fusion": False}
 
 _INF, _LOWEST, _HIGHEST = tl.constexpr(float("inf")), tl.constexpr(LOWEST), tl.constexpr(HIGHEST)
@@ -28,17 +33,17 @@ _NO_REPETITION, _NO_FREQUENCY, _NO_PRESENCE, _MASKED, _FIRST, _EARLY, _BIASED = 
     tl.constexpr(int(one)) for one in Listed
 )
 _, _BIAS, _REPEAT, _COUNT, _OCCUR = (tl.constexpr(int(one)) for one in Turn)
-# In a word of the tally: how often frequency counts the id, whether the other two see it, and a bias.
+# A word of the tally: count for frequency, then flags for repetition, presence and bias.
 _TIMES, _REPEATED, _PRESENT = tl.constexpr((1 << 28) - 1), tl.constexpr(1 << 28), tl.constexpr(1 << 29)
 _ADDED = tl.constexpr(1 << 30)
 
 
 @triton.jit
 def _of_scope(column, field, length, prompt):  # type: ignore[no-untyped-def]
-    """Which columns of the history a penalty sees; `field` points to its penalty, scope and window."""
+    """Mask of the history columns in a penalty's scope; `field` points to its penalty, scope and window."""
     scope, window = tl.load(field + 1), tl.load(field + 2)
     end = tl.where(scope == 0, prompt, length)
-    last = tl.where(tl.load(field) != 0, end, 0)  # nothing is seen where it is off
+    last = tl.where(tl.load(field) != 0, end, 0)  # a penalty that is off has an empty scope
     start = tl.where(scope == 1, prompt, 0)
     is_near = column.to(tl.float64) >= end.to(tl.float64) - window
     return (column >= start) & (column < last) & is_near
@@ -46,7 +51,7 @@ def _of_scope(column, field, length, prompt):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_edited(x, changed, is_seen):  # type: ignore[no-untyped-def]
-    """float32 of what a penalty makes of x where it sees the id; infinite x stays."""
+    """float32 of `changed`, clamped, where `is_seen` and x is finite; else x."""
     bounded = tl.where(changed != changed, changed, tl.minimum(tl.maximum(changed, _LOWEST), _HIGHEST))
     is_changed = is_seen & (x > -_INF) & (x < _INF)
     return tl.where(is_changed, bounded.to(tl.float32), x)
@@ -54,7 +59,7 @@ def _of_edited(x, changed, is_seen):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_turns(x, word, added, edits):  # type: ignore[no-untyped-def]
-    """float32 of what bias and penalties make of x, in the order of the row; `word` is of the tally."""
+    """x after bias and penalties in the order of the row's chain, float32; `word` is the id's tally."""
     new, times = x, word & _TIMES
     for turn in range(4):
         kind = tl.load(edits + _TURNS + turn)
@@ -77,7 +82,7 @@ def _of_turns(x, word, added, edits):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_seen(tokens, drafts, draft_stride, column, length, total, width):  # type: ignore[no-untyped-def]
-    """The ids at these columns: committed tokens, then drafts; and which of them have a logit."""
+    """Ids at columns of the history (committed tokens, then drafts), and a mask of those within V."""
     ids = tl.load(tokens + column, mask=column < length, other=0)
     late = (column >= length) & (column < total)
     ids = tl.where(late, tl.load(drafts + (column - length) * draft_stride, mask=late, other=0), ids)
@@ -86,7 +91,7 @@ def _of_seen(tokens, drafts, draft_stride, column, length, total, width):  # typ
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_bits(masks, edits, patch, width, HAS_MASKS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Store which ids are allowed by size and mask, and that none is edited."""
+    """Store the allowed bits by vocabulary size and mask, and zero the edited bits."""
     words, size = (width + 31) // 32, tl.load(edits + _SIZE)
     for start in range(0, words, _CHUNK):
         word = start + tl.arange(0, _CHUNK)
@@ -101,7 +106,7 @@ def _of_bits(masks, edits, patch, width, HAS_MASKS: tl.constexpr):  # type: igno
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_entries(lists, patch, words, entries, masking, HAS_VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Forbid the ids that entries mask, and mark those with a bias as edited."""
+    """Clear the allowed bits of masked entries, and set the edited bits of biased ones."""
     for start in range(0, entries, _CHUNK):
         place = start + tl.arange(0, _CHUNK)
         entry = tl.load(lists + place, mask=place < entries, other=-1)
@@ -114,7 +119,7 @@ def _of_entries(lists, patch, words, entries, masking, HAS_VALUES: tl.constexpr)
 
 @triton.jit
 def _of_places(patch, words):  # type: ignore[no-untyped-def]
-    """Store and return the number of edited ids, and for each word those of the words before."""
+    """Store the prefix sums of edited ids over the words; store and return their total."""
     total = tl.full((), 0, tl.int32)
     for start in range(0, words, _CHUNK):
         word = start + tl.arange(0, _CHUNK)
@@ -128,7 +133,7 @@ def _of_places(patch, words):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_place(patch, ids, words, is_here):  # type: ignore[no-untyped-def]
-    """The number of each edited id among those of the row."""
+    """Index of each edited id in the values: its rank among the row's edited ids."""
     at = patch + words + ids // 32
     edited = tl.load(at, mask=is_here, other=0, cache_modifier=".cg")
     return tl.load(at + words, mask=is_here, other=0) + _of_ones(edited & ((1 << (ids % 32)) - 1))
@@ -136,7 +141,7 @@ def _of_place(patch, ids, words, is_here):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _of_spared(lists, patch, tally, words, entries, HAS_VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Take from the tally what penalties spare, and mark what has a bias."""
+    """Clear the tally bits of ids that a penalty skips, and flag ids with a bias."""
     for start in range(0, entries, _CHUNK):
         place = start + tl.arange(0, _CHUNK)
         entry = tl.load(lists + place, mask=place < entries, other=-1)
@@ -155,7 +160,7 @@ def _of_spared(lists, patch, tally, words, entries, HAS_VALUES: tl.constexpr):  
 
 @triton.jit
 def _of_biased(logits, lists, values, edits, patch, tally, words, entries):  # type: ignore[no-untyped-def]
-    """Store the logits of the ids with a bias over their words of the tally."""
+    """Replace the tally words of biased ids by their new logits."""
     for start in range(0, entries, _CHUNK):
         place = start + tl.arange(0, _CHUNK)
         entry = tl.load(lists + place, mask=place < entries, other=-1)
@@ -173,14 +178,14 @@ def _of_lists(  # type: ignore[no-untyped-def]
     logits, edits, lists, values, tokens, drafts, known, patch, length, prompt, total, width, entries,
     draft_stride, HAS_VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Forbid what entries mask, and store the logits of all ids that biases and penalties change."""
+    """Mask ids by entries, and store the new logits of all ids that biases and penalties edit."""
     words, position = (width + 31) // 32, (total - prompt).to(tl.float64)
     tally = patch + 3 * words + 1
     is_early = position < tl.load(edits + _UNTIL)
     masking = _MASKED | tl.where(position == 0, _FIRST, 0) | tl.where(is_early, _EARLY, 0)
     _of_entries(lists, patch, words, entries, masking, HAS_VALUES)
     off = (tl.load(edits + _REPETITION) == 0) & (tl.load(edits + _FREQUENCY) == 0)
-    end = tl.where(off & (tl.load(edits + _PRESENCE) == 0), 0, total)  # without penalties no token counts
+    end = tl.where(off & (tl.load(edits + _PRESENCE) == 0), 0, total)  # no penalty: no history
     for start in range(0, end, _CHUNK):
         column = start + tl.arange(0, _CHUNK)
         ids, is_known = _of_seen(tokens, drafts, draft_stride, column, length, total, width)
@@ -215,7 +220,7 @@ def _of_lists(  # type: ignore[no-untyped-def]
     for start in range(0, count, _CHUNK):
         place = start + tl.arange(0, _CHUNK)
         word = tl.load(tally + place, mask=place < count, other=_ADDED, cache_modifier=".cg")
-        is_mine = (word & _ADDED) == 0  # what has a bias is stored with its entry
+        is_mine = (word & _ADDED) == 0  # _of_biased stores biased ids
         ids = tl.load(known + place, mask=is_mine, other=0, cache_modifier=".cg")
         x = tl.load(logits + ids, mask=is_mine, other=0.0).to(tl.float32)
         new = _of_turns(x, word, tl.zeros((_CHUNK,), tl.float64), edits)
@@ -225,7 +230,7 @@ def _of_lists(  # type: ignore[no-untyped-def]
         _of_biased(logits, lists, values, edits, patch, tally, words, entries)
 
 
-# They differ from step to step, where nothing is gained by a kernel for each value.
+# Values that change from step to step; a specialised kernel per value would only recompile.
 _VARIED = ["capacity", "entries", "room", "size", "row_stride", "draft_stride"]
 
 

@@ -1,4 +1,7 @@
-"""The logits as the stages leave them, for what reads more of a row than its token."""
+"""Processed logits (edits, truncation and temperature applied), for readers that need a row's distribution.
+
+Twin of processed_triton.
+"""
 
 from __future__ import annotations
 
@@ -29,4 +32,7 @@ processed_logits = operation(
     processed_logits_torch,
     "processors.kernels.choice.processed_triton:processed_logits_triton",
 )
-"""Logits [R, V] float32 behind temperature and cuts, -inf where not kept; failed rows as they are."""
+"""Logits [R, V] float32 after edits, temperature and truncation: -inf where not kept.
+
+Failed rows have their edits only.
+"""

@@ -1,4 +1,8 @@
-"""The logits as the stages leave them with Triton, in one pass."""
+"""The kernel of processed_logits: one pass over the logits [R, V], grid (R, ceil(V / TILE)).
+
+A program applies patch, threshold and temperature to TILE ids of a row. Each element has the bits of the
+twin, as division and sort keys are those of parts_triton.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The facts of the blocks of rows, and what follows from them: the largest logit, and where a cut may lie."""
+"""Thresholds of each row from the facts of its blocks, and the token of greedy and failed rows.
+
+Twin of rows_triton. The maxima, sums and counts of blocks bound what min-p, top-k and top-p can keep, so that
+later kernels read only the blocks with candidates. A bound below the exact threshold only adds candidates;
+the token does not depend on it.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +33,9 @@ from processors.stages.truncation import least_kept
 
 __all__ = ["REACH", "TAME", "VAST", "all_facts", "all_facts_torch", "row_facts_torch"]
 
-REACH = 40.0  # the bins reach at most so far below the largest logit; the last has all others
-TAME, VAST = 2.0**-20, 2.0**60  # of logits and temperatures whose quotients never leave the normal numbers
-_NEAR = 1e-30  # and at least so far
+REACH = 40.0  # largest span of the histogram below the maximum logit; the last bin has the rest
+TAME, VAST = 2.0**-20, 2.0**60  # bounds within which a quotient neither overflows nor is denormal
+_NEAR = 1e-30  # least span of the histogram
 _INT_MIN = torch.iinfo(torch.int64).min
 
 
@@ -46,7 +51,7 @@ def all_facts_torch(
 def row_facts_torch(
     logits: Tensor, facts: Tensor, controls: Tensor, cuts: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return levels [R, L], marks [R, M] and tokens [R] of greedy and failed rows from their facts."""
+    """Return levels [R, L], marks [R, M] and tokens [R] from facts [R, 4, B]; OPEN for rows that sample."""
     rows, device = len(facts), facts.device
     peak = facts[:, Fact.TOP].amax(1)
     levels = torch.zeros(rows, len(Level), dtype=torch.float64, device=device)
@@ -68,7 +73,7 @@ def row_facts_torch(
 
 
 def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> None:
-    """Set where candidates begin, the bins over them, and the unit of masses."""
+    """Set the least order of candidates, the scale of the histogram over them, and the unit of masses."""
     temperature = heat(controls, Control.HEAT_CUT)
     peak = levels[:, Level.PEAK, None].float().clamp(min=LOWEST)
     top = torch.where(temperature > 0, 0, peak)
@@ -78,16 +83,16 @@ def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) 
     is_k_first = (k > 0) & (controls[:, Control.IS_K_LATE, None] == 0)
     is_min_first = (min_p > 0) & (controls[:, Control.IS_MIN_LATE, None] == 0)
     is_mass_listed = is_k_first & (p < 1)
-    # All that min-p keeps is at least this.
+    # The exact threshold of min-p: top + log(min_p).
     least = torch.where(min_p > 0, least_kept(top, min_p), -torch.inf)
     from_min_p = torch.where(is_mass_listed & ~is_min_first, -torch.inf, least)
-    # Of k blocks each has a logit that is at least the k-th largest of the blocks' largest, here with half
-    # of its bits.
+    # The k-th largest block maximum bounds the k-th largest logit from below: k blocks reach it. Rounding
+    # its key down to 16 bits keeps the bound, and halves the kernel's search.
     ranked = key_of(tops).sort(1, descending=True).values
     kth = ranked.gather(1, (k.long() - 1).clamp(0, tops.shape[1] - 1)) >> 16 << 16
     kth = value_of(kth.maximum(key_of(torch.full_like(top, -torch.inf))))
     from_k = torch.where((k > 0) & (k <= tops.shape[1]), kth, -torch.inf)
-    # What is less likely than this has a mass of less than 1 - p in all.
+    # All logits below from_p together have less than 1 - p of the mass, so top-p drops them.
     known = torch.where(is_k_first | is_min_first, 1, mass.double() * 0.999)
     count = marks[:, Mark.COUNT, None].clamp(min=1)
     from_p = (top.double() + ((1 - p) * 0.5 * known / count).log()).float()
@@ -113,5 +118,6 @@ all_facts = operation(
 )
 """Facts [R, 4, B] of logits [R, V] with their patches, levels [R, L], marks [R, M] and tokens [R].
 
-Tokens are those of greedy and failed rows, OPEN in the others. `cuts`: some row has a cut.
+A greedy row has its token, a failed row its fault (EMPTY, NON_FINITE), any other row OPEN. `cuts`: some row
+is truncated, so the marks of its thresholds are set.
 """

@@ -1,4 +1,8 @@
-"""Levels, marks and token of each row from the facts of its blocks, with Triton."""
+"""Levels, marks and token of a row, computed by one program from the facts of its blocks.
+
+Inlined into the kernel of facts_triton.py; twin of rows.py. Exact thresholds (min-p) are rounded as in the
+twin; bounds may differ in their last bits, as they only decide how many candidates are read.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ _INT_MIN = tl.constexpr(-(2**63))
 _REACH, _TAME, _VAST = tl.constexpr(REACH), tl.constexpr(TAME), tl.constexpr(VAST)
 _EMPTY, _NON_FINITE, _OPEN = tl.constexpr(EMPTY), tl.constexpr(NON_FINITE), tl.constexpr(OPEN)
 _BLOCK, _MOST_BITS = tl.constexpr(BLOCK), tl.constexpr(MOST_BITS)
-_KEY_OF_NONE = tl.constexpr(-0x7F800001)  # that of -inf
+_KEY_OF_NONE = tl.constexpr(-0x7F800001)  # key of -inf
 _NUM_BINS = tl.constexpr(NUM_BINS)
 _CONTROLS, _LEVELS, _MARKS = tl.constexpr(len(Control)), tl.constexpr(len(Level)), tl.constexpr(len(Mark))
 _GREEDY, _HEAT = tl.constexpr(int(Control.GREEDY)), tl.constexpr(int(Control.HEAT_CUT))
@@ -40,7 +44,7 @@ _LOW, _SUM, _FINITE = (tl.constexpr(int(Fact[name])) for name in ("LOW", "SUM", 
 
 @triton.jit
 def _of_largest(values, k):  # type: ignore[no-untyped-def]
-    """The k-th largest of some values with half of its bits, found by halving the range of their keys."""
+    """The k-th largest of values, its key rounded down to 16 bits, by binary search over the keys."""
     keys = _of_key(values) >> 16
     low, high = tl.min(keys, 0), tl.max(keys, 0)
     while low < high:
@@ -57,7 +61,7 @@ def _of_first_order(value):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, mine, levels, marks):  # type: ignore[no-untyped-def]
-    """Store where candidates of the row begin, the bins over them, and the unit of masses."""
+    """Store the least order of candidates, the scale of the histogram and the unit of masses of a row."""
     heat = tl.load(mine + _HEAT).to(tl.float32)
     min_p, k, p = tl.load(mine + _MIN_P), tl.load(mine + _TOP_K), tl.load(mine + _TOP_P)
     peak = tl.maximum(peak, _LOWEST)
@@ -83,7 +87,7 @@ def _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, mine, levels, m
     tl.store(marks + _FROM, tl.where(is_cut, _of_first_order(begin), _INT_MIN))
     tl.store(marks + _MIN_P_LEAST, tl.where(min_p > 0, _of_first_order(least), _INT_MIN))
     lowest = tl.min(lows, 0)
-    # So nothing overflows or is denormal on the way from 1 / heat to a quotient.
+    # Within these bounds no intermediate of _of_cooled_soon overflows or is denormal.
     is_tame = (tl.abs(peak) >= _TAME) & (tl.abs(peak) <= _VAST) & (lowest >= -_VAST)
     is_tame = is_tame & (heat >= _TAME) & (heat <= 1 / _TAME)
     rate = tl.where(is_tame, tl.math.div_rn(1.0, tl.where(heat > 0, heat, 1.0)), 0.0)
@@ -99,7 +103,7 @@ def _of_bounds(tops, lows, sums, peak, count, num_blocks, fault, mine, levels, m
 def _of_first(  # type: ignore[no-untyped-def]
     row, patch, tops, block, width, peak, BLOCKS: tl.constexpr, HAS_PATCH: tl.constexpr
 ):
-    """The first of the largest logits of the row at `row`."""
+    """The lowest id with the maximum logit of `row`."""
     ids = tl.min(tl.where(tops == peak, block, BLOCKS), 0) * _BLOCK + tl.arange(0, _BLOCK)
     x = _of_logits(row, patch, ids, ids < width, width, HAS_PATCH)
     return tl.min(tl.where(x == peak, ids, 0x7FFFFFFF), 0).to(tl.int64)
@@ -110,7 +114,7 @@ def _of_row(  # type: ignore[no-untyped-def]
     row, logits, patch, facts, controls, levels, marks, tokens, width, num_blocks,
     BLOCKS: tl.constexpr, CUTS: tl.constexpr, HAS_PATCH: tl.constexpr,
 ):  # fmt: skip
-    """Store levels, marks and the token of a row, whose logits and patch begin at these pointers."""
+    """Store levels, marks and token of the row; `logits` and `patch` point to its own."""
     block = tl.arange(0, BLOCKS)
     is_inside = block < num_blocks
     mine = facts + row * 4 * num_blocks + block
@@ -140,7 +144,7 @@ def _of_row(  # type: ignore[no-untyped-def]
 
 
 def row_tables(rows: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return room for levels, marks and tokens."""
+    """Return uninitialised levels [R, L], marks [R, M] and tokens [R]."""
     levels = torch.empty((rows, len(Level)), dtype=torch.float64, device=device)
     marks = torch.empty((rows, len(Mark)), dtype=torch.int64, device=device)
     return levels, marks, torch.empty(rows, dtype=torch.int64, device=device)

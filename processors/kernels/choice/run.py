@@ -1,4 +1,4 @@
-"""One choice: the kernels in order, as a function of tensors alone."""
+"""One choice: edit, truncate and draw for all rows, as a fixed sequence of kernels on tensors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from processors.kernels.choice.rows import all_facts
 
 __all__ = ["Edits", "Given", "Kind", "Marked", "choose", "mark"]
 
-# All rows are greedy; none is truncated; some are. With "-inverse" some rows draw by inverse CDF.
+# greedy: all rows are. draw: no row is truncated. cut: some are. -inverse: some rows draw by inverse CDF.
 Kind = Literal["greedy", "draw", "cut", "draw-inverse", "cut-inverse"]
 
 
 class Edits(NamedTuple):
     """Masks and penalties: edits [R, E], lists [R, N] or None, bit masks [R, ceil(V / 32)] or None.
 
-    values [R, N] are those of the lists, or None. The others are those of History and Rows; None without
-    lists.
+    values [R, N] float64 are the biases of the lists' entries, or None. The other fields are those of
+    History and Rows; None without lists. See patch_logits.
     """
 
     edits: Tensor
@@ -40,7 +40,7 @@ class Edits(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Inputs of a choice: logits [R, V], controls [R, C] (see `Control`), seeds and positions [R]."""
+    """Inputs of a choice: logits [R, V], controls [R, C] (see `Control`), seeds and positions [R] int64."""
 
     logits: Tensor
     controls: Tensor
@@ -49,7 +49,7 @@ class Given(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A choice: levels and marks of parts.py, tokens [R] int64, and the patches of the logits if any."""
+    """Result of a choice: levels [R, L], marks [R, M] (see parts.py), tokens [R] int64, patches [R, P]."""
 
     levels: Tensor
     marks: Tensor
@@ -58,7 +58,7 @@ class Marked(NamedTuple):
 
 
 def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
-    """Mark what masks, biases, penalties and cuts leave of each row, and draw from it."""
+    """Edit and truncate each row, and draw its token; return the thresholds with the tokens."""
     logits, controls, seeds, positions = given
     cuts = kind.startswith("cut")
     patches = None if edits is None else patch_logits(logits, *edits)
@@ -67,7 +67,7 @@ def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
         lists = torch.empty(len(logits), 2, CAPACITY, dtype=torch.int64, device=logits.device)
         tables = logits, controls, levels, facts, marks, lists
         draw_listed(*tables, seeds, positions, tokens, False, patches)
-        if cuts:  # rows whose candidates a list does not hold
+        if cuts:  # rows whose candidates exceed a list's CAPACITY
             find_window(*tables, tokens, patches)
             draw_listed(*tables, seeds, positions, tokens, True, patches)
     if kind.endswith("inverse"):
@@ -77,8 +77,8 @@ def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
 
 
 def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
-    """Return a token [R] int64 for each row, negative ones as those of Sampler.
+    """Return a token [R] int64 for each row; EMPTY or NON_FINITE for a failed one, as Sampler.
 
-    All shapes follow from those of the arguments, so a CUDA graph can record the launches.
+    Shapes and launches depend on the arguments' shapes and `kind` alone, so a CUDA graph can record them.
     """
     return mark(given, kind, edits).tokens
