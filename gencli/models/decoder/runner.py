@@ -132,6 +132,7 @@ class DecoderRunner(LaneRunner):
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
+        kept_format = _kept_format(checkpoint, number, bits, make)
         notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
         return cls(
             decoder,
@@ -140,7 +141,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=declared_ends(folder),
             dtype_reason=reason,
             backend=backend,
-            quantization=" and ".join(kept_kinds(folder)) if is_kept else f"int{bits}" if bits else "",
+            quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
             notices=(*notices, *_unused(unused)),
@@ -214,6 +215,14 @@ def _maker(
     )
     times.write()
     return make
+
+
+def _kept_format(checkpoint: Checkpoint, dtype: torch.dtype, bits: int | None, make: ProductMaker) -> str:
+    """Return the number format of weights that are kept in few bits; "" if they are widened."""
+    if bits is not None:
+        return f"int{bits}"
+    keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and dtype.itemsize == 2
+    return checkpoint.stored if keeps_codes else ""
 
 
 def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:

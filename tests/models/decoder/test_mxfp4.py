@@ -122,15 +122,17 @@ def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
 ) -> None:
     folder, model = saved
     model.save_pretrained(tmp_path)
-    rows, held = [], []
+    rows, held, formats = [], [], []
     with sham_device():
         for one in (folder, tmp_path):
             found, config = read_folder(str(one))
             checkpoint = read_checkpoint(found, config, read_spec(config))
             runner = DecoderRunner.load(checkpoint, device="cuda", dtype="float16", max_lanes=3)
             rows.append(torch.cat(logits(runner, [0, 1, 2])))
+            formats.append(runner.spec.quantization)
             held.append(sum(stack.nbytes for layer in runner._decoder.layers for stack in stacks(layer)))
     assert torch.equal(*rows)
+    assert formats == ["MXFP4", ""]
     numbers = read_card(folder).weights.codes
     assert held == [numbers * 17 // 32, numbers * 2]
     saved_bytes, whole = numbers * 2 - numbers * 17 // 32, 2 * model.num_parameters()
