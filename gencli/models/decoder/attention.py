@@ -19,11 +19,10 @@ __all__ = ["AttentionPlan", "Block", "DevicePlan", "Scoring", "SdpaPlan", "make_
 
 
 class Scoring(TypedDict):
-    """What a layer makes of its scores.
+    """Parameters of a layer's attention: weights = softmax([cap * tanh(scale * q.k / cap), sink])[:-1].
 
-    A `window` in tokens hides keys before it. Scores are multiplied by `scale`, and then become
-    cap * tanh(score / cap) where a `cap` is given. `sinks` [Hq] float32 are scores without a value:
-    softmax([scores, sink])[:-1] weighs the values.
+    `window` is the number of tokens that a token sees, itself included; None: all. Without a `cap` the scores
+    are scale * q.k. `sinks` [Hq] float32: one learned score of each query head, which has no value.
     """
 
     window: int | None

@@ -66,7 +66,7 @@ class _Attention:
 
     @property
     def scoring(self) -> Scoring:
-        """What the layer makes of its scores."""
+        """Parameters of the layer's attention."""
         spec = self.spec
         window = spec.windows[self.index]
         return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
