@@ -50,4 +50,4 @@ def test_with_too_little_memory_texts_end_right_or_with_an_error_and_then_go_on(
 def test_a_model_that_does_not_fit_is_refused_by_name(limit):
     limit(1 << 20)
     with pytest.raises(ModelError, match="memory"):
-        LLM("tiny", device="cuda", dtype="float32", memory_check=False)
+        LLM("tiny", device="cuda", dtype="float32", memory_check="off")

@@ -47,7 +47,7 @@ def _folder():
         stdin=subprocess.PIPE,  # it ends when this is closed, however this process ends
         stdout=subprocess.PIPE,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
     )
     _running.enter_context(server)
     assert server.stdout.readline() == b"ready\n"

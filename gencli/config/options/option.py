@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
@@ -43,6 +44,11 @@ MAX_BATCH = 65_536
 MAX_SAMPLES = 1_000_000
 MAX_ROWS = 10**12
 MAX_SECONDS = 1e9
+# What a message calls the numbers of a type, and what Python's values must be.
+_NUMBERS: dict[Any, tuple[str, type]] = {
+    int: ("a whole number", Integral),
+    float: ("a number", Real),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +113,22 @@ class Option:
         return value
 
     def _converted(self, given: Any) -> Any:
-        wanted = {int: "a whole number", float: "a number"}.get(self.type, "")
-        if self.choices and given not in self.choices:
-            wanted = "one of " + ", ".join(self.choices)
-        elif not wanted or not isinstance(given, str):
-            return given
-        else:
+        """Return one value in the option's type: texts are read, a bool is on or off. Raises UsageError."""
+        if self.choices:
+            if isinstance(given, bool) and {"on", "off"} <= set(self.choices):
+                return "on" if given else "off"
+            wanted, fits = "one of " + ", ".join(self.choices), given in self.choices
+        elif self.type in _NUMBERS:
+            wanted, kind = _NUMBERS[self.type]
             with suppress(ValueError):
-                return self.type(given)
-        raise UsageError(f"{given if len(given) <= 60 else given[:57] + '...'!r} is not {wanted}.")
+                given = self.type(given) if isinstance(given, str) else given
+            fits = isinstance(given, kind) and not isinstance(given, bool)
+        else:
+            return given
+        if fits or given is None:
+            return given
+        cut = given[:57] + "..." if isinstance(given, str) and len(given) > 60 else given
+        raise UsageError(f"{cut!r} is not {wanted}.")
 
     def _check(self, value: Any, said: str) -> None:
         texts = (part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, str))

@@ -72,21 +72,6 @@ def _of_outputs(  # type: ignore[no-untyped-def]
     tl.store(place, sums.to(out.dtype.element_ty), mask=(rows[:, None] < num_rows) & is_out[None, :])
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _of_expert(  # type: ignore[no-untyped-def]
-    expert, weights, scales, zeros, outputs, inputs, stride, BITS: tl.constexpr, GROUP: tl.constexpr
-):
-    """Return where the weights, scales and zeros of an expert begin."""
-    weights += expert * outputs * stride
-    if BITS == 8:
-        scales += expert * outputs
-    if BITS == 4:
-        scales += expert * outputs * (inputs // GROUP)
-        if zeros is not None:
-            zeros += expert * outputs * (inputs // GROUP)
-    return weights, scales, zeros
-
-
 @triton.jit
 def _of_list(lists, start, at, count, absent):  # type: ignore[no-untyped-def]
     """Return the pairs at some places of an expert's list, and `absent` for places that it lacks."""
@@ -110,9 +95,14 @@ def _few(  # type: ignore[no-untyped-def]
         expert, first, count = tl.load(entry).to(tl.int64), tl.load(entry + 1), tl.load(entry + 2)
         if count == 0:
             return
-        weights, scales, zeros = _of_expert(
-            expert, weights, scales, zeros, outputs, inputs, weights_stride, BITS, GROUP
-        )
+        # In line, as Triton 3.6 returns no tuple from a function that holds a None (scales, zeros).
+        weights += expert * outputs * weights_stride
+        if BITS == 8:
+            scales += expert * outputs
+        if BITS == 4:
+            scales += expert * outputs * (inputs // GROUP)
+            if zeros is not None:
+                zeros += expert * outputs * (inputs // GROUP)
         if HAS_BIAS:
             bias += expert * outputs
         pairs = _of_list(lists, expert * list_size + first, tl.arange(0, ROWS), count, num_rows * FAN)
@@ -165,9 +155,14 @@ def _many(  # type: ignore[no-untyped-def]
         expert, first, count = tl.load(entry).to(tl.int64), tl.load(entry + 1), tl.load(entry + 2)
         if count == 0:
             return
-        weights, scales, zeros = _of_expert(
-            expert, weights, scales, zeros, outputs, inputs, weights_stride, BITS, GROUP
-        )
+        # In line, as Triton 3.6 returns no tuple from a function that holds a None (scales, zeros).
+        weights += expert * outputs * weights_stride
+        if BITS == 8:
+            scales += expert * outputs
+        if BITS == 4:
+            scales += expert * outputs * (inputs // GROUP)
+            if zeros is not None:
+                zeros += expert * outputs * (inputs // GROUP)
         if HAS_BIAS:
             bias += expert * outputs
         for tile in tl.static_range(TILES):

@@ -103,7 +103,8 @@ def instructions(text: str) -> set[str]:
     found = {name for name in INSTRUCTION.findall(text) if "f32" in name or "kind::f16" in name}
     # The shape of Blackwell's instruction is a number in a register.
     shapes = {re.search(rf"mov\.b32\s+{re.escape(name)}, (\d+)", text)[1] for name in _descriptors(text)}
-    return found | shapes
+    # Two fused products in one instruction have the bits of two instructions.
+    return {name.removesuffix("x2") for name in found} | shapes
 
 
 def _descriptors(text: str) -> set[str]:
