@@ -7,8 +7,8 @@
     python scripts/mutants.py --record                write the tests that failed into mutants.toml
     python scripts/mutants.py --markdown              the table of docs/decisions/2026-11-27-mutants.md
 
-The copy without a mutant has to pass first. Quick tests run before slow ones, which run only if the quick ones
-let the mutant live. Exit status 1: a mutant survives.
+The copy without a mutant has to pass first. Quick tests run before slow ones, which run only if the mutant
+survives the quick ones. Exit status 1: a mutant survives.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "scripts" / "mutants.toml"
-COPIED = ("gencli processors tests configs docs examples scripts pyproject.toml README.md "
-          "CHANGELOG.md LICENSE Makefile constraints.txt").split()  # fmt: skip
+COPIED = "gencli processors tests configs docs examples scripts pyproject.toml README.md".split()
+COPIED += "CHANGELOG.md LICENSE Makefile constraints.txt".split()  # tests read some of them
 KEYS = "name room what old new tests killed_by".split()
 LIMIT = 300  # seconds of one run of pytest
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[.*| - .*)?$", re.MULTILINE)
@@ -106,24 +106,13 @@ def _env(folder: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(folder)}
 
 
-def pytest(folder: Path, tests: Iterable[str], *options: str) -> Verdict:
-    """Run tests in the copy."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--tb=no",
-        "-rfE",
-        *options,
-        *tests,
-    ]
+def pytest(folder: Path, tests: Iterable[str], *options: str, seconds: float = LIMIT) -> Verdict:
+    """Run tests in the copy for at most `seconds`."""
+    command = [sys.executable, *"-m pytest -q -p no:cacheprovider --tb=no -rfE".split(), *options, *tests]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(command, cwd=folder, env=_env(folder), start_new_session=True, **pipes)
     try:
-        output, _ = process.communicate(timeout=LIMIT)
+        output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
@@ -208,7 +197,7 @@ def run(chosen: list[Mutant], tests: list[str] | None, is_recorded: bool) -> int
         folder = Path(name).resolve()
         copy(folder)
         plain = dict.fromkeys(test for mutant in chosen for test in tests or mutant["tests"])
-        if (verdict := pytest(folder, plain, "-x")).status != "survived":
+        if (verdict := pytest(folder, plain, "-x", seconds=LIMIT * len(plain))).status != "survived":
             print(verdict.output, f"without a mutant: {verdict.status}", *verdict.tests, sep="\n")
             return 1
         for mutant in chosen:
