@@ -2,11 +2,13 @@
 
 import os
 import resource
+from types import SimpleNamespace
 
 import pytest
 
 from gencli.batch.journal import Journal, read_header
 from gencli.batch.records import Outcome, Record, Row
+from gencli.batch.store import StreamStore
 from gencli.errors import GenerationError, UsageError
 
 HEADER = {"fingerprint": {"seed": 1}}
@@ -34,6 +36,16 @@ def test_rows_come_back_in_either_order(tmp_path):
     assert list(made.outcomes(by_row=False)) == rows
     assert [one.index for one in made.outcomes()] == [0, 3, 2**40]
     assert made.counts() == (3, 1)
+
+
+def test_a_stream_without_a_journal_has_the_order_of_the_input():
+    written = []
+    store = StreamStore(SimpleNamespace(write=written.append), by_row=True, has_timings=True)
+    assert pending(store, 4) == [0, 1, 2, 3]
+    for one in map(outcome, (2, 0, 1)):
+        store.add(one)
+        assert (one.index == 2) == (written == [])
+    assert [one.index for one in written] == [0, 1, 2]
 
 
 def test_of_a_row_the_last_entry_counts(tmp_path):

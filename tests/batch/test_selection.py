@@ -48,8 +48,9 @@ def test_shards_together_take_what_one_run_takes(sample, limit, of, seed):
     assert sorted(chain.from_iterable(shards)) == indexes(**how)
 
 
-def test_a_shard_is_written_with_a_slash():
+def test_a_shard_is_written_with_a_slash_and_counts_from_0():
     assert read_shard("1/4") == Shard(1, 4)
+    assert indexes(shard=Shard(1, 4), limit=9) == [1, 5]
     for text in ("4/4", "1", "a/b", "-1/2", "0/0"):
         with pytest.raises(UsageError, match="has to be i/n"):
             read_shard(text)

@@ -42,8 +42,8 @@ def test_raw_turns_stand_below_each_other(tokenizer):
 
 
 def test_a_full_context_names_the_ways_out(tokenizer):
-    with pytest.raises(GenerationError, match="has 31 tokens, but the model's context is 10") as caught:
-        prompt_ids(Conversation(1).asked("x" * 20), tokenizer, is_raw=False, context=10)
+    with pytest.raises(GenerationError, match="has 31 tokens, but the model's context is 31") as caught:
+        prompt_ids(Conversation(1).asked("x" * 20), tokenizer, is_raw=False, context=31)
     assert "/undo" in caught.value.hint
     assert "/clear" in caught.value.hint
 

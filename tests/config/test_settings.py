@@ -37,3 +37,11 @@ def test_nothing_given_is_an_empty_chain_and_a_random_seed():
     job, other = make_job(resolve()), make_job(resolve())
     assert str(job.chain) == ""
     assert job.seed != other.seed  # equal once in 2**32 runs
+
+
+def test_a_seed_of_0_is_a_seed():
+    assert make_job(resolve((FLAG, {"seed": "0"}))).seed == 0
+
+
+def test_a_switch_that_is_off_leaves_its_contrary():
+    assert resolve(("preset", {"raw": True}), (FLAG, {"chat": False}))["raw"]

@@ -22,7 +22,7 @@ LISTS = {
     },
     "required": ["text"],
 }
-LIMITS = (24, 40, 64, 96)
+LIMITS = (24, 40, 64, 160)
 
 
 def lists(seed, max_tokens, **rest):

@@ -1,6 +1,7 @@
 """Requests in, events out: the same text in any company, and every end has its reason."""
 
 import random
+import time
 from collections import defaultdict
 
 import pytest
@@ -163,6 +164,16 @@ def test_every_end_has_its_reason(options, reason, matched):
     end = next(iter(generate([request(**options)]).values()))
     assert end.reason == reason
     assert matched is None or end.matched == matched
+
+
+def test_a_text_that_runs_ends_when_its_time_has_passed():
+    on = engine()
+    on.submit(request(limits=Limits(max_tokens=200, max_time=0.1)))
+    events = on.run()
+    next(events)
+    time.sleep(0.1)
+    *_, end = events
+    assert (end.reason, end.matched) == ("length", "max_time")
 
 
 def test_a_full_context_ends_the_text_and_says_so():

@@ -125,6 +125,12 @@ def test_the_grammar_begins_behind_the_marker():
         assert thinking
 
 
+def test_a_text_does_not_end_before_its_document():
+    stops = Stops(ids=tuple(range(32, 127)))
+    end = end_of(constrained("yes", after="never this", max_tokens=9, stops=stops))
+    assert (end.reason, end.document) == ("length", "free")
+
+
 def test_without_its_marker_a_text_is_not_begun():
     end = end_of(constrained("yes", after="never this", max_tokens=9))
     assert (end.reason, end.document) == ("length", "free")

@@ -110,6 +110,13 @@ def test_after_a_full_memory_all_wait_in_their_order_and_half_as_many_run():
     assert [one.prompt for one in queue.admit()] == [(1, 2), (3, 4)]
 
 
+def test_after_a_full_memory_those_that_ran_come_before_those_that_waited():
+    queue = scheduler((1, 2), (3, 4), (5, 6), max_batch=2)
+    queue.admit()
+    queue.preempt_all()
+    assert [one.prompt for one in queue.waiting] == [(1, 2), (3, 4), (5, 6)]
+
+
 def test_a_text_that_grows_over_a_switch_is_read_anew():
     queue = scheduler((1, 2, 3), rope_switches=(4,))
     queue.admit()

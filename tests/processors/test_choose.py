@@ -50,6 +50,12 @@ def test_of_equal_logits_the_lowest_ids_stay_wherever_they_are():
     assert compare(["temperature=9 | top_k=2"] * 3, logits.expand(3, -1).contiguous()).tolist() in KEPT
 
 
+def test_a_cut_that_rounding_might_move_is_left_to_the_stages():
+    logits = torch.zeros(64, 3)  # the share of one token is below top-p by less than the margin
+    found = compare(["top_p=0.3333333333334"] * 64, logits)
+    assert set(found.tolist()) == {0, 1}
+
+
 def test_rows_with_other_draws_and_in_other_orders_are_left_to_the_stages():
     logits = 3 * torch.randn(3, 5000)
     chain = "temperature=0.8 | top_p=0.9"

@@ -82,7 +82,7 @@ def test_rows_with_drafts_see_them():
     chains = [
         "repetition=1.3 | frequency=0.7 | temperature=0.8",
         "presence=0.5 | top_k=9",
-        'min_tokens=3 | presence:penalty=1,window=3 | bias={"3": 2} | repetition=0.8',
+        'min_tokens=7 | presence:penalty=1,window=3 | bias={"3": 2} | repetition=0.8',
     ]
     compare(chains, logits, drafts)
 

@@ -21,6 +21,7 @@ from processors.sampler import (
     greedy,
     gumbel_max,
     inverse_cdf,
+    invert,
 )
 from tests.sham import CUDA, sham_device
 
@@ -141,6 +142,11 @@ def test_inverse_cdf_takes_ids_in_order():
     assert sorted(set(tokens.tolist())) == [0, 1, 2, 3]
 
 
+def test_the_end_of_the_cumulative_weights_is_the_last_id_with_a_weight():
+    choice, rest = invert(torch.tensor([[2.0, 1.0, 0.0]]).double(), torch.ones(1, 1).double())
+    assert (choice.item(), rest.item()) == (1, 1)
+
+
 def sampler_rows(draws):
     history = History(slots=len(draws))
     sampler = Sampler()
@@ -164,6 +170,14 @@ def test_rows_of_different_methods_mix():
             else methods[draw](logits[one], rows.seeds[one], rows.positions[one])
         )
         assert tokens[i] == alone
+
+
+def test_a_slot_that_is_admitted_again_draws_by_its_new_method():
+    sampler, rows = sampler_rows(["greedy"])
+    logits = torch.zeros(1, 50)
+    assert sampler(logits, rows).item() == 0
+    sampler.admit(0, "gumbel")
+    assert sampler(logits, rows) == gumbel_max(logits, rows.seeds, rows.positions) != 0
 
 
 def test_greedy_takes_the_lowest_id_of_a_tie():

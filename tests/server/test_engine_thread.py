@@ -13,12 +13,13 @@ from gencli.runtime.wiring import bare_engine
 from gencli.server.engine_thread import EngineDied, EngineThread, Order
 from gencli.server.mailbox import Mailbox, merge
 from gencli.text.tokenizer import ByteTokenizer
+from processors.chain import Chain
 
 LONG = 900
 
 
-def order(name, n=1, tokens=20, prompt=(1,)):
-    return Order(Request(name, prompt, seed=3, n=n, limits=Limits(tokens)))
+def order(name, n=1, tokens=20, prompt=(1,), chain=""):
+    return Order(Request(name, prompt, seed=3, n=n, limits=Limits(tokens), chain=Chain.parse(chain)))
 
 
 def make_engine(**options):
@@ -100,7 +101,7 @@ def test_a_cancelled_request_ends_within_a_step_and_the_others_keep_their_text()
         steps = []
         thread.on_event = lambda event: steps.append(event.request)
         other = [order("other")]
-        gone = [order("gone", tokens=LONG)]
+        gone = [order("gone", tokens=LONG, chain="ignore_eos=true")]
         kept = thread.open(other)
         await thread.open(gone).take()
         thread.close(gone)

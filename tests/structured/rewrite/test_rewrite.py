@@ -29,6 +29,7 @@ NAMED = {"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {
 
 # name: back end, schema, valid values, invalid ones
 CASES = {
+    "two lower bounds": ("xgrammar", {"allOf": [{**I, "minimum": 5}, {"minimum": 2}]}, [5, 9], [2, 4]),
     "all readings of a class": ("llguidance", {**S, "pattern": r"^\W$"}, ["-", " "], ["a", "é"]),
     "a negative lookahead": (
         "llguidance",

@@ -27,8 +27,8 @@ def compilers():
     """Makes compilers and ends them."""
     made = []
 
-    def make(**options):
-        made.append(GrammarCompiler(env_of("toy"), **options))
+    def make(vocabulary="toy", **options):
+        made.append(GrammarCompiler(env_of(vocabulary), **options))
         return made[-1]
 
     yield make
@@ -94,6 +94,11 @@ def test_what_a_process_has_tried_needs_no_process_again(compilers, tmp_path, mo
     GrammarStore(tmp_path).put(path.stem, b"not what xgrammar wrote")
     check()  # it is compiled again, and what was stored is replaced
     assert GrammarStore(tmp_path).get(path.stem) == b""
+
+
+def test_each_vocabulary_has_its_own_file(compilers):
+    assert compilers()._key(schema(BOUNDED)) == compilers()._key(schema(BOUNDED))
+    assert compilers()._key(schema(BOUNDED)) != compilers("no end")._key(schema(BOUNDED))
 
 
 def test_the_error_names_the_limit_and_what_was_left_of_it(compilers):
