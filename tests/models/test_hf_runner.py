@@ -127,6 +127,22 @@ def test_lanes_of_a_model_that_counts_places_itself_are_scaled_by_their_own() ->
     assert decode(HFRunner(model), jobs, count=12) == alone
 
 
+def test_several_logits_of_a_prompt_are_right_where_layers_share_keys_and_values() -> None:
+    """Gemma 4 narrows such layers to the wanted places, and takes care only of attention named "sdpa"."""
+    sizes = base(num_hidden_layers=2, head_dim=8, layer_types=["full_attention"] * 2)
+    shared = {
+        "num_kv_shared_layers": 1,
+        "hidden_size_per_layer_input": 8,
+        "vocab_size_per_layer_input": VOCAB,
+    }
+    torch.manual_seed(0)
+    model = hf.AutoModelForCausalLM.from_config(hf.Gemma4TextConfig(**sizes, **shared, global_head_dim=8))
+    prompt = tuple(range(20))
+    found = feed(HFRunner(model), Feed(0, 0, prompt, 7))
+    with torch.inference_mode():
+        torch.testing.assert_close(found, model(input_ids=torch.tensor([prompt])).logits[0, -7:])
+
+
 TINY = {
     "vocab_size": 9,
     "hidden_size": 32,

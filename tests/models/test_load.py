@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from gencli.core.step import Feed, StepPlan
@@ -18,7 +19,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.hf import HFRunner
 from gencli.runtime.diagnosis import examine
-from tests.models.tiny_models import build
+from tests.models.tiny_models import base, build
 
 CPU = torch.device("cpu")
 
@@ -54,6 +55,15 @@ def test_a_saved_model_gives_the_same_logits(saved: Path) -> None:
     feed = StepPlan((Feed(0, 0, (5, 6, 7), 3),))
     loaded = HFRunner.load(saved, device="cpu").forward(feed)
     assert torch.equal(loaded, HFRunner(build("llama")).forward(feed))
+
+
+@pytest.mark.skipif(not hasattr(hf, "HrmTextConfig"), reason="this transformers has no hrm_text")
+def test_a_model_that_runs_its_layers_several_times_has_the_weights_of_each_once(tmp_path: Path) -> None:
+    """Its config.json counts the layers of all times, which a cache holds."""
+    config = hf.HrmTextConfig(**base(head_dim=8), H_cycles=1, L_cycles=2)
+    hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 6
+    assert HFRunner.load(tmp_path).spec.context == 1024
 
 
 def test_the_spec_is_read_from_the_model(folder: Path) -> None:

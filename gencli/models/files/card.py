@@ -56,7 +56,7 @@ _STATE_KEYS = (
 # Decoders of transformers whose older code takes no custom attention mask or no position ids.
 ALONE_KINDS = frozenset(
     """
-    bart bigbird_pegasus biogpt blenderbot blenderbot-small bloom falcon gpt_neo
+    bart big_bird bigbird_pegasus biogpt blenderbot blenderbot-small bloom falcon gpt_neo
     gpt_neox_japanese marian mbart mpt mvp pegasus plbart stablelm trocr whisper xglm
     """.split()
 )

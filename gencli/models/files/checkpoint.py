@@ -81,7 +81,7 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
     found = read_checkpoint(folder, config)
     made = _made_config(folder, trust_remote_code=trust_remote_code)
     if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
-        check_shapes(folder, config, found.table, made)
+        check_shapes(folder, found.table, made)
     return found
 
 

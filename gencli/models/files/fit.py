@@ -6,7 +6,7 @@ transformers would report most of these faults later, after reading the weights,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -115,23 +115,25 @@ def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_shapes(
-    folder: Path, config: Mapping[str, Any], table: Mapping[str, StoredTensor], made: Any
-) -> None:
+def check_shapes(folder: Path, table: Mapping[str, StoredTensor], made: Any) -> None:
     """Raise ModelError if the weights do not have the shapes of the configuration.
 
     `made` is the configuration as transformers reads it. Tensor names of only one side are not checked,
     because transformers renames some.
     """
-    text = text_part(config)
-    layers = next((text[key] for key in _LAYERS if text.get(key) is not None), 0)
-    numbers = [int(found[1]) for found in map(_INDEX.search, table) if found]
-    if numbers and layers > max(numbers) + 1:
-        raise _misfit(folder, f"{layers} layers", f"{max(numbers) + 1}")
-    for name, shape in _shapes(folder, made, most=1000 + _MODULES * len(table)).items():
+    shapes = _shapes(folder, made, most=1000 + _MODULES * len(table))
+    layers, held_layers = _num_layers(shapes), _num_layers(table)
+    if held_layers and layers > held_layers:
+        raise _misfit(folder, f"{layers} layers", f"{held_layers}")
+    for name, shape in shapes.items():
         held = table[name].shape if name in table else shape
         if held != shape and sorted(held) != sorted(shape):  # some layers are transposed when they are loaded
             raise _misfit(folder, f"{name} of the shape {list(shape)}", str(list(held)))
+
+
+def _num_layers(names: Iterable[str]) -> int:
+    """Return the number of layers by the names of tensors. Models that loop over layers configure others."""
+    return max((int(found[1]) + 1 for found in map(_INDEX.search, names) if found), default=0)
 
 
 def _misfit(folder: Path, asked: str, held: str) -> ModelError:

@@ -52,6 +52,9 @@ class LogitsCall:
         """
         if cache is not None:
             inputs[self._cache_name] = cache
+        if not isinstance(wanted, Tensor) and wanted > 1 and self._shares_keys():
+            ids = inputs["input_ids"]
+            wanted = torch.arange(ids.shape[1] - wanted, ids.shape[1], device=ids.device)
         if isinstance(wanted, Tensor):
             return self._indexed(wanted, **inputs)
         if self._can_slice:
@@ -67,6 +70,14 @@ class LogitsCall:
         outputs = self._model(use_cache=True, **inputs)
         outputs.logits = outputs.logits[:, wanted]
         return outputs
+
+    def _shares_keys(self) -> bool:
+        """Return whether layers use the keys and values of earlier ones.
+
+        Such layers of Gemma 4 compute only the last W columns. Without a mask they align several of them with
+        the first keys, unless the attention is named "sdpa". Asked for column indices they compute all.
+        """
+        return bool(getattr(self._model.config.get_text_config(decoder=True), "num_kv_shared_layers", 0))
 
     def cache_of(self, outputs: Any) -> Any:
         """Return the cache in the model's outputs; None if there is none."""
