@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 
 from gencli.models.card_fit import CONTEXT_BYTES, card_fits
 from gencli.models.files.card import Card, Weights, read_card
 from gencli.models.memory import lane_bytes, weight_bytes
+from tests.models.cases import case
 from tests.models.tiny_models import build_native
 
 GIB = 2**30
@@ -67,11 +67,12 @@ def test_of_a_model_with_a_state_the_lengths_are_unknown(tmp_path: Path) -> None
     assert (fit.fits, fit.lane, fit.max_batch, fit.max_context) == (True, None, None, None)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_the_ends_of_a_model_of_four_bits_have_eight(tmp_path: Path, is_tied: bool) -> None:
-    card = card_of(tmp_path)
-    assert card.spec is not None
-    spec = replace(card.spec, vocab_size=2**17, hidden=2**12, is_tied=is_tied)
-    ends = 2**29 * (1 if is_tied else 2)
-    need = weight_bytes(replace(card, spec=spec), torch.bfloat16, CUDA, "int4")
-    assert need == (8 * GIB - ends) * 5 // 8 + ends
+def test_the_ends_of_a_model_of_four_bits_have_eight(tmp_path: Path) -> None:
+    for is_tied in [True, False]:
+        with case(is_tied):
+            card = card_of(tmp_path)
+            assert card.spec is not None
+            spec = replace(card.spec, vocab_size=2**17, hidden=2**12, is_tied=is_tied)
+            ends = 2**29 * (1 if is_tied else 2)
+            need = weight_bytes(replace(card, spec=spec), torch.bfloat16, CUDA, "int4")
+            assert need == (8 * GIB - ends) * 5 // 8 + ends

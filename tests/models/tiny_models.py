@@ -166,6 +166,8 @@ NATIVE_CONFIGS: dict[str, Callable[[], Any]] = {
     ),
 }
 
+# Of them one for each way to attend: to all tokens, to a window, with experts, with sinks. Nightly runs all.
+SUITE_KINDS = ("llama", "gemma3", "qwen3_moe", "gpt_oss")
 
 # Seeds whose greedy text is varied; the tests check that it is.
 SEEDS = {

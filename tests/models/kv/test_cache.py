@@ -10,6 +10,7 @@ from gencli.models.kv import buffers as module
 from gencli.models.kv.cache import LaneCache, can_crop, fits_lanes
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.padded import make_padded_batch
+from tests.models.cases import case
 from tests.models.tiny_models import base, build
 
 LAYERS, HEADS, SIZE = 2, 3, 4
@@ -96,10 +97,13 @@ def test_the_cache_tells_the_lengths_of_its_longest_lane() -> None:
     assert lanes.cache.get_query_offset() == 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "lanes", "crop"),
-    [("llama", True, True), ("gemma3", True, False), ("falcon_h1", False, False), ("mamba", False, False)],
-)
-def test_models_are_told_apart_by_what_their_layers_cache(kind: str, lanes: bool, crop: bool) -> None:
-    config = build(kind).config
-    assert (fits_lanes(config), can_crop(config)) == (lanes, crop)
+def test_models_are_told_apart_by_what_their_layers_cache() -> None:
+    for kind, lanes, crop in [
+        ("llama", True, True),
+        ("gemma3", True, False),
+        ("falcon_h1", False, False),
+        ("mamba", False, False),
+    ]:
+        with case(kind, lanes, crop):
+            config = build(kind).config
+            assert (fits_lanes(config), can_crop(config)) == (lanes, crop)
