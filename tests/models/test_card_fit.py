@@ -39,30 +39,20 @@ def test_the_largest_batch_and_length_are_the_last_that_fit(tmp_path: Path) -> N
 
 
 def test_narrow_formats_leave_room_for_more(tmp_path: Path) -> None:
-    fits = {
-        (one.quantize, one.kv_dtype): one
-        for one in card_fits(card_of(tmp_path), 24 * GIB, batch=1, tokens=8192)
-    }
-    order = [
-        ("none", torch.bfloat16),
-        ("none", torch.int8),
-        ("int8", torch.bfloat16),
-        ("int4", torch.bfloat16),
-        ("int4", torch.float8_e4m3fn),
-    ]
+    found = card_fits(card_of(tmp_path), 24 * GIB, batch=1, tokens=8192)
+    fits = {(one.quantize, one.kv_dtype): one for one in found}
+    order = [("none", torch.bfloat16), ("none", torch.int8), ("int8", torch.bfloat16)]
+    order += [("int4", torch.bfloat16), ("int4", torch.float8_e4m3fn)]
     batches = [fits[key].max_batch for key in order]
     assert batches == sorted(batches)  # type: ignore[type-var]
     assert len(fits) == 9
     assert len(set(batches)) == 5
 
 
-def test_a_card_that_is_too_small_has_room_for_no_text(tmp_path: Path) -> None:
+def test_what_does_not_fit_has_room_for_no_text_and_lengths_of_a_state_are_unknown(tmp_path: Path) -> None:
     exact, *_, narrow = card_fits(card_of(tmp_path), 7 * GIB, batch=1, tokens=1024)
     assert (exact.fits, exact.max_batch, exact.max_context) == (False, 0, 0)
     assert narrow.fits
-
-
-def test_of_a_model_with_a_state_the_lengths_are_unknown(tmp_path: Path) -> None:
     (fit,) = card_fits(card_of(tmp_path, spec=None, kv_values=None), 24 * GIB, batch=1, tokens=1024)
     assert (fit.fits, fit.lane, fit.max_batch, fit.max_context) == (True, None, None, None)
 

@@ -14,14 +14,7 @@ from tests.models.cases import case
 from tests.models.kv.test_flat import build as build_flat
 from tests.models.schedules import LANES, check_replays, held, prompts, texts, tokens_at
 from tests.models.test_selfcheck import unknown
-from tests.models.tiny_models import (
-    CONFIGS,
-    VOCAB,
-    base,
-    build,
-    build_native,
-    long_rope,
-)
+from tests.models.tiny_models import CONFIGS, VOCAB, base, build, build_native, long_rope
 from tests.recorder import CpuRecorder
 from tests.sham import on_sham, sham_device
 from tests.sham_cuda import differences

@@ -137,15 +137,6 @@ def test_a_card_that_is_too_small_is_told_which_codes_fit(tmp_path: Path) -> Non
     )
 
 
-def test_a_lane_in_half_precision_takes_half(tmp_path: Path) -> None:
-    build_native("llama").save_pretrained(tmp_path)
-    card = read_card(tmp_path)
-    assert (
-        lane_bytes(card, 3, 100, torch.bfloat16, CPU)
-        == (lane_bytes(card, 3, 100, torch.float32, CPU) or 0) / 2
-    )
-
-
 def group(folder: Path, **values: int | str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, value in values.items():

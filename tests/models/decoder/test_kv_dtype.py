@@ -39,7 +39,7 @@ def check_logits(kind: str, kv_dtype: torch.dtype) -> None:
             assert torch.equal(logits(alone, [lane])[0], together[lane])
 
 
-@pytest.mark.parametrize(("kind", "kv_dtype"), zip(SUITE_KINDS, FORMATS, strict=True))
+@pytest.mark.parametrize(("kind", "kv_dtype"), [*zip(SUITE_KINDS, FORMATS, strict=True)])
 def test_logits_are_about_the_same_and_see_no_neighbours(kind: str, kv_dtype: torch.dtype) -> None:
     check_logits(kind, kv_dtype)
 

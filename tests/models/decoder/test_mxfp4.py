@@ -93,18 +93,16 @@ def test_they_are_quantized_as_other_weights(
     assert torch.equal(torch.cat(logits(load(written), [0, 1, 2])), made)
 
 
-def test_all_bytes_are_told_once(saved: tuple[Path, Any]) -> None:
-    told: list[tuple[int, int]] = []
-    load(saved[0], on_bytes=lambda done, total: told.append((done, total)))
-    assert told[-1][0] == told[-1][1] == sum(stored.nbytes for stored in table(saved[0]).values())
-
-
 def table(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def test_the_planned_memory_is_that_of_widened_weights(saved: tuple[Path, Any]) -> None:
-    folder, model = saved
+def test_all_bytes_are_told_once_and_the_planned_memory_is_that_of_widened_weights(
+    saved: tuple[Path, Any],
+) -> None:
+    (folder, model), told = saved, []
+    load(folder, on_bytes=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] == sum(stored.nbytes for stored in table(folder).values())
     card = read_card(folder)
     assert (card.weights.stored, card.weights.parameters) == ("MXFP4", model.num_parameters())
     assert weight_bytes(card, torch.bfloat16, CPU) == 2 * model.num_parameters()

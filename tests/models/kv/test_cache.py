@@ -40,16 +40,13 @@ class Lanes:
         return given, [keys.clone() for keys, _ in read]
 
 
-def test_each_layer_reads_what_its_lanes_were_given() -> None:
+def test_each_layer_reads_what_its_lanes_were_given_without_pads() -> None:
     lanes = Lanes()
     first, read = lanes.feed((0, 3), (1, 3))
     assert all(map(torch.equal, first, read))
     second, read = lanes.feed((0, 1), (1, 1))
     both = [torch.cat(parts, 2) for parts in zip(first, second, strict=True)]
     assert all(map(torch.equal, both, read))
-
-
-def test_feeds_of_different_length_are_written_without_their_pads() -> None:
     lanes = Lanes()
     given, _ = lanes.feed((0, 4), (2, 2))
     _, read = lanes.feed((2, 1))

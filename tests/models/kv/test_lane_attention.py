@@ -26,12 +26,9 @@ def spans_of(mask: Tensor) -> Any:
     return getattr(mark_spans(mask), "spans", None)
 
 
-def test_spans_are_noted_where_much_is_hidden() -> None:
+def test_spans_are_noted_where_much_is_hidden_and_keys_are_neighbours() -> None:
     assert spans_of(mask_of([(0, 300), (3, 9), (299, 300)])) == [[0, 300], [3, 9], [299, 300]]
     assert spans_of(mask_of([(0, 300), (20, 260)])) is None
-
-
-def test_keys_that_are_no_neighbours_have_no_span() -> None:
     mask = mask_of([(0, 300), (3, 9), (0, 5)])
     mask[1, ..., 20] = True
     assert spans_of(mask) is None

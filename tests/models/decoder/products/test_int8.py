@@ -5,12 +5,7 @@ from itertools import product
 import torch
 
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.int8 import (
-    Int8PackProduct,
-    Int8Weights,
-    QlinearProduct,
-    int8_kernels,
-)
+from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, QlinearProduct, int8_kernels
 from tests.models.cases import case
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33), (512, 160)]
