@@ -35,9 +35,6 @@ def test_the_decoder_runs_what_it_knows_in_full() -> None:
             spec, found = choose_backend(config=config, **options)
             assert (spec is not None) == is_native
             assert reason in found
-
-
-def test_the_decoder_is_not_forced_on_a_model() -> None:
     with pytest.raises(ModelError, match="own decoder cannot run this model: models of type mamba"):
         choose_backend("native", MAMBA)
 
@@ -73,9 +70,6 @@ def test_other_number_formats_give_about_the_same_logits(folder: Path) -> None:
             rounded = load_native(folder, dtype=str(dtype).removeprefix("torch.")).forward(step)
             assert rounded.dtype == dtype
             torch.testing.assert_close(rounded.float(), exact, atol=0.05 * float(exact.abs().max()), rtol=0)
-
-
-def test_unknown_names_are_refused_before_weights_are_read(folder: Path) -> None:
     with pytest.raises(UsageError, match="No dtype is called 'int7'"):
         load_native(folder, dtype="int7")
 

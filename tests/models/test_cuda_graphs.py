@@ -28,21 +28,15 @@ from tests.sham import CUDA, on_sham, sham_device
 CPU = torch.device("cpu")
 
 
-def test_what_has_fixed_shapes_is_recorded_on_cuda_unless_that_is_off():
-    assert make_graphs("auto", "", CUDA).records
-    assert make_graphs("on", "", CUDA).records
-    assert not make_graphs("off", "", CUDA).records
-
-
-def test_elsewhere_nothing_is_recorded_and_on_is_refused():
-    for why_not, device in [("", CPU), (EXPERTS_ON_HOST, CUDA)]:
-        with case(why_not, device):
-            assert make_graphs("auto", why_not, device) is None
-            assert make_graphs("off", why_not, device) is None
-            with pytest.raises(
-                ModelError, match=f"`cuda_graphs` is on, but {why_not or 'the model runs on cpu'}"
-            ):
-                make_graphs("on", why_not, device)
+def test_what_has_fixed_shapes_is_recorded_on_cuda_alone_unless_that_is_off():
+    records = {choice: make_graphs(choice, "", CUDA).records for choice in ("auto", "on", "off")}
+    assert records == {"auto": True, "on": True, "off": False}
+    for why_not, device in (("", CPU), (EXPERTS_ON_HOST, CUDA)):
+        assert make_graphs("auto", why_not, device) is make_graphs("off", why_not, device) is None
+        with pytest.raises(
+            ModelError, match=f"`cuda_graphs` is on, but {why_not or 'the model runs on cpu'}"
+        ):
+            make_graphs("on", why_not, device)
 
 
 def test_models_without_graphs_refuse_on():

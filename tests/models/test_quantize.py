@@ -45,12 +45,6 @@ def folder(tmp_path: Path) -> Path:
     return quantize_model(str(tmp_path / "before"), tmp_path / "after", "int4").folder
 
 
-def test_the_folder_says_what_it_was_made_of(folder: Path) -> None:
-    found = json.loads((folder / "config.json").read_text())["quantization_config"]
-    assert (found["quant_method"], found["bits"], found["source"]["name"]) == ("gencli", 4, "before")
-    assert len(found["source"]["sha256"]) == 64
-
-
 def test_nothing_is_overwritten_and_nothing_quantized_twice(folder: Path) -> None:
     with pytest.raises(UsageError, match="after exists already"):
         quantize_model(str(folder.parent / "before"), folder, "int8")
@@ -59,24 +53,24 @@ def test_nothing_is_overwritten_and_nothing_quantized_twice(folder: Path) -> Non
     assert not (folder.parent / "again").exists()
 
 
-def test_a_model_that_the_decoder_does_not_know_is_refused(tmp_path: Path) -> None:
-    build("mamba").save_pretrained(tmp_path / "before")
+def test_a_model_that_cannot_be_quantized_leaves_no_folder(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    build("mamba").save_pretrained(before)
     with pytest.raises(ModelError, match="which takes gencli's own decoder, but models of type mamba"):
-        quantize_model(str(tmp_path / "before"), tmp_path / "after", "int8")
-    assert [path.name for path in tmp_path.iterdir()] == ["before"]
-
-
-def test_weights_that_do_not_fit_leave_no_folder(tmp_path: Path) -> None:
-    build("llama").save_pretrained(tmp_path / "before")
-    tensors = load_file(tmp_path / "before" / "model.safetensors")
-    save_file({**tensors, Q: tensors[Q][1:]}, tmp_path / "before" / "model.safetensors")
+        quantize_model(str(before), tmp_path / "after", "int8")
+    build("llama").save_pretrained(before)
+    tensors = load_file(before / "model.safetensors")
+    save_file({**tensors, Q: tensors[Q][1:]}, before / "model.safetensors")
     with pytest.raises(ModelError, match="have the shape"):
-        quantize_model(str(tmp_path / "before"), tmp_path / "after", "int8")
+        quantize_model(str(before), tmp_path / "after", "int8")
     assert [path.name for path in tmp_path.iterdir()] == ["before"]
 
 
-def test_transformers_does_not_run_it(folder: Path) -> None:
+def test_the_folder_says_what_it_was_made_of_and_transformers_does_not_run_it(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
+    found = config["quantization_config"]
+    assert (found["quant_method"], found["bits"], found["source"]["name"]) == ("gencli", 4, "before")
+    assert len(found["source"]["sha256"]) == 64
     for options in ({"backend": "transformers"}, {"backend": "auto", "trust_remote_code": True}):
         with pytest.raises(ModelError, match="weights of 4 bits, which takes gencli's own decoder"):
             choose_backend(config=config, **options)  # type: ignore[arg-type]

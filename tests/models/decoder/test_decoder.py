@@ -64,7 +64,8 @@ def test_the_number_of_threads_changes_nothing(tmp_path: Path, kind: str) -> Non
     for workers in (2, 3):
         decoder, told = read(saved(tmp_path), workers)
         assert all(starmap(torch.equal, zip(tensors(decoder), tensors(alone), strict=True)))
-        assert told[-1][0] == told[-1][1]
+        assert told[0][0] == 0
+        assert told[-1][0] == told[-1][1] == sum(one.nbytes for one in saved(tmp_path).table.values())
         assert [done for done, _ in told] == sorted(done for done, _ in told)
         assert torch.get_num_threads() == before
 

@@ -37,23 +37,10 @@ _NEAR = {
     "sliding_window": WINDOW,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
 }
+AS_THEY_ARE = "llama qwen3 llama3 yarn linear biased phi3 olmo2 granite mixtral".split()
 # What a file says of the other models of NATIVE_CONFIGS is all there is; these need values that one can hold.
 CONFIGS = {
-    **{
-        kind: NATIVE_CONFIGS[kind]
-        for kind in (
-            "llama",
-            "qwen3",
-            "llama3",
-            "yarn",
-            "linear",
-            "biased",
-            "phi3",
-            "olmo2",
-            "granite",
-            "mixtral",
-        )
-    },
+    **{kind: NATIVE_CONFIGS[kind] for kind in AS_THEY_ARE},
     "mistral": lambda: hf.MistralConfig(**base(sliding_window=None)),
     "qwen2": lambda: hf.Qwen2Config(**base(tie_word_embeddings=True)),
     "qwen3_moe": lambda: hf.Qwen3MoeConfig(

@@ -2,7 +2,6 @@
 
 from gencli.core.step import Feed
 from gencli.models.kv.static_steps import is_drafted_step, roomy, step_rows
-from tests.models.cases import case
 
 
 def rows(*lanes, spare, most=0):
@@ -41,8 +40,7 @@ def test_a_step_with_drafts_is_static_where_its_tokens_are_computed_as_alone():
         (Feed(0, 5, (1, 2), 2, num_scored=1), False),
         (Feed(0, 5, (1,), 0, text_length=9), False),
     ]:
-        with case(feed, is_static):
-            assert is_drafted_step([feed, Feed(1, 4, (1,))]) == is_static
+        assert is_drafted_step([feed, Feed(1, 4, (1,))]) == is_static, (feed, is_static)
 
 
 def test_a_step_with_too_many_drafts_is_not_static():
