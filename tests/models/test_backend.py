@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,11 +9,9 @@ import torch
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
-from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.runtime.models import ModelChoice, load
 from tests.models.cases import case
+from tests.models.native import load_native
 from tests.models.tiny_models import build
 
 LLAMA = build("llama").config.to_dict()
@@ -43,11 +40,6 @@ def test_the_decoder_runs_what_it_knows_in_full() -> None:
 def folder(tmp_path: Path) -> Path:
     build("llama").save_pretrained(tmp_path)
     return tmp_path
-
-
-def load_native(folder: Path, **options: Any) -> DecoderRunner:
-    found, config = read_folder(str(folder))
-    return DecoderRunner.load(read_checkpoint(found, config, read_spec(config)), device="cpu", **options)
 
 
 def test_the_spec_says_what_was_loaded(folder: Path) -> None:

@@ -70,7 +70,7 @@ class Case:
 
 
 @cache
-def case(kind: str) -> Case:
+def case_of(kind: str) -> Case:
     if not kind.startswith("native-"):
         model = build(kind)
         return Case(kind, model, PROMPTS, continued(model, COUNT))
@@ -144,21 +144,21 @@ def check_continuation(case: Case) -> None:
 
 @pytest.mark.parametrize("kind", SUITE)
 def test_texts_are_those_of_the_library_whatever_shares_the_steps(kind: str) -> None:
-    check_spec(case(kind))
-    check_schedules(case(kind))
+    check_spec(case_of(kind))
+    check_schedules(case_of(kind))
 
 
 @pytest.mark.parametrize("kind", SUITE)
 def test_rejected_drafts_leave_no_trace(kind: str) -> None:
-    check_drafts(case(kind))
+    check_drafts(case_of(kind))
 
 
 @pytest.mark.parametrize("kind", SUITE)
 def test_several_tokens_can_follow_and_a_fork_goes_on_alone(kind: str) -> None:
-    check_continuation(case(kind))
+    check_continuation(case_of(kind))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SUITE])
 def test_all_other_models_have_the_texts_of_the_library(kind: str) -> None:
     for check in (check_spec, check_schedules, check_drafts, check_continuation):
-        check(case(kind))
+        check(case_of(kind))

@@ -14,18 +14,16 @@ import transformers as hf
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import KernelOptions
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_kv_dtype
 from gencli.models.files.card import Weights, read_card
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.free_memory import free_memory
 from gencli.models.memory import check_fit, lane_bytes, need_of, weight_bytes
 from gencli.models.onednn import can_pack
 from tests.models.cases import case
-from tests.models.test_backend import load_native
+from tests.models.native import load_native
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build_native
 from tests.sham import sham_device
 
@@ -76,9 +74,7 @@ def test_lanes_on_a_gpu_take_what_is_planned(tmp_path: Path) -> None:
             config = hf.LlamaConfig(**base(max_position_embeddings=4096, num_hidden_layers=1))
             hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
             with sham_device():
-                found, config = read_folder(str(tmp_path))
-                checkpoint = read_checkpoint(found, config, read_spec(config))
-                runner = DecoderRunner.load(checkpoint, device="cuda", kv_dtype=kv_dtype, max_lanes=num_lanes)
+                runner = load_native(tmp_path, "cuda", kv_dtype=kv_dtype, max_lanes=num_lanes)
                 runner.forward(StepPlan((Feed(0, 0, (1,) * length),)))
                 for lane in range(1, num_lanes):
                     runner.fork(0, lane)

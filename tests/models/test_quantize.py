@@ -16,7 +16,8 @@ from gencli.models.files.checkpoint import open_checkpoint
 from gencli.models.files.quantization import Quantize
 from gencli.models.quantize import quantize_model
 from tests.models.cases import case
-from tests.models.decoder.test_quantized import load, logits
+from tests.models.decoder.test_quantized import logits
+from tests.models.native import load_native
 from tests.models.tiny_models import build, build_native
 
 Q, DOWN = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.down_proj.weight"
@@ -32,9 +33,9 @@ def test_the_folder_gives_the_bits_of_quantizing_at_load(
     build_native(kind).bfloat16().save_pretrained(tmp_path / "before")
     written = quantize_model(str(tmp_path / "before"), tmp_path / "after", quantize)
     assert len(list(written.folder.glob("*.safetensors"))) > 1
-    runner = load(written.folder)
+    runner = load_native(written.folder)
     assert (runner.spec.quantization, runner.spec.notices) == (quantize, ())
-    here = load(tmp_path / "before", quantize=quantize)
+    here = load_native(tmp_path / "before", quantize=quantize)
     for made, expected in zip(logits(runner, [0, 1, 2]), logits(here, [0, 1, 2]), strict=True):
         assert torch.equal(made, expected)
 
@@ -98,7 +99,7 @@ def test_damaged_weights_are_errors_of_the_model(folder: Path) -> None:
             tensors[name] = damage(old).contiguous()
         save_file(tensors, folder / "model.safetensors")
         with case(name, said), pytest.raises(ModelError, match=said):
-            load(folder)
+            load_native(folder)
 
 
 def test_another_format_is_refused(folder: Path) -> None:
@@ -107,4 +108,4 @@ def test_another_format_is_refused(folder: Path) -> None:
         changed = {**config, "quantization_config": {**config["quantization_config"], **change}}
         (folder / "config.json").write_text(json.dumps(changed))
         with case(change), pytest.raises(ModelError, match="Quantize|quantized to"):
-            load(folder)
+            load_native(folder)

@@ -14,17 +14,12 @@ from gencli.models.decoder.families import FAMILIES, read_spec
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.spec import Unsupported
-from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
 from tests.models.cases import case
+from tests.models.native import checkpoint_of
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build
 
 MAKE = ProductMaker(PlainProduct)
 CPU = torch.device("cpu")
-
-
-def saved(folder: Path, **changes: Any) -> Checkpoint:
-    path, found = read_folder(str(folder))
-    return read_checkpoint(path, found, read_spec({**found, **changes}))
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -78,5 +73,5 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path: Path) -
             build("llama").save_pretrained(tmp_path)
             with pytest.raises(ModelError, match=reason):
                 read_decoder(
-                    saved(tmp_path, head_dim=8, **changes), make=MAKE, dtype=torch.float32, device=CPU
+                    checkpoint_of(tmp_path, head_dim=8, **changes), make=MAKE, dtype=torch.float32, device=CPU
                 )

@@ -18,8 +18,7 @@ from gencli.models.onednn import can_pack
 from gencli.runtime.models import ModelChoice, load
 from tests.models.cases import case
 from tests.models.decoder.test_invariance import LENGTHS, logits
-from tests.models.native import native_decoder
-from tests.models.test_backend import load_native
+from tests.models.native import load_native, native_decoder
 from tests.models.tiny_models import NATIVE_CONFIGS, SUITE_KINDS, build_native
 
 # Largest errors of the logits; random weights enlarge them.

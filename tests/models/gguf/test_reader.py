@@ -12,15 +12,14 @@ import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
-from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.gguf.config import MODEL_TYPES
 from gencli.models.gguf.kinds import KINDS
 from gencli.models.gguf.reader import open_gguf
 from tests.helpers.gguf_files import ARCHS, random_blocks, write_model
 from tests.models.cases import case
 from tests.models.loops import Job, decode
+from tests.models.native import load_native
 from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, WINDOW, base, long_rope
 
 CPU = torch.device("cpu")
@@ -77,9 +76,7 @@ def finish(writer: Any) -> None:
 
 
 def load(model: Path, **options: Any) -> DecoderRunner:
-    found, config = read_folder(str(model))
-    options = {"device": "cpu", "dtype": "float32", **options}
-    return DecoderRunner.load(read_checkpoint(found, config, read_spec(config)), **options)
+    return load_native(model, **{"dtype": "float32", **options})
 
 
 def texts(runner: DecoderRunner) -> list[list[int]]:

@@ -8,7 +8,6 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
-from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.fixed import counters_of, fixed_product_torch
 from gencli.models.decoder.products.int4 import GROUP, Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights
@@ -16,13 +15,13 @@ from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Pro
 from gencli.models.decoder.products.quantized import check_narrow
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_dtype
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.files.quantization import Quantize
 from gencli.models.quantize import quantize_model
 from tests.helpers.gguf_files import write_model
 from tests.interpreted import interpreted
 from tests.models.cases import case
 from tests.models.gguf.test_kept import model
+from tests.models.native import load_native
 from tests.models.tiny_models import build_native
 from tests.sham import CUDA, sham_device
 
@@ -68,12 +67,6 @@ def test_the_kernel_multiplies_the_weights_of_the_cpu() -> None:
                     assert torch.equal(run(given[:count], *rest), whole[:count])
 
 
-def load(folder: Path, device: torch.device | str, **options: str) -> DecoderRunner:
-    found, config = read_folder(str(folder))
-    checkpoint = read_checkpoint(found, config, read_spec(config))
-    return DecoderRunner.load(checkpoint, device=str(device), **options)
-
-
 PROMPTS = (5, 6, 7, 8, 9, 10, 11), (30, 31)
 
 
@@ -86,9 +79,9 @@ def logits(runner: DecoderRunner) -> torch.Tensor:
 @pytest.mark.parametrize(("quantize", "name"), [("int8", "fixed-int8"), ("int4", "fixed-int4")])
 def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: str, tmp_path: Path) -> None:
     build_native("llama").save_pretrained(tmp_path)
-    expected = logits(load(tmp_path, "cpu", quantize=quantize))
+    expected = logits(load_native(tmp_path, "cpu", quantize=quantize))
     with sham_device():
-        runner = load(tmp_path, CUDA, quantize=quantize, dtype="float16")
+        runner = load_native(tmp_path, CUDA, quantize=quantize, dtype="float16")
         made = logits(runner)
     assert name in runner.spec.kernels
     assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
@@ -105,16 +98,18 @@ def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
     build_native(kind).save_pretrained(tmp_path / "wide")
     quantize_model(str(tmp_path / "wide"), tmp_path / "narrow", quantize)
     with sham_device():
-        made = logits(load(tmp_path / "narrow", CUDA, dtype="float16"))
-        assert torch.equal(made, logits(load(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16")))
+        made = logits(load_native(tmp_path / "narrow", CUDA, dtype="float16"))
+        assert torch.equal(
+            made, logits(load_native(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16"))
+        )
 
 
 def test_a_gguf_file_keeps_its_bits(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, model(), "Q4_0")
-    expected = logits(load(path, "cpu"))
+    expected = logits(load_native(path, "cpu"))
     with sham_device():
-        runner = load(path, CUDA)
+        runner = load_native(path, CUDA)
         made = logits(runner)
     assert "fixed-int4" in runner.spec.kernels
     assert runner.spec.dtype == torch.bfloat16
@@ -124,7 +119,7 @@ def test_a_gguf_file_keeps_its_bits(tmp_path: Path) -> None:
 def test_a_decode_step_waits_for_nothing(tmp_path: Path) -> None:
     build_native("llama").save_pretrained(tmp_path)
     with sham_device() as seen:
-        runner = load(tmp_path, CUDA, quantize="int4")
+        runner = load_native(tmp_path, CUDA, quantize="int4")
         runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
         seen.clear()
         runner.forward(StepPlan((Feed(0, 3, (4,)),)))
