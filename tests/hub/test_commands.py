@@ -12,6 +12,7 @@ from gencli.hub.names import HubName
 from tests.helpers.terminals import begin, until_closed
 from tests.hub.conftest import TOKEN
 from tests.hub.server import COMMIT, Fault, Repo
+from tests.models.cases import case
 
 NAME = HubName("some/one")
 SHORT = ("--seed", "1", "--max-tokens", "3")
@@ -54,11 +55,11 @@ def test_run_fetches_only_if_it_is_told_to(gencli, hub):
     assert gencli("run", "-m", f"some/one@{COMMIT}", "hi", *SHORT).code == 0
 
 
-@pytest.mark.parametrize("flag", ["--draft", "--contrast"])
-def test_models_beside_the_model_are_fetched_too(gencli, hub, flag):
-    assert gencli("run", flag, "some/one", "hi", *SHORT).code == 5
-    assert gencli("run", flag, "some/one", "--download", "hi", *SHORT).code == 0
-    assert find_snapshot(NAME)
+def test_models_beside_the_model_are_fetched_too(gencli, hub):
+    for flag in ("--draft", "--contrast"):
+        assert gencli("run", flag, "some/one", "hi", *SHORT).code == 5
+        assert gencli("run", flag, "some/one", "--download", "hi", *SHORT).code == 0
+        assert gencli("models", "rm", "some/one", "--yes").code == 0, flag
 
 
 def test_the_defaults_that_come_with_the_model_hold_at_once(gencli, hub):
@@ -67,9 +68,8 @@ def test_the_defaults_that_come_with_the_model_hold_at_once(gencli, hub):
     assert {"temperature": {"temperature": 0.25}} in record["chain"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_no_other_command_fetches_and_each_says_how(gencli, hub):
+    for arguments in [
         ("batch", "-m", "some/one", "-"),
         ("batch", "-m", "some/one", "--dry-run", "-"),
         ("tokenize", "-m", "some/one", "hi"),
@@ -79,42 +79,33 @@ def test_the_defaults_that_come_with_the_model_hold_at_once(gencli, hub):
         ("chat", "-m", "some/one"),
         ("chat", "-m", "some/one", "--offline"),
         ("run", "-m", "some/one", "--offline", "hi"),
-    ],
-    ids=" ".join,
-)
-def test_no_other_command_fetches_and_each_says_how(gencli, hub, arguments):
-    result = gencli(*arguments, stdin=b'{"prompt": "hi"}\n')
-    assert (result.code, hub.log) == (5, [])
-    assert "gencli models pull some/one" in result.err
+    ]:
+        with case(arguments):
+            result = gencli(*arguments, stdin=b'{"prompt": "hi"}\n')
+            assert (result.code, hub.log) == (5, [])
+            assert "gencli models pull some/one" in result.err
 
 
-def test_run_show_chain_doctor_and_list_ask_nobody(gencli, hub):
+def test_run_show_chain_doctor_list_and_a_slip_of_the_pen_ask_nobody(gencli, hub):
     assert gencli("run", "-m", "some/one", "--show-chain").code == 0
     assert gencli("models", "list").code == 0
     assert "models come from 127.0.0.1" in gencli("doctor").out
-    assert hub.log == []
-
-
-@pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_a_variable_that_forbids_the_network_is_named(gencli, hub, monkeypatch, variable):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "")
-    monkeypatch.setenv(variable, "1")
-    for command in (("run", "-m", "some/one", "--download", "hi"), ("models", "pull", "some/one")):
-        result = gencli(*command)
-        assert (result.code, f"{variable}=1" in result.err, hub.log) == (5, True, [])
-    assert f"off ({variable}=1)" in gencli("doctor").out
-
-
-def test_gencli_s_own_variable_forbids_it_too(gencli, hub, monkeypatch):
-    monkeypatch.setenv("GENCLI_OFFLINE", "1")
-    for command in (("run", "-m", "some/one", "hi"), ("models", "pull", "some/one")):
-        result = gencli(*command)
-        assert (result.code, "GENCLI_OFFLINE" in result.err, hub.log) == (5, True, [])
-
-
-def test_a_slip_of_the_pen_is_not_looked_for_on_the_hub(gencli, hub):
     result = gencli("run", "-m", "tiyn", "hi")
     assert (result.code, "Did you mean 'tiny'?" in result.err, hub.log) == (5, True, [])
+
+
+def test_a_variable_that_forbids_the_network_is_named(gencli, hub, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "")
+    for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "GENCLI_OFFLINE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, "1")
+            download = () if variable == "GENCLI_OFFLINE" else ("--download",)
+            for command in (("run", "-m", "some/one", *download, "hi"), ("models", "pull", "some/one")):
+                result = gencli(*command)
+                said = variable if variable == "GENCLI_OFFLINE" else f"{variable}=1"
+                assert (result.code, said in result.err, hub.log) == (5, True, []), variable
+            if variable != "GENCLI_OFFLINE":
+                assert f"off ({variable}=1)" in gencli("doctor").out
 
 
 def test_on_a_terminal_a_model_is_fetched_with_a_bar_and_runs(hub):
@@ -207,9 +198,8 @@ def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
     assert gencli("run", "-m", "some/one", "hi", *SHORT).code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
+def test_what_is_no_name_or_no_model_is_refused(gencli, hub):
+    for arguments, code, said in [
         (("pull",), 2, "takes one model"),
         (("pull", "a/b", "c/d"), 2, "takes one model"),
         (("pull", "tiny"), 2, "comes with gencli"),
@@ -220,17 +210,32 @@ def test_rm_of_a_revision_leaves_what_another_one_shares(gencli, hub):
         (("list", "--yes"), 2, "--yes is not for gencli models list"),
         (("pull", "some/one", "--batch", "3"), 2, "--batch is not for gencli models pull"),
         (("lst",), 2, "Did you mean 'list'?"),
-        *(((word, name), 5, "no name of the hub") for word in ("pull", "rm")
-          for name in ("../../etc", "a/b/c", "a/..", "..", "/etc/passwd", "a--b/c", "a/b@../x", "a/b@", "a b",
-                       "a/b.git", "-x/y"[1:] + "/", "a/b@x//y", "a/b@x/../../y", "\x1b[31m")),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_is_no_name_or_no_model_is_refused(gencli, hub, arguments, code, said):
-    result = gencli("models", *arguments)
-    assert (result.code, result.out) == (code, "")
-    assert said in result.err
-    assert "\x1b" not in result.err
+        *(
+            ((word, name), 5, "no name of the hub")
+            for word in ("pull", "rm")
+            for name in (
+                "../../etc",
+                "a/b/c",
+                "a/..",
+                "..",
+                "/etc/passwd",
+                "a--b/c",
+                "a/b@../x",
+                "a/b@",
+                "a b",
+                "a/b.git",
+                "-x/y"[1:] + "/",
+                "a/b@x//y",
+                "a/b@x/../../y",
+                "\x1b[31m",
+            )
+        ),
+    ]:
+        with case(arguments, code, said):
+            result = gencli("models", *arguments)
+            assert (result.code, result.out) == (code, "")
+            assert said in result.err
+            assert "\x1b" not in result.err
 
 
 def test_an_alias_stands_for_a_model_wherever_one_is_named(gencli, hub, tmp_path):
@@ -257,43 +262,32 @@ def test_an_alias_may_stand_for_a_folder(gencli, hub, tmp_path, monkeypatch):
     assert gencli("run", "-m", "here", "hi", *SHORT).code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("tiny", "some/one"), "means something else"),
-        (("fake", "some/one"), "means something else"),
-        (("ngram", "some/one"), "means something else"),
-        (("none", "some/one"), "means something else"),
-        (("a/b", "some/one"), "cannot be an alias"),
-        (("../x", "some/one"), "cannot be an alias"),
-        (("a@b", "some/one"), "cannot be an alias"),
-        (("", "some/one"), "cannot be an alias"),
-        (("x", "../../x"), "neither a folder nor"),
-        (("x", "tiny"), "comes with gencli"),
-        (("x", "small"), "is itself an alias"),
-        (("gpt2", "some/one"), "The alias old stands for gpt2"),
-        (("x", "y", "z"), "takes a name"),
-        (("nothing",), "no alias 'nothing'"),
-        (("nothing", "--remove"), "no alias 'nothing'"),
-        (("--remove",), "takes a name"),
-    ],
-    ids=str,
-)
-def test_an_alias_that_would_confuse_is_refused(gencli, hub, arguments, said):
+def test_an_alias_that_would_confuse_is_refused(gencli, hub):
     gencli("models", "alias", "small", "some/one")
     gencli("models", "alias", "old", "gpt2")
-    result = gencli("models", "alias", *arguments)
-    assert (result.code, said in result.err) == (2, True)
+    for said, *names in [
+        ("means something else", "tiny some/one", "fake some/one", "ngram some/one", "none some/one"),
+        ("cannot be an alias", "a/b some/one", "../x some/one", "a@b some/one", " some/one"),
+        ("neither a folder nor", "x ../../x"),
+        ("comes with gencli", "x tiny"),
+        ("is itself an alias", "x small"),
+        ("The alias old stands for gpt2", "gpt2 some/one"),
+        ("takes a name", "x y z", "--remove"),
+        ("no alias 'nothing'", "nothing", "nothing --remove"),
+    ]:
+        for arguments in names:
+            result = gencli("models", "alias", *arguments.split(" "))
+            assert (result.code, said in result.err) == (2, True), arguments
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"a": 1}', "null", "[" * 99999], ids=lambda t: t[:9])
-def test_a_damaged_file_of_aliases_is_named_and_harms_no_bundled_model(gencli, hub, tmp_path, text):
+def test_a_damaged_file_of_aliases_is_named_and_harms_no_bundled_model(gencli, hub, tmp_path):
     path = tmp_path / "config" / "gencli" / "aliases.json"
     path.parent.mkdir(parents=True)
-    path.write_text(text)
-    result = gencli("run", "-m", "small", "hi", *SHORT)
-    assert (result.code, str(path) in result.err) == (3, True)
-    assert gencli("run", "-m", "fake", "hi", *SHORT).code == 0
+    for text in ("{", "[]", '{"a": 1}', "null", "[" * 99999):
+        path.write_text(text)
+        result = gencli("run", "-m", "small", "hi", *SHORT)
+        assert (result.code, str(path) in result.err) == (3, True), text[:9]
+        assert gencli("run", "-m", "fake", "hi", *SHORT).code == 0
 
 
 def test_code_of_a_model_is_fetched_and_run_only_with_leave(gencli, hub):

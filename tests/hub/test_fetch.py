@@ -1,7 +1,9 @@
 """Fetching from a hub: what is needed and no more, resumed, checked, and laid out as other tools expect."""
 
 import os
+import shutil
 from hashlib import sha256
+from itertools import product
 
 import pytest
 
@@ -13,6 +15,7 @@ from gencli.models.files.identity import identify
 from gencli.runtime.models import ModelChoice, load
 from tests.hub.conftest import TOKEN, shards
 from tests.hub.server import COMMIT, Fault, Repo
+from tests.models.cases import case
 
 NAME = HubName("some/one")
 WEIGHTS = "model.safetensors"
@@ -55,6 +58,12 @@ def test_weights_in_parts_are_those_of_the_index(hub):
     folder, _ = pull()
     assert len(list(folder.glob("*.safetensors"))) == 2
     assert load(ModelChoice("some/one")).runner.spec.vocab_size > 0
+    index = hub.repos["some/one"].files["model.safetensors.index.json"]
+    hub.repos["some/one"].files["model.safetensors.index.json"] = index.replace(
+        b"model-00002-of-00002.safetensors", b"../../../x.safetensors"
+    )
+    with pytest.raises(ModelError, match="lacks weight files that its index names"):
+        pull()
 
 
 def test_code_is_fetched_only_if_it_is_wanted(hub):
@@ -64,12 +73,9 @@ def test_code_is_fetched_only_if_it_is_wanted(hub):
 
 def test_a_revision_has_a_folder_and_a_name_of_its_own(hub):
     hub.repos["some/one"].revisions = ("main", "refs/pr/1")
-    folder, _ = pull(HubName("some/one", "refs/pr/1"))
-    assert (
-        find_snapshot(HubName("some/one", "refs/pr/1"))
-        == find_snapshot(HubName("some/one", COMMIT))
-        == folder
-    )
+    name = HubName("some/one", "refs/pr/1")
+    folder, _ = pull(name)
+    assert find_snapshot(name) == find_snapshot(HubName("some/one", COMMIT)) == folder
     assert find_snapshot(NAME) is None
 
 
@@ -85,59 +91,62 @@ def test_nothing_is_transferred_twice(hub):
     assert {path for path in hub.paths() if "/api/" not in path} == set()
 
 
+def check_whole(hub, folder, told):
+    assert sha256((folder / WEIGHTS).read_bytes()).hexdigest() == blob_of(hub).name
+    assert told[-1][0] == told[-1][1]
+
+
 def test_a_transfer_that_was_cut_goes_on_where_it_ended(hub):
-    size = len(hub.repos["some/one"].files[WEIGHTS])
     hub.faults[WEIGHTS] = [Fault(cut=100_000), Fault(cut=200_000)]
     folder, told = pull()
-    first, second, third = hub.fetched(WEIGHTS)
-    assert (first, second) == (None, "bytes=100000-")
-    assert third == "bytes=300000-"
-    assert (folder / WEIGHTS).stat().st_size == size
+    assert hub.fetched(WEIGHTS) == [None, "bytes=100000-", "bytes=300000-"]
+    check_whole(hub, folder, told)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
+    shutil.rmtree(repository_folder(NAME))
+    hub.faults[WEIGHTS] = [Fault(cut=100_000), Fault(no_range=True)]  # the whole file again
+    check_whole(hub, *pull())
 
 
-def test_what_an_earlier_process_left_is_gone_on_with(hub):
+def test_what_an_earlier_process_left_is_gone_on_with_if_it_is_of_this_file(hub):
     part = blob_of(hub).with_name(blob_of(hub).name + ".incomplete")
     part.parent.mkdir(parents=True)
     part.write_bytes(hub.repos["some/one"].files[WEIGHTS][:123_456])
     plan = plan_fetch(NAME)
     assert plan.todo < plan.size - 123_456 + 1
-    pull()
+    check_whole(hub, *pull())
     assert hub.fetched(WEIGHTS) == ["bytes=123456-"]
     assert not part.exists()
+    for count in (50_000, 9_000_000):  # wrong bytes, and too many
+        shutil.rmtree(repository_folder(NAME))
+        part.parent.mkdir(parents=True)
+        part.write_bytes(bytes(count))
+        check_whole(hub, *pull())
 
 
-@pytest.mark.parametrize("rest", [b"\0" * 50_000, b"\0" * 9_000_000], ids=["wrong", "too long"])
-def test_a_beginning_that_was_not_this_file_s_is_dropped(hub, rest):
-    part = blob_of(hub).with_name(blob_of(hub).name + ".incomplete")
-    part.parent.mkdir(parents=True)
-    part.write_bytes(rest)
-    folder, told = pull()
-    assert sha256((folder / WEIGHTS).read_bytes()).hexdigest() == blob_of(hub).name
-    assert told[-1][0] == told[-1][1]
-
-
-def test_a_server_without_ranges_sends_the_whole_file_again(hub):
-    hub.faults[WEIGHTS] = [Fault(cut=100_000), Fault(no_range=True)]
-    folder, told = pull()
-    assert sha256((folder / WEIGHTS).read_bytes()).hexdigest() == blob_of(hub).name
-    assert told[-1][0] == told[-1][1]
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-@pytest.mark.parametrize("where", ["api", "config.json", WEIGHTS])
-def test_failures_that_pass_are_waited_for(hub, where, status):
+def check_waits(hub, where, status):
+    """A failure that passes is waited for."""
     hub.faults[where] = [Fault(status=status), Fault(status=status, headers={"Retry-After": "0"})]
-    assert missing_files(pull()[0]) == ()
+    assert missing_files(pull()[0]) == (), (where, status)
+    shutil.rmtree(repository_folder(NAME))
 
 
-@pytest.mark.parametrize("where", ["api", WEIGHTS])
-def test_a_hub_that_stays_broken_is_said(hub, where):
-    hub.faults[where] = [Fault(status=503) for _ in range(9)]
-    with pytest.raises(ModelError, match="answered with error 503") as caught:
-        pull()
-    assert "run the same command again" in caught.value.hint
-    assert find_snapshot(NAME) is None
+def test_failures_that_pass_are_waited_for(hub):
+    for where, status in (("api", 408), ("config.json", 429), (WEIGHTS, 503)):
+        check_waits(hub, where, status)
+
+
+def test_failures_of_any_status_that_pass_are_waited_for(hub):
+    for where, status in product(("api", "config.json", WEIGHTS), (408, 429, 500, 502, 503, 504)):
+        check_waits(hub, where, status)
+
+
+def test_a_hub_that_stays_broken_is_said(hub):
+    for where in ("api", WEIGHTS):
+        hub.faults = {where: [Fault(status=503) for _ in range(9)]}
+        with case(where), pytest.raises(ModelError, match="answered with error 503") as caught:
+            pull()
+        assert "run the same command again" in caught.value.hint
+        assert find_snapshot(NAME) is None
 
 
 def test_a_long_wait_that_the_hub_asks_for_is_an_error_at_once(hub):
@@ -147,10 +156,13 @@ def test_a_long_wait_that_the_hub_asks_for_is_an_error_at_once(hub):
     assert len(hub.log) == 1
 
 
-def test_a_server_that_stays_silent_is_given_up(hub, monkeypatch):
+def test_a_server_that_stays_silent_or_is_not_there_is_given_up(hub, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
     hub.faults[WEIGHTS] = [Fault(wait=1.0) for _ in range(9)]
-    with pytest.raises(ModelError, match="connection to 127.0.0.1 failed \\(ReadTimeout\\)"):
+    with pytest.raises(ModelError, match=r"connection to 127.0.0.1 failed \(ReadTimeout\)"):
+        pull()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError, match=r"connection to 127.0.0.1 failed \(ConnectError\)"):
         pull()
 
 
@@ -160,20 +172,12 @@ def test_a_server_that_is_slow_but_answers_is_waited_for(hub, monkeypatch):
     assert missing_files(pull()[0]) == ()
 
 
-def test_nobody_at_the_address_is_said(hub, monkeypatch):
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelError, match="connection to 127.0.0.1 failed \\(ConnectError\\)"):
-        pull()
-
-
-@pytest.mark.parametrize(
-    "body", [b"{", b"[]", b"<html>", b"{}", b'{"sha": "../../x", "siblings": []}'], ids=repr
-)
-def test_an_answer_that_no_hub_gives_is_said(hub, body):
-    hub.faults["api"] = [Fault(body=body, status=200)]
-    with pytest.raises(ModelError, match="is malformed"):
-        pull()
-    assert not repository_folder(NAME).exists()
+def test_an_answer_that_no_hub_gives_is_said(hub):
+    for body in (b"{", b"[]", b"<html>", b"{}", b'{"sha": "../../x", "siblings": []}'):
+        hub.faults["api"] = [Fault(body=body, status=200)]
+        with case(body), pytest.raises(ModelError, match="is malformed"):
+            pull()
+        assert not repository_folder(NAME).exists(), body
 
 
 def test_a_wrong_hash_is_an_error_and_nothing_of_the_file_stays(hub):
@@ -184,45 +188,43 @@ def test_a_wrong_hash_is_an_error_and_nothing_of_the_file_stays(hub):
         pull()
     assert not list(blob_of(hub).parent.glob(f"{blob_of(hub).name}*"))
     assert missing_files(pull()[0]) == ()
-
-
-def test_a_small_file_with_a_wrong_hash_is_an_error_too(hub):
-    body = bytes(reversed(hub.repos["some/one"].files["generation_config.json"]))
-    hub.faults["generation_config.json"] = [Fault(body=body)]
-    with pytest.raises(ModelError, match="generation_config.json of some/one does not have the hash"):
+    shutil.rmtree(repository_folder(NAME))
+    small = "generation_config.json"
+    hub.faults[small] = [Fault(body=bytes(reversed(hub.repos["some/one"].files[small])))]
+    with pytest.raises(ModelError, match=f"{small} of some/one does not have the hash"):
         pull()
 
 
-@pytest.mark.parametrize("extra", [-1000, 1000], ids=["short", "long"])
-def test_another_size_than_the_listing_says_is_an_error(hub, extra):
+def test_another_size_than_the_listing_says_is_an_error(hub):
     data = hub.repos["some/one"].files[WEIGHTS]
-    hub.faults[WEIGHTS] = [Fault(body=(data + b"\0" * 1000)[: len(data) + extra]) for _ in range(99)]
-    with pytest.raises(ModelError, match="failed \\(Truncated\\)|longer than the hub states"):
-        pull()
-    assert find_snapshot(NAME) is None
+    for body in (data[:-1000], data + b"\0" * 1000):
+        hub.faults[WEIGHTS] = [Fault(body=body) for _ in range(99)]
+        with (
+            case(len(body)),
+            pytest.raises(ModelError, match="failed \\(Truncated\\)|longer than the hub states"),
+        ):
+            pull()
+        assert find_snapshot(NAME) is None
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "said", "hint"),
-    [
-        (401, "GatedRepo", "is gated", "hf auth login"),
+def test_a_refusal_says_what_to_do(hub, monkeypatch):
+    for status, code, said, hint in [
         (403, "GatedRepo", "is gated", "Request access at"),
-        (401, "", "There is no model", "token"),
         (403, "", "refuses access", "may say why"),
         (404, "RepoNotFound", "There is no model some/one", "Check the name"),
         (404, "RevisionNotFound", "has no revision main", "lists them"),
-    ],
-)
-def test_a_refusal_says_what_to_do(hub, status, code, said, hint, monkeypatch):
-    if status == 401:
-        monkeypatch.delenv("HF_TOKEN")
-        monkeypatch.setenv("HF_TOKEN_PATH", "/nowhere")
-    hub.repos["some/one"].status, hub.repos["some/one"].error = status, code
-    with pytest.raises(ModelError, match=said) as caught:
-        pull()
-    assert hint in caught.value.hint
-    assert TOKEN not in caught.value.message + caught.value.hint
-    assert not repository_folder(NAME).exists()
+        (401, "GatedRepo", "is gated", "hf auth login"),
+        (401, "", "There is no model", "token"),
+    ]:
+        if status == 401:
+            monkeypatch.delenv("HF_TOKEN", raising=False)
+            monkeypatch.setenv("HF_TOKEN_PATH", "/nowhere")
+        hub.repos["some/one"].status, hub.repos["some/one"].error = status, code
+        with case(status, code), pytest.raises(ModelError, match=said) as caught:
+            pull()
+        assert hint in caught.value.hint
+        assert TOKEN not in caught.value.message + caught.value.hint
+        assert not repository_folder(NAME).exists()
 
 
 def test_the_token_goes_to_the_hub_and_not_where_it_redirects_to(hub):
@@ -232,33 +234,20 @@ def test_the_token_goes_to_the_hub_and_not_where_it_redirects_to(hub):
     assert [token for path, token in sent.items() if "/cdn/" in path] == [None] * 2
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["../../../escape.json", "/tmp/escape.json", "..\\escape.json", "a/../config.json", "C:escape.json",
-     ".json", "tokenizer\x1b[31m.json", "sub/tokenizer.json"],
-)  # fmt: skip
-def test_file_names_of_the_server_do_not_leave_the_folder(hub, path, tmp_path):
-    hub.repos["some/one"].files[path] = b"{}"
+def test_file_names_of_the_server_do_not_leave_the_folder(hub, tmp_path):
+    strange = ["../../../escape.json", "/tmp/escape.json", "..\\escape.json", "a/../config.json"]
+    strange += ["C:escape.json", ".json", "tokenizer\x1b[31m.json", "sub/tokenizer.json"]
+    hub.repos["some/one"].files |= dict.fromkeys(strange, b"{}")
     folder, _ = pull()
-    assert set(os.listdir(folder)) <= set(hub.repos["some/one"].files) - {path}
+    assert set(os.listdir(folder)) <= set(hub.repos["some/one"].files) - {*strange}
     assert not list(tmp_path.rglob("*escape*"))
 
 
-@pytest.mark.parametrize("blob", ["../../../escape", "x", None, "A" * 64])
-def test_hashes_of_the_server_are_hashes(hub, blob, tmp_path):
-    hub.repos["some/one"].listed["config.json"] = {"blobId": blob}
-    with pytest.raises(ModelError, match="is malformed"):
-        pull()
-
-
-def test_an_index_that_names_files_elsewhere_is_refused(hub):
-    hub.repos["some/one"] = Repo(shards())
-    index = hub.repos["some/one"].files["model.safetensors.index.json"]
-    hub.repos["some/one"].files["model.safetensors.index.json"] = index.replace(
-        b"model-00002-of-00002.safetensors", b"../../../x.safetensors"
-    )
-    with pytest.raises(ModelError, match="lacks weight files that its index names"):
-        pull()
+def test_hashes_of_the_server_are_hashes(hub):
+    for blob in ("../../../escape", "x", None, "A" * 64):
+        hub.repos["some/one"].listed["config.json"] = {"blobId": blob}
+        with case(blob), pytest.raises(ModelError, match="is malformed"):
+            pull()
 
 
 def test_a_model_that_gencli_cannot_run_is_refused_before_its_weights(hub):
@@ -280,15 +269,13 @@ def test_a_model_that_gencli_cannot_run_is_refused_before_its_weights(hub):
     assert hub.fetched(WEIGHTS) == []
 
 
-def test_a_full_disk_is_said_before_anything_is_transferred(hub, monkeypatch):
-    monkeypatch.setattr("gencli.hub.fetch._SPARE", 10**18)
-    with pytest.raises(ModelError, match="GB free") as caught:
-        plan_fetch(NAME)
+def test_a_full_disk_and_a_cache_that_cannot_be_written_are_said(hub, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr("gencli.hub.fetch._SPARE", 10**18)
+        with pytest.raises(ModelError, match="GB free") as caught:
+            plan_fetch(NAME)
     assert "models rm" in caught.value.hint
     assert hub.fetched(WEIGHTS) == []
-
-
-def test_a_cache_that_cannot_be_written_is_said(hub, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="cache cannot be written"):

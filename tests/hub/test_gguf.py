@@ -10,6 +10,7 @@ from gencli.hub.names import HubName, read_hub_name
 from gencli.models.files.locate import find_local
 from tests.helpers.gguf_files import write_model
 from tests.hub.server import Repo
+from tests.models.cases import case
 from tests.models.tiny_models import build_native
 
 PARTS = [f"m-q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
@@ -64,18 +65,15 @@ def test_all_parts_are_fetched(gencli, hub, files):
     assert found.with_name(PARTS[1]).is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_what_chooses_no_single_file_is_refused_with_the_list(hub, files):
+    for name, said in [
         (HubName("some/gguf"), "has GGUF files: m-Q4_0.gguf, m-Q4_K_M.gguf"),
         (HubName("some/gguf", gguf="Q5_0"), "has no GGUF file Q5_0. It has m-Q4_0.gguf"),
         (HubName("some/gguf", gguf="m"), "may be any of m-Q4_0.gguf"),
-    ],
-    ids=str,
-)
-def test_what_chooses_no_single_file_is_refused_with_the_list(hub, files, name, said):
-    hub.repos["some/gguf"] = Repo(files)
-    with pytest.raises(ModelError) as caught:
-        plan_fetch(name)
-    assert said in caught.value.message
-    assert caught.value.hint == "Name one, as in some/gguf:m-Q4_0.gguf."
+    ]:
+        with case(name, said):
+            hub.repos["some/gguf"] = Repo(files)
+            with pytest.raises(ModelError) as caught:
+                plan_fetch(name)
+            assert said in caught.value.message
+            assert caught.value.hint == "Name one, as in some/gguf:m-Q4_0.gguf."

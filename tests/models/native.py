@@ -1,9 +1,10 @@
-"""The decoder of a transformers model in memory: saved to a folder, and read back without transformers."""
+"""gencli's decoder: of a transformers model in memory, and of a folder or file."""
 
 from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,9 +12,20 @@ import torch
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
 
 CPU = torch.device("cpu")
+
+
+def checkpoint_of(path: Path, **changes: Any) -> Checkpoint:
+    """A checkpoint, of which a changed configuration is read."""
+    found, config = read_folder(str(path))
+    return read_checkpoint(found, config, read_spec({**config, **changes}))
+
+
+def load_native(path: Path, device: torch.device | str = CPU, **options: Any) -> DecoderRunner:
+    return DecoderRunner.load(checkpoint_of(path), device=str(device), **options)
 
 
 def native_decoder(model: Any, device: torch.device = CPU, *, stacks_experts: bool | None = None) -> Decoder:

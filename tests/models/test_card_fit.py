@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 import torch
 
 from gencli.models.card_fit import CONTEXT_BYTES, card_fits
 from gencli.models.files.card import Card, Weights, read_card
 from gencli.models.memory import lane_bytes, weight_bytes
+from tests.models.cases import case
 from tests.models.tiny_models import build_native
 
 GIB = 2**30
@@ -39,39 +39,30 @@ def test_the_largest_batch_and_length_are_the_last_that_fit(tmp_path: Path) -> N
 
 
 def test_narrow_formats_leave_room_for_more(tmp_path: Path) -> None:
-    fits = {
-        (one.quantize, one.kv_dtype): one
-        for one in card_fits(card_of(tmp_path), 24 * GIB, batch=1, tokens=8192)
-    }
-    order = [
-        ("none", torch.bfloat16),
-        ("none", torch.int8),
-        ("int8", torch.bfloat16),
-        ("int4", torch.bfloat16),
-        ("int4", torch.float8_e4m3fn),
-    ]
+    found = card_fits(card_of(tmp_path), 24 * GIB, batch=1, tokens=8192)
+    fits = {(one.quantize, one.kv_dtype): one for one in found}
+    order = [("none", torch.bfloat16), ("none", torch.int8), ("int8", torch.bfloat16)]
+    order += [("int4", torch.bfloat16), ("int4", torch.float8_e4m3fn)]
     batches = [fits[key].max_batch for key in order]
     assert batches == sorted(batches)  # type: ignore[type-var]
     assert len(fits) == 9
     assert len(set(batches)) == 5
 
 
-def test_a_card_that_is_too_small_has_room_for_no_text(tmp_path: Path) -> None:
+def test_what_does_not_fit_has_room_for_no_text_and_lengths_of_a_state_are_unknown(tmp_path: Path) -> None:
     exact, *_, narrow = card_fits(card_of(tmp_path), 7 * GIB, batch=1, tokens=1024)
     assert (exact.fits, exact.max_batch, exact.max_context) == (False, 0, 0)
     assert narrow.fits
-
-
-def test_of_a_model_with_a_state_the_lengths_are_unknown(tmp_path: Path) -> None:
     (fit,) = card_fits(card_of(tmp_path, spec=None, kv_values=None), 24 * GIB, batch=1, tokens=1024)
     assert (fit.fits, fit.lane, fit.max_batch, fit.max_context) == (True, None, None, None)
 
 
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_the_ends_of_a_model_of_four_bits_have_eight(tmp_path: Path, is_tied: bool) -> None:
-    card = card_of(tmp_path)
-    assert card.spec is not None
-    spec = replace(card.spec, vocab_size=2**17, hidden=2**12, is_tied=is_tied)
-    ends = 2**29 * (1 if is_tied else 2)
-    need = weight_bytes(replace(card, spec=spec), torch.bfloat16, CUDA, "int4")
-    assert need == (8 * GIB - ends) * 5 // 8 + ends
+def test_the_ends_of_a_model_of_four_bits_have_eight(tmp_path: Path) -> None:
+    for is_tied in [True, False]:
+        with case(is_tied):
+            card = card_of(tmp_path)
+            assert card.spec is not None
+            spec = replace(card.spec, vocab_size=2**17, hidden=2**12, is_tied=is_tied)
+            ends = 2**29 * (1 if is_tied else 2)
+            need = weight_bytes(replace(card, spec=spec), torch.bfloat16, CUDA, "int4")
+            assert need == (8 * GIB - ends) * 5 // 8 + ends

@@ -19,6 +19,7 @@ from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
+from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import build_native
 from tests.recorder import CpuRecorder
@@ -27,32 +28,25 @@ from tests.sham import CUDA, on_sham, sham_device
 CPU = torch.device("cpu")
 
 
-def test_what_has_fixed_shapes_is_recorded_on_cuda_unless_that_is_off():
-    assert make_graphs("auto", "", CUDA).records
-    assert make_graphs("on", "", CUDA).records
-    assert not make_graphs("off", "", CUDA).records
+def test_what_has_fixed_shapes_is_recorded_on_cuda_alone_unless_that_is_off():
+    records = {choice: make_graphs(choice, "", CUDA).records for choice in ("auto", "on", "off")}
+    assert records == {"auto": True, "on": True, "off": False}
+    for why_not, device in (("", CPU), (EXPERTS_ON_HOST, CUDA)):
+        assert make_graphs("auto", why_not, device) is make_graphs("off", why_not, device) is None
+        with pytest.raises(
+            ModelError, match=f"`cuda_graphs` is on, but {why_not or 'the model runs on cpu'}"
+        ):
+            make_graphs("on", why_not, device)
 
 
-@pytest.mark.parametrize(("why_not", "device"), [("", CPU), (EXPERTS_ON_HOST, CUDA)], ids=["cpu", "experts"])
-def test_elsewhere_nothing_is_recorded_and_on_is_refused(why_not, device):
-    assert make_graphs("auto", why_not, device) is None
-    assert make_graphs("off", why_not, device) is None
-    with pytest.raises(ModelError, match=f"`cuda_graphs` is on, but {why_not or 'the model runs on cpu'}"):
-        make_graphs("on", why_not, device)
-
-
-@pytest.mark.parametrize(
-    ("choice", "error", "message"),
-    [
+def test_models_without_graphs_refuse_on():
+    for choice, error, message in [
         (ModelChoice("tiny", device="cpu"), ModelError, "`cuda_graphs` is on, but the model runs on cpu"),
         (ModelChoice("tiny", device="cpu", backend="transformers"), ModelError, "the model runs on cpu"),
         (ModelChoice("fake"), UsageError, "`cuda_graphs` is on, but the fake model knows only auto and off"),
-    ],
-    ids=["cpu", "transformers", "fake"],
-)
-def test_models_without_graphs_refuse_on(choice, error, message):
-    with pytest.raises(error, match=message):
-        load(replace(choice, cuda_graphs="on"))
+    ]:
+        with case(choice, error, message), pytest.raises(error, match=message):
+            load(replace(choice, cuda_graphs="on"))
 
 
 def outcome(run):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import transformers as hf
@@ -38,16 +36,10 @@ def test_rows_come_in_feed_order(runner: HFRunner) -> None:
     torch.testing.assert_close(together[1], together[5])
     runner.release(0)
     torch.testing.assert_close(feed(runner, Feed(0, 0, short, 3)), together[2:5])
-
-
-def test_a_step_that_wants_nothing_gives_no_rows(runner: HFRunner) -> None:
-    assert feed(runner, Feed(0, 0, (1, 2), 0)).shape == (0, VOCAB)
-    assert feed(runner, Feed(0, 2, (3,), 1)).shape == (1, VOCAB)
-
-
-def test_prompts_of_different_length_may_all_want_nothing(runner: HFRunner) -> None:
-    long, short = tuple(range(40)), (5, 6, 7)
-    assert feed(runner, Feed(2, 0, short, 0), Feed(0, 0, long, 0)).shape == (0, VOCAB)
+    for lane in range(4):
+        runner.release(lane)
+    assert feed(runner, Feed(2, 0, short, 0), Feed(0, 0, long, 0)).shape == (0, VOCAB)  # nothing is wanted
+    assert feed(runner, Feed(2, 3, (3,), 1)).shape == (1, VOCAB)
 
 
 def test_logits_can_be_edited_in_place(runner: HFRunner) -> None:
@@ -68,25 +60,18 @@ def test_contract_and_context_are_enforced(runner: HFRunner) -> None:
     if runner.spec.context < 10**6:
         with pytest.raises(ContractError, match="exceed the context"):
             feed(runner, Feed(1, 0, (1,) * (runner.spec.context + 1)))
+    runner.truncate(0, 2)  # keeping all always works
+    with pytest.raises(ContractError, match="cannot keep 3"):
+        runner.truncate(0, 3)
+    assert feed(runner, Feed(0, 2, (4,))).shape == (1, VOCAB)
 
 
-def test_keeping_all_of_a_lane_always_works(runner: HFRunner) -> None:
-    feed(runner, Feed(0, 0, (1, 2, 3)))
-    runner.truncate(0, 3)
-    with pytest.raises(ContractError, match="cannot keep 4"):
-        runner.truncate(0, 4)
-    assert feed(runner, Feed(0, 3, (4,))).shape == (1, VOCAB)
-
-
-def test_a_fork_replaces_what_the_target_held(runner: HFRunner) -> None:
+def test_a_fork_replaces_what_the_target_held_and_empty_lanes_can_be_forked(runner: HFRunner) -> None:
     feed(runner, Feed(0, 0, (1, 2, 3)), Feed(1, 0, (9,) * 20))
     runner.fork(0, 1)
     both = feed(runner, Feed(0, 3, (4,)), Feed(1, 3, (4,)))
     torch.testing.assert_close(both[0], both[1])
-
-
-def test_an_empty_lane_can_be_forked_and_released(runner: HFRunner) -> None:
-    runner.fork(0, 3)
+    runner.fork(2, 3)
     runner.release(3)
     assert feed(runner, Feed(3, 0, (1,))).isfinite().all()
 
@@ -143,26 +128,17 @@ def test_several_logits_of_a_prompt_are_right_where_layers_share_keys_and_values
         torch.testing.assert_close(found, model(input_ids=torch.tensor([prompt])).logits[0, -7:])
 
 
-TINY = {
-    "vocab_size": 9,
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "intermediate_size": 64,
-    "num_attention_heads": 2,
-}
+TINY = {"vocab_size": 9, "hidden_size": 32, "num_hidden_layers": 1}
+TINY |= {"intermediate_size": 64, "num_attention_heads": 2}
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
+def test_models_that_cannot_be_continued_are_refused() -> None:
+    for config, message in [
         (hf.BertConfig(**TINY), "not a decoder"),
         (hf.RecurrentGemmaConfig(**TINY, lru_width=32), "keeps its state inside"),
-    ],
-    ids=["bert", "recurrent_gemma"],
-)
-def test_models_that_cannot_be_continued_are_refused(config: Any, message: str) -> None:
-    with pytest.raises(ModelError, match=message):
-        HFRunner(hf.AutoModelForCausalLM.from_config(config))
+    ]:
+        with pytest.raises(ModelError, match=message):
+            HFRunner(hf.AutoModelForCausalLM.from_config(config))
 
 
 def rows_held(runner: HFRunner) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.hf import HFRunner
 from gencli.runtime.diagnosis import examine
+from tests.models.cases import case
 from tests.models.tiny_models import base, build
 
 CPU = torch.device("cpu")
@@ -35,9 +37,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
     """A copy to spoil."""
-    for file in saved.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    return tmp_path
+    return shutil.copytree(saved, tmp_path / "copy")
 
 
 def edit_config(folder: Path, **changes: Any) -> None:
@@ -76,8 +76,8 @@ def test_the_spec_is_read_from_the_model(folder: Path) -> None:
         torch.float32,
         "float32: the checkpoint is F32",
     )
-    assert spec.can_rollback
-    assert spec.notices == ()
+    assert (spec.can_rollback, spec.notices) == (True, ())
+    assert HFRunner(build("mamba")).spec.context > 10**9  # no configuration names it
 
 
 def test_nothing_reaches_the_terminal(folder: Path) -> None:
@@ -88,10 +88,6 @@ def test_nothing_reaches_the_terminal(folder: Path) -> None:
     )
     assert done.stderr == ""
     assert done.stdout == "('1 tensors of the checkpoint are not used, such as stray',)\n"
-
-
-def test_a_context_no_configuration_names_has_no_limit() -> None:
-    assert HFRunner(build("mamba")).spec.context > 10**9
 
 
 def damage(folder: Path) -> None:
@@ -154,75 +150,62 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_in_the_folder_is_named(fault: str, folder: Path) -> None:
-    spoil, message = FAULTS[fault]
-    spoil(folder)
-    with pytest.raises(ModelError, match=message) as caught:
-        HFRunner.load(folder, device="cpu")
-    assert "\n" not in caught.value.message
+def test_a_fault_in_the_folder_is_named(saved: Path, tmp_path: Path) -> None:
+    for fault, (spoil, message) in FAULTS.items():
+        folder = shutil.copytree(saved, tmp_path / fault)
+        spoil(folder)
+        with case(fault), pytest.raises(ModelError, match=message) as caught:
+            HFRunner.load(folder, device="cpu")
+        assert "\n" not in caught.value.message, fault
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere-at-all"])
-def test_a_missing_folder_is_named(name: str) -> None:
-    with pytest.raises(ModelError, match="There is no folder"):
-        HFRunner.load(name)
-
-
-@pytest.mark.parametrize("name", ["nobody/nothing-at-all", "not a name!"])
-def test_a_name_that_is_not_cached_is_not_downloaded(name: str) -> None:
-    with pytest.raises(ModelError, match="neither a folder nor a model on this machine") as caught:
-        HFRunner.load(name)
-    assert ("models pull" in caught.value.hint) == ("/" in name)
-
-
-def test_a_file_is_not_a_folder(saved: Path) -> None:
+def test_what_is_no_folder_and_not_cached_is_named(saved: Path) -> None:
+    for name in ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all"):
+        with pytest.raises(ModelError, match="There is no folder"):
+            HFRunner.load(name)
+    for name in ("nobody/nothing-at-all", "not a name!"):  # nothing is downloaded
+        with pytest.raises(ModelError, match="neither a folder nor a model on this machine") as caught:
+            HFRunner.load(name)
+        assert ("models pull" in caught.value.hint) == ("/" in name)
     with pytest.raises(ModelError, match="is a file"):
         HFRunner.load(saved / "model.safetensors")
 
 
-@pytest.mark.parametrize("dtype", ["int8", "fp16", ""])
-def test_an_unknown_dtype_is_refused(saved: Path, dtype: str) -> None:
-    with pytest.raises(UsageError, match="No dtype is called") as caught:
-        HFRunner.load(saved, dtype=dtype)
-    assert "bfloat16" in caught.value.hint
+def test_a_dtype_asked_for_is_taken_and_an_unknown_one_refused(saved: Path) -> None:
+    for dtype in ("float32", "bfloat16", "float16"):
+        runner = HFRunner.load(saved, dtype=dtype, device="cpu")
+        logits = runner.forward(StepPlan((Feed(0, 0, (5, 6)),)))
+        assert logits.dtype == runner.spec.dtype == getattr(torch, dtype)
+        assert runner.spec.dtype_reason == f"{dtype}: as asked"
+    for dtype in ("int8", "fp16", ""):
+        with pytest.raises(UsageError, match="No dtype is called") as caught:
+            HFRunner.load(saved, dtype=dtype)
+        assert "bfloat16" in caught.value.hint
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_a_dtype_asked_for_is_taken(saved: Path, dtype: str) -> None:
-    runner = HFRunner.load(saved, dtype=dtype, device="cpu")
-    logits = runner.forward(StepPlan((Feed(0, 0, (5, 6)),)))
-    assert logits.dtype == runner.spec.dtype == getattr(torch, dtype)
-    assert runner.spec.dtype_reason == f"{dtype}: as asked"
+def test_half_precision_is_used_where_the_device_computes_it(folder: Path) -> None:
+    names = ("amx_bf16", "avx512_bf16", "bf16")
+    has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in names)
+    for stored, name in ((torch.bfloat16, "BF16"), (torch.float16, "F16")):
+        build("llama").to(stored).save_pretrained(folder)
+        spec = HFRunner.load(folder, device="cpu").spec
+        assert spec.dtype == (torch.bfloat16 if has_bf16 else torch.float32), name
+        assert "this CPU" in spec.dtype_reason
+        assert pick_dtype("auto", device=torch.device("cuda:0"), stored=name)[0] == stored
 
 
-@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
-def test_half_precision_is_used_where_the_cpu_computes_it(folder: Path, stored: torch.dtype) -> None:
-    build("llama").to(stored).save_pretrained(folder)
-    spec = HFRunner.load(folder, device="cpu").spec
-    has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))
-    assert spec.dtype == (torch.bfloat16 if has_bf16 else torch.float32)
-    assert "this CPU" in spec.dtype_reason
-
-
-def test_accelerators_take_the_checkpoints_dtype() -> None:
-    assert pick_dtype("auto", device=torch.device("cuda:0"), stored="F16")[0] == torch.float16
-    assert pick_dtype("auto", device=torch.device("cuda:0"), stored="BF16")[0] == torch.bfloat16
-
-
-@pytest.mark.parametrize("name", ["gpu", "cuda:x", "cuda:-1", ""])
-def test_an_unknown_device_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="No device is called"):
-        pick_device(name)
-
-
-def test_a_device_that_is_not_here_is_refused() -> None:
+def test_a_device_that_is_unknown_or_not_here_is_refused() -> None:
+    for name in ("gpu", "cuda:x", "cuda:-1", ""):
+        with case(name), pytest.raises(UsageError, match="No device is called"):
+            pick_device(name)
     with pytest.raises(ModelError, match="There is no device cuda:99 here") as caught:
         pick_device("cuda:99")
     assert "cpu" in caught.value.hint
 
 
 def test_the_bytes_of_weights_are_told_while_they_load(saved: Path) -> None:
+    from transformers.utils import logging
+
     told: list[tuple[int, int]] = []
     HFRunner.load(saved, device="cpu", on_bytes=lambda done, total: told.append((done, total)))
     weights = load_file(saved / "model.safetensors").values()
@@ -231,6 +214,7 @@ def test_the_bytes_of_weights_are_told_while_they_load(saved: Path) -> None:
     assert told[-1] == (total, total)
     assert told == sorted(told)
     assert len(told) == len(weights) + 1
+    assert logging.set_tqdm_hook(None) is None  # the library is as before
 
 
 def test_weights_that_are_made_of_others_share_the_bytes_left() -> None:
@@ -243,31 +227,19 @@ def test_weights_that_are_made_of_others_share_the_bytes_left() -> None:
     assert told == [(0, 20), (10, 20), (18, 20), (20, 20)]
 
 
-def test_without_a_listener_nothing_of_the_library_is_changed(saved: Path) -> None:
-    from transformers.utils import logging
-
-    HFRunner.load(saved, device="cpu", on_bytes=lambda done, total: None)
-    assert logging.set_tqdm_hook(None) is None
-
-
-@pytest.mark.parametrize(
-    ("versions", "reason"),
-    [
+def test_it_is_said_why_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for versions, reason in [
         ({"cuda": None, "hip": None}, "is built for the CPU only"),
         ({"cuda": "12.8", "hip": None}, "is built for CUDA 12.8, but finds no GPU or no driver for it"),
         ({"cuda": None, "hip": "6.4"}, "is built for ROCm 6.4, but finds no GPU or no driver for it"),
-    ],
-    ids=["cpu", "cuda", "rocm"],
-)
-def test_it_is_said_why_there_is_no_gpu(
-    monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None], reason: str
-) -> None:
-    for name, version in versions.items():
-        monkeypatch.setattr(torch.version, name, version)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ModelError, match=f"There is no device cuda:1 here: PyTorch .* {reason}"):
-        pick_device("cuda:1")
-    found = {one.name: one for one in examine() if one.area == "device"}
-    assert reason in found["gpu"].advice
+    ]:
+        with case(versions, reason):
+            for name, version in versions.items():
+                monkeypatch.setattr(torch.version, name, version)
+            monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+            monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+            monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+            with pytest.raises(ModelError, match=f"There is no device cuda:1 here: PyTorch .* {reason}"):
+                pick_device("cuda:1")
+            found = {one.name: one for one in examine() if one.area == "device"}
+            assert reason in found["gpu"].advice

@@ -67,20 +67,17 @@ def test_fresh_passes_are_what_generate_does(model: Any, texts: list[list[int]])
             assert whole[0, len(prompt) :].tolist() == text
 
 
-@pytest.mark.parametrize("chunk", [5, 16, 10**6])
-def test_chunks_and_neighbours_change_nothing(case: Case, texts: list[list[int]], chunk: int) -> None:
-    runner = case.runner()
-    assert decode(runner, jobs(), count=COUNT, chunk=chunk) == texts
-    alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=chunk)[0] for prompt in PROMPTS]
-    assert alone == texts
+def test_chunks_and_neighbours_change_nothing(case: Case, texts: list[list[int]]) -> None:
+    for chunk in (5, 16, 10**6):
+        runner = case.runner()
+        assert decode(runner, jobs(), count=COUNT, chunk=chunk) == texts, chunk
+        alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=chunk)[0] for prompt in PROMPTS]
+        assert alone == texts, chunk
 
 
-@pytest.mark.parametrize("num_drafts", [1, 4])
-def test_drafts_that_reach_over_the_switch_change_nothing(
-    case: Case, texts: list[list[int]], num_drafts: int
-) -> None:
-    runner = case.runner()
-    assert decode_with_drafts(runner, jobs(), texts, num_drafts=num_drafts) == texts
+def test_drafts_that_reach_over_the_switch_change_nothing(case: Case, texts: list[list[int]]) -> None:
+    for num_drafts in (1, 4):
+        assert decode_with_drafts(case.runner(), jobs(), texts, num_drafts=num_drafts) == texts, num_drafts
 
 
 def test_lanes_with_caches_of_their_own_do_as_well(model: Any, texts: list[list[int]]) -> None:
@@ -92,20 +89,17 @@ def test_lanes_with_caches_of_their_own_do_as_well(model: Any, texts: list[list[
     assert decode_with_drafts(runner, jobs(), texts, num_drafts=4) == texts
 
 
-@pytest.mark.parametrize(("held", "kept"), [(64, 20), (40, 20), (64, SWITCH), (64, SWITCH + 2)])
-def test_what_is_forked_and_shortened_may_have_been_read_with_other_factors(
-    case: Case, held: int, kept: int
-) -> None:
-    runner, fresh = case.runner(3), FreshRunner(case.model)
-    rows = []
-    for one in (runner, fresh):
-        one.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5][:held]), 0),)))
-        one.fork(0, 2)
-        one.truncate(2, kept)
-        feeds = (Feed(0, held, (1, 2, 3), 3), Feed(2, kept, (4, 5, 6), 3))
-        rows += [one.forward(StepPlan(feeds)), one.forward(StepPlan((Feed(2, kept + 3, (7,)),)))]
-    torch.testing.assert_close(rows[0], rows[2], atol=1e-4, rtol=0)
-    torch.testing.assert_close(rows[1], rows[3], atol=1e-4, rtol=0)
+def test_what_is_forked_and_shortened_may_have_been_read_with_other_factors(case: Case) -> None:
+    for held, kept in ((64, 20), (40, 20), (64, SWITCH), (64, SWITCH + 2)):
+        rows = []
+        for one in (case.runner(3), FreshRunner(case.model)):
+            one.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5][:held]), 0),)))
+            one.fork(0, 2)
+            one.truncate(2, kept)
+            feeds = (Feed(0, held, (1, 2, 3), 3), Feed(2, kept, (4, 5, 6), 3))
+            both = one.forward(StepPlan(feeds)), one.forward(StepPlan((Feed(2, kept + 3, (7,)),)))
+            rows.append(torch.cat(both))
+        torch.testing.assert_close(*rows, atol=1e-4, rtol=0)
 
 
 def test_a_chunk_that_tells_its_text_s_length_is_read_once() -> None:

@@ -14,17 +14,16 @@ import transformers as hf
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import KernelOptions
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_kv_dtype
 from gencli.models.files.card import Weights, read_card
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.free_memory import free_memory
 from gencli.models.memory import check_fit, lane_bytes, need_of, weight_bytes
 from gencli.models.onednn import can_pack
-from tests.models.test_backend import load_native
+from tests.models.cases import case
+from tests.models.native import load_native
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build_native
 from tests.sham import sham_device
 
@@ -45,8 +44,13 @@ def parts(value: Any) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
-def test_weights_and_cache_take_what_is_planned(tmp_path: Path, kind: str, dtype: str) -> None:
+def test_weights_and_cache_take_what_is_planned(tmp_path: Path, dtype: str) -> None:
+    for kind in NATIVE_CONFIGS:
+        with case(kind):
+            check_plan(tmp_path / kind, kind, dtype)
+
+
+def check_plan(tmp_path: Path, kind: str, dtype: str) -> None:
     build_native(kind).save_pretrained(tmp_path)
     card, runner = read_card(tmp_path), load_native(tmp_path, dtype=dtype, max_lanes=2)
     need = need_of(card, dtype=runner.spec.dtype, device=CPU, lanes=2, tokens=300)
@@ -59,26 +63,27 @@ def test_weights_and_cache_take_what_is_planned(tmp_path: Path, kind: str, dtype
     assert cached(runner) == need.kv
 
 
-@pytest.mark.parametrize(
-    ("kv_dtype", "num_lanes", "length"),
-    [("auto", 1, 2100), ("auto", 3, 300), ("int8", 3, 300), ("fp8", 3, 300)],
-)
-def test_lanes_on_a_gpu_take_what_is_planned(
-    tmp_path: Path, kv_dtype: str, num_lanes: int, length: int
-) -> None:
-    config = hf.LlamaConfig(**base(max_position_embeddings=4096, num_hidden_layers=1))
-    hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    with sham_device():
-        found, config = read_folder(str(tmp_path))
-        checkpoint = read_checkpoint(found, config, read_spec(config))
-        runner = DecoderRunner.load(checkpoint, device="cuda", kv_dtype=kv_dtype, max_lanes=num_lanes)
-        runner.forward(StepPlan((Feed(0, 0, (1,) * length),)))
-        for lane in range(1, num_lanes):
-            runner.fork(0, lane)
-        runner.forward(StepPlan(tuple(Feed(lane, length, (1,)) for lane in range(num_lanes))))
-        held = cached(runner)
-    number = pick_kv_dtype(kv_dtype, runner.spec.dtype)
-    assert held == lane_bytes(read_card(tmp_path), num_lanes, length + 1, number, torch.device("cuda"))
+def test_lanes_on_a_gpu_take_what_is_planned(tmp_path: Path) -> None:
+    for kv_dtype, num_lanes, length in [
+        ("auto", 1, 2100),
+        ("auto", 3, 300),
+        ("int8", 3, 300),
+        ("fp8", 3, 300),
+    ]:
+        with case(kv_dtype, num_lanes, length):
+            config = hf.LlamaConfig(**base(max_position_embeddings=4096, num_hidden_layers=1))
+            hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+            with sham_device():
+                runner = load_native(tmp_path, "cuda", kv_dtype=kv_dtype, max_lanes=num_lanes)
+                runner.forward(StepPlan((Feed(0, 0, (1,) * length),)))
+                for lane in range(1, num_lanes):
+                    runner.fork(0, lane)
+                runner.forward(StepPlan(tuple(Feed(lane, length, (1,)) for lane in range(num_lanes))))
+                held = cached(runner)
+            number = pick_kv_dtype(kv_dtype, runner.spec.dtype)
+            assert held == lane_bytes(
+                read_card(tmp_path), num_lanes, length + 1, number, torch.device("cuda")
+            )
 
 
 def cached(runner: DecoderRunner) -> int:
@@ -87,14 +92,15 @@ def cached(runner: DecoderRunner) -> int:
 
 
 @pytest.mark.skipif(not can_pack(), reason="a plain projection is the embeddings")
-@pytest.mark.parametrize(("is_tied", "left"), [(True, 0), (False, 1)])
-def test_large_embeddings_are_not_held(tmp_path: Path, is_tied: bool, left: int) -> None:
-    size = {"vocab_size": 70_000, "hidden_size": 64, "tie_word_embeddings": is_tied}
-    hf.LlamaForCausalLM(hf.LlamaConfig(**{**base(), **size})).save_pretrained(tmp_path)
-    runner = load_native(tmp_path, dtype="float32", kernels=KernelOptions(kernel="packed"))
-    weights = weight_bytes(read_card(tmp_path), torch.float32, CPU)
-    assert sum(parts(runner._decoder)) == pytest.approx(weights, rel=0.05)
-    assert read_card(tmp_path).weights.parameters * 4 - weights == left * 70_000 * 64 * 4
+def test_large_embeddings_are_not_held(tmp_path: Path) -> None:
+    for is_tied, left in [(True, 0), (False, 1)]:
+        with case(is_tied, left):
+            size = {"vocab_size": 70_000, "hidden_size": 64, "tie_word_embeddings": is_tied}
+            hf.LlamaForCausalLM(hf.LlamaConfig(**{**base(), **size})).save_pretrained(tmp_path)
+            runner = load_native(tmp_path, dtype="float32", kernels=KernelOptions(kernel="packed"))
+            weights = weight_bytes(read_card(tmp_path), torch.float32, CPU)
+            assert sum(parts(runner._decoder)) == pytest.approx(weights, rel=0.05)
+            assert read_card(tmp_path).weights.parameters * 4 - weights == left * 70_000 * 64 * 4
 
 
 def huge(folder: Path) -> Any:
@@ -102,21 +108,21 @@ def huge(folder: Path) -> Any:
     return replace(read_card(folder), weights=Weights(2**33, 2**31, "F32"))
 
 
-@pytest.mark.parametrize(
-    ("free", "hint"),
-    [
+def test_a_model_that_cannot_fit_is_refused(tmp_path: Path) -> None:
+    for free, hint in [
         (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) or `quantize` = int8 (2.0 GiB) or `quantize` = int4"),
         (2**31, "`quantize` = int4 (1.3 GiB) fits; `memory_check` = off tries anyway"),
         (2**30, "A smaller model fits"),
-    ],
-)
-def test_a_model_that_cannot_fit_is_refused(tmp_path: Path, free: int, hint: str) -> None:
-    card = huge(tmp_path)
-    with pytest.raises(ModelError, match=r"needs 8.0 GiB .* float32 .* has [124].0 GiB free") as found:
-        check_fit(card, torch.float32, CPU, free)
-    assert hint in (found.value.hint or "")
-    check_fit(card, torch.float32, CPU, 2**33 + 2**20)
-    check_fit(card, torch.float32, CPU, None)
+    ]:
+        with case(free, hint):
+            card = huge(tmp_path)
+            with pytest.raises(
+                ModelError, match=r"needs 8.0 GiB .* float32 .* has [124].0 GiB free"
+            ) as found:
+                check_fit(card, torch.float32, CPU, free)
+            assert hint in (found.value.hint or "")
+            check_fit(card, torch.float32, CPU, 2**33 + 2**20)
+            check_fit(card, torch.float32, CPU, None)
 
 
 def test_a_card_that_is_too_small_is_told_which_codes_fit(tmp_path: Path) -> None:
@@ -124,15 +130,6 @@ def test_a_card_that_is_too_small_is_told_which_codes_fit(tmp_path: Path) -> Non
         check_fit(huge(tmp_path), torch.bfloat16, torch.device("cuda"), 5 * 2**29)
     assert (found.value.hint or "").startswith(
         "`quantize` = int8 (2.0 GiB) or `quantize` = int4 (1.3 GiB) fits"
-    )
-
-
-def test_a_lane_in_half_precision_takes_half(tmp_path: Path) -> None:
-    build_native("llama").save_pretrained(tmp_path)
-    card = read_card(tmp_path)
-    assert (
-        lane_bytes(card, 3, 100, torch.bfloat16, CPU)
-        == (lane_bytes(card, 3, 100, torch.float32, CPU) or 0) / 2
     )
 
 

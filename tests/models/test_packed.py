@@ -1,23 +1,26 @@
 """Packed weights compute what plain ones do, and are used for large projections alone."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import nn
 
 from gencli.bench.llama import random_llama
 from gencli.models.onednn import PackedLinear, can_pack, pack
+from tests.models.cases import case
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this machine has no such product")
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, 16, 70])
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_packed_layer_computes_what_the_plain_one_does(rows, bias):
-    torch.manual_seed(0)
-    plain = nn.Linear(512, 768, bias=bias)
-    given = torch.randn(1, rows, 512)
-    with torch.inference_mode():
-        torch.testing.assert_close(PackedLinear(plain)(given), plain(given), atol=1e-5, rtol=1e-5)
+def test_a_packed_layer_computes_what_the_plain_one_does():
+    for rows, bias in product([1, 2, 5, 16, 70], [False, True]):
+        with case(rows, bias):
+            torch.manual_seed(0)
+            plain = nn.Linear(512, 768, bias=bias)
+            given = torch.randn(1, rows, 512)
+            with torch.inference_mode():
+                torch.testing.assert_close(PackedLinear(plain)(given), plain(given), atol=1e-5, rtol=1e-5)
 
 
 def test_a_packed_model_has_the_same_logits():
@@ -30,7 +33,8 @@ def test_a_packed_model_has_the_same_logits():
         torch.testing.assert_close(packed(ids).logits, plain(ids).logits, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_other_types_stay_as_they_are(dtype):
-    model = pack(nn.ModuleDict({"q_proj": nn.Linear(512, 768, dtype=dtype)}))
-    assert type(model["q_proj"]) is nn.Linear
+def test_other_types_stay_as_they_are():
+    for dtype in [torch.bfloat16, torch.float16]:
+        with case(dtype):
+            model = pack(nn.ModuleDict({"q_proj": nn.Linear(512, 768, dtype=dtype)}))
+            assert type(model["q_proj"]) is nn.Linear

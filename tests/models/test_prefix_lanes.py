@@ -23,20 +23,21 @@ def test_the_first_use_of_a_lane_empties_it():
     assert len(PrefixLanes(runner)[0]) == runner.length(0) == 0
 
 
-def test_a_lane_keeps_its_own_prefix():
+def test_a_lane_keeps_its_own_prefix_and_copies_a_longer_one():
     runner = FakeRunner()
     cache = cache_with(runner, own=TEXT)
     cache.reuse(cache[0], [*TEXT[:30], 99])
-    assert cache[0].tokens == TEXT[:30]
-    assert runner.length(0) == 30
+    assert (cache[0].tokens, runner.length(0)) == (TEXT[:30], 30)
 
-
-def test_a_longer_prefix_is_copied_from_another_lane():
     runner = FakeRunner()
     cache = cache_with(runner, own=TEXT[:5], other=TEXT)
     cache.reuse(cache[0], [*TEXT[:30], 99])
     assert cache[0].tokens == TEXT[:30]
     assert (runner.length(0), runner.length(1)) == (30, 40)
+
+    cache = cache_with(FakeRunner(), own=TEXT[:2], other=TEXT)
+    cache.reuse(cache[0], [*TEXT[:9], *[99] * 20])
+    assert len(cache[0]) == 2  # a short prefix is not worth a copy
 
 
 def test_lanes_of_another_salt_share_nothing():
@@ -46,10 +47,3 @@ def test_lanes_of_another_salt_share_nothing():
     assert len(cache[0]) == runner.length(0) == 0
     cache.reuse(cache[1], TEXT[:30])
     assert cache[1].tokens == TEXT[:30]
-
-
-def test_a_short_prefix_is_not_worth_a_copy():
-    runner = FakeRunner()
-    cache = cache_with(runner, own=TEXT[:2], other=TEXT)
-    cache.reuse(cache[0], [*TEXT[:9], *[99] * 20])
-    assert len(cache[0]) == 2

@@ -138,24 +138,18 @@ def test_samples_shared_beginnings_and_drafts_are_those_of_fresh_passes(
     assert bool(drafter.proposed) == can_rollback
 
 
-def test_a_model_that_is_wrong_in_every_way_is_refused_by_name() -> None:
+def test_a_model_that_cannot_be_run_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match="llama models cannot be run: its logits are off by"):
         HFRunner(made(RemembersCalls))
-
-
-def test_a_model_without_a_cache_is_refused_by_name() -> None:
     config = hf.OpenAIGPTConfig(vocab_size=9, n_embd=32, n_layer=1, n_head=2, n_positions=16)
     with pytest.raises(ModelError, match="openai-gpt models cannot be run: .* hands back no cache"):
         HFRunner(hf.AutoModelForCausalLM.from_config(config))
 
 
-def test_the_check_is_four_small_passes_and_leaves_nothing_behind() -> None:
+def test_the_check_is_four_small_passes_and_none_for_the_librarys_architectures() -> None:
     fed = num_passes(unknown(build("llama")))
     assert len(fed) == 4
     assert sum(fed) < 40
-
-
-def test_the_librarys_architectures_that_the_tests_run_are_not_tried_at_each_start() -> None:
     assert num_passes(build("llama")) == []
 
 
@@ -166,16 +160,12 @@ def test_random_numbers_are_what_they_were() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_logits_that_are_not_finite_are_no_fault_of_the_lanes() -> None:
+def test_rounding_and_numbers_that_are_not_finite_are_no_fault_of_the_lanes() -> None:
+    for kind, dtype in (("llama", torch.bfloat16), ("gemma2", torch.float16), ("qwen3_moe", torch.bfloat16)):
+        assert isinstance(HFRunner(unknown(build(kind)).to(dtype))._lanes, SlotLanes), (kind, dtype)
     model = unknown(build("llama"))
     model.lm_head.weight.data[5] = torch.nan
     assert isinstance(HFRunner(model)._lanes, SlotLanes)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_rounding_is_no_fault_of_the_lanes(dtype: torch.dtype) -> None:
-    for kind in ("llama", "gemma2", "qwen3_moe"):
-        assert isinstance(HFRunner(unknown(build(kind)).to(dtype))._lanes, SlotLanes)
 
 
 def test_dynamic_rope_lanes_share_a_pass_up_to_the_end_of_the_context() -> None:

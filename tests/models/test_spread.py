@@ -17,6 +17,7 @@ from gencli.models.kv.choose import choose_lanes
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.per_request import OwnCacheLanes
 from gencli.models.spread import Spread, check_plan
+from tests.models.cases import case
 from tests.models.tiny_models import base
 
 ROOT = Path(__file__).parent.parent.parent
@@ -81,18 +82,15 @@ def test_lanes_of_a_model_on_several_devices_have_caches_of_their_own(folder):
     assert "several devices" in notices[0]
 
 
-@pytest.mark.parametrize(
-    ("spread", "device", "message"),
-    [
+def test_what_does_not_go_together_is_refused():
+    for spread, device, message in [
         (Spread(tp=2), "auto", "`tp` = 2 needs 2 processes; there is 1"),
         (Spread("auto", 2), "auto", "`tp` and `device_map` both spread the model"),
         (Spread("auto"), "cuda:1", "`device` = cuda:1 names one device, and `device_map` takes several"),
         (Spread(tp=2), "cpu", "`device` = cpu names one device, and `tp` takes several"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(spread, device, message):
-    with pytest.raises(UsageError, match=message):
-        spread.check(device)
+    ]:
+        with case(spread, device, message), pytest.raises(UsageError, match=message):
+            spread.check(device)
 
 
 def test_one_process_says_how_to_start_several(capfd):

@@ -73,10 +73,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         **base(head_dim=8, sliding_window=WINDOW), layer_types=["sliding_attention", "full_attention"]
     ),
     "qwen3_moe": lambda: hf.Qwen3MoeConfig(
-        **base(head_dim=16),
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_intermediate_size=32,
+        **base(head_dim=16), num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32
     ),
     "mamba": lambda: hf.MambaConfig(
         vocab_size=VOCAB,
@@ -136,16 +133,13 @@ NATIVE_CONFIGS: dict[str, Callable[[], Any]] = {
     "linear": lambda: hf.LlamaConfig(
         **base(), rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
     ),
-    "biased": lambda: hf.LlamaConfig(
-        **base(attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
-    ),
+    "biased": lambda: hf.LlamaConfig(**base(attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
     "qwen2": lambda: hf.Qwen2Config(
         **base(sliding_window=WINDOW), use_sliding_window=True, max_window_layers=1
     ),
     "gemma": lambda: hf.GemmaConfig(**base(head_dim=8)),
     "phi3": lambda: hf.Phi3Config(
-        **base(),
-        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+        **base(), rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
     ),
     "olmo2": lambda: hf.Olmo2Config(**base()),
     "granite": lambda: hf.GraniteConfig(
@@ -166,6 +160,8 @@ NATIVE_CONFIGS: dict[str, Callable[[], Any]] = {
     ),
 }
 
+# Of them one for each way to attend: to all tokens, to a window, with experts, with sinks. Nightly runs all.
+SUITE_KINDS = ("llama", "gemma3", "qwen3_moe", "gpt_oss")
 
 # Seeds whose greedy text is varied; the tests check that it is.
 SEEDS = {

@@ -1,10 +1,10 @@
 """Both plans of attention, that of float32 on a CPU and that of other dtypes, give the same logits."""
 
-import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.runner import DecoderRunner
+from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import VOCAB, build_native
 
@@ -28,10 +28,11 @@ def logits(runner: DecoderRunner) -> torch.Tensor:
     return torch.cat(rows)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "gemma3", "smollm3"])
-def test_plans_agree(kind: str) -> None:
-    tiled, plain = (
-        logits(DecoderRunner(native_decoder(build_native(kind).to(dtype)), max_lanes=3))
-        for dtype in (torch.float32, torch.float64)
-    )
-    torch.testing.assert_close(tiled.double(), plain, rtol=1e-3, atol=1e-3)
+def test_plans_agree() -> None:
+    for kind in ["llama", "gemma2", "gemma3", "smollm3"]:
+        with case(kind):
+            tiled, plain = (
+                logits(DecoderRunner(native_decoder(build_native(kind).to(dtype)), max_lanes=3))
+                for dtype in (torch.float32, torch.float64)
+            )
+            torch.testing.assert_close(tiled.double(), plain, rtol=1e-3, atol=1e-3)

@@ -1,5 +1,7 @@
 """Attention by bags: equal to the plain formula, and with the same bits in any company."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -7,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.bags import BagTables, Cells, dense_keys
 from gencli.models.decoder.runner import DecoderRunner
+from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import VOCAB, build_native
 
@@ -26,29 +29,31 @@ def filled() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return buffer, keys, values
 
 
-@pytest.mark.parametrize("window", [None, 5, 100])
-@pytest.mark.parametrize(("cap", "has_sinks"), [(None, False), (2.0, False), (None, True)])
-def test_bags_are_attention_and_do_not_see_each_other(
-    window: int | None, cap: float | None, has_sinks: bool
-) -> None:
-    buffer, keys, values = filled()
-    rows = [number % ROWS for number in range(len(LENGTHS))]
-    queries = torch.randn(len(rows), HEADS * GROUP, WIDTH, generator=_NOISE)
-    sinks = torch.randn(HEADS * GROUP, generator=_NOISE) if has_sinks else None
-    tables = BagTables(HEADS * GROUP, SCALE)
-    together = tables.bags(rows, LENGTHS, buffer.shape, window, place=0).attend(queries, buffer, cap, sinks)
-    for number, (row, end) in enumerate(zip(rows, LENGTHS, strict=True)):
-        query = queries[number : number + 1]
-        alone = tables.bags([row], [end], buffer.shape, window, place=0).attend(query, buffer, cap, sinks)
-        assert torch.equal(alone[0], together[number])
-        seen = slice(max(0, end - window) if window else 0, end)
-        scores = query.view(HEADS, GROUP, WIDTH) @ keys[row, :, seen].transpose(1, 2) * SCALE
-        if cap is not None:
-            scores = cap * (scores / cap).tanh()
-        if sinks is not None:
-            scores = torch.cat([scores, sinks.view(HEADS, GROUP, 1)], -1)
-        expected = scores.softmax(-1)[..., : values[row, 0, seen].shape[0]] @ values[row, :, seen]
-        torch.testing.assert_close(alone.view(HEADS, GROUP, WIDTH), expected, rtol=1e-5, atol=1e-5)
+def test_bags_are_attention_and_do_not_see_each_other() -> None:
+    for window, (cap, has_sinks) in product([None, 5, 100], [(None, False), (2.0, False), (None, True)]):
+        with case(window, cap, has_sinks):
+            buffer, keys, values = filled()
+            rows = [number % ROWS for number in range(len(LENGTHS))]
+            queries = torch.randn(len(rows), HEADS * GROUP, WIDTH, generator=_NOISE)
+            sinks = torch.randn(HEADS * GROUP, generator=_NOISE) if has_sinks else None
+            tables = BagTables(HEADS * GROUP, SCALE)
+            together = tables.bags(rows, LENGTHS, buffer.shape, window, place=0).attend(
+                queries, buffer, cap, sinks
+            )
+            for number, (row, end) in enumerate(zip(rows, LENGTHS, strict=True)):
+                query = queries[number : number + 1]
+                alone = tables.bags([row], [end], buffer.shape, window, place=0).attend(
+                    query, buffer, cap, sinks
+                )
+                assert torch.equal(alone[0], together[number])
+                seen = slice(max(0, end - window) if window else 0, end)
+                scores = query.view(HEADS, GROUP, WIDTH) @ keys[row, :, seen].transpose(1, 2) * SCALE
+                if cap is not None:
+                    scores = cap * (scores / cap).tanh()
+                if sinks is not None:
+                    scores = torch.cat([scores, sinks.view(HEADS, GROUP, 1)], -1)
+                expected = scores.softmax(-1)[..., : values[row, 0, seen].shape[0]] @ values[row, :, seen]
+                torch.testing.assert_close(alone.view(HEADS, GROUP, WIDTH), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_keys_leave_their_tiles_in_order() -> None:
@@ -97,11 +102,12 @@ def calls(num_layers: int, num_lanes: int) -> int:
     return counted.count
 
 
-@pytest.mark.parametrize("lanes", [1, 8])
-def test_a_decode_step_makes_few_calls_whatever_the_number_of_lanes(lanes: int) -> None:
-    one, two = calls(1, lanes), calls(2, lanes)
-    assert two - one <= 36  # a layer; 19 of them compute, the others are views
-    assert one - (two - one) <= 30
+def test_a_decode_step_makes_few_calls_whatever_the_number_of_lanes() -> None:
+    for lanes in [1, 8]:
+        with case(lanes):
+            one, two = calls(1, lanes), calls(2, lanes)
+            assert two - one <= 36  # a layer; 19 of them compute, the others are views
+            assert one - (two - one) <= 30
 
 
 def test_tables_of_bounded_size_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:

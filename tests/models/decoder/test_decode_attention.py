@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.runner import DecoderRunner
+from tests.models.cases import case
 from tests.models.decoder.test_attention import STEPS
 from tests.models.native import CPU, native_decoder
-from tests.models.tiny_models import NATIVE_CONFIGS, VOCAB, build_native
+from tests.models.tiny_models import NATIVE_CONFIGS, SUITE_KINDS, VOCAB, build_native
 from tests.sham import CUDA, Record, sham_device
 
 
@@ -36,8 +36,8 @@ def on_host(found: torch.Tensor) -> torch.Tensor:
     return getattr(found, "host", found)
 
 
-@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
-def test_logits_are_those_of_the_cpu_and_nothing_waits(kind: str) -> None:
+def check_logits(kind: str) -> None:
+    """They are those of the CPU, and nothing waits."""
     more = (((0, 71, 3), (1, 9, 40), (2, 70, 1)), ((2, 71, 1), (1, 49, 1)))
     steps = [plan(step) for step in (*STEPS[:2], *more)]
     here = runner(kind, CPU)
@@ -51,9 +51,7 @@ def test_logits_are_those_of_the_cpu_and_nothing_waits(kind: str) -> None:
     assert waits == {}
 
 
-@pytest.mark.parametrize("kv_dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int8])
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
-def test_narrower_keys_and_values_are_those_of_the_cpu(kind: str, kv_dtype: torch.dtype) -> None:
+def check_narrower(kind: str, kv_dtype: torch.dtype) -> None:
     here = runner(kind, CPU, kv_dtype=kv_dtype)
     expected = [here.forward(plan(step)) for step in STEPS]
     with sham_device():
@@ -62,3 +60,22 @@ def test_narrower_keys_and_values_are_those_of_the_cpu(kind: str, kv_dtype: torc
     for one, other in zip(found, expected, strict=True):
         # Numbers beside the middle of two of the format may be rounded to either.
         assert float((on_host(one) - other).norm() / other.norm()) < 0.02
+
+
+def test_logits_are_those_of_the_cpu_and_nothing_waits() -> None:
+    for kind in SUITE_KINDS:
+        with case(kind):
+            check_logits(kind)
+    for kind, kv_dtype in (("llama", torch.int8), ("gemma3", torch.float8_e4m3fn)):
+        with case(kind, kv_dtype):
+            check_narrower(kind, kv_dtype)
+
+
+def test_logits_of_all_models_are_those_of_the_cpu_and_nothing_waits() -> None:
+    for kind in NATIVE_CONFIGS:
+        with case(kind):
+            check_logits(kind)
+    for kind in ("llama", "gemma3"):
+        for kv_dtype in (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int8):
+            with case(kind, kv_dtype):
+                check_narrower(kind, kv_dtype)

@@ -14,18 +14,13 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.decoder.decoder import Decoder, read_decoder
 from gencli.models.decoder.embeddings import HeldEmbeddings
-from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import ProductMaker
-from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
+from gencli.models.files.checkpoint import Checkpoint
+from tests.models.native import checkpoint_of
 from tests.models.tiny_models import build, build_native
 
 CPU = torch.device("cpu")
-
-
-def saved(folder: Path) -> Checkpoint:
-    path, config = read_folder(str(folder))
-    return read_checkpoint(path, config, read_spec(config))
 
 
 def read(checkpoint: Checkpoint, workers: int) -> tuple[Decoder, list[tuple[int, int]]]:
@@ -60,18 +55,19 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
 def test_the_number_of_threads_changes_nothing(tmp_path: Path, kind: str) -> None:
     build_native(kind).save_pretrained(tmp_path)
-    before, (alone, _) = torch.get_num_threads(), read(saved(tmp_path), 1)
+    before, (alone, _) = torch.get_num_threads(), read(checkpoint_of(tmp_path), 1)
     for workers in (2, 3):
-        decoder, told = read(saved(tmp_path), workers)
+        decoder, told = read(checkpoint_of(tmp_path), workers)
         assert all(starmap(torch.equal, zip(tensors(decoder), tensors(alone), strict=True)))
-        assert told[-1][0] == told[-1][1]
+        assert told[0][0] == 0
+        assert told[-1][0] == told[-1][1] == sum(one.nbytes for one in checkpoint_of(tmp_path).table.values())
         assert [done for done, _ in told] == sorted(done for done, _ in told)
         assert torch.get_num_threads() == before
 
 
 def test_a_fault_in_a_layer_is_the_error(tmp_path: Path) -> None:
     build("llama").save_pretrained(tmp_path)
-    checkpoint = saved(tmp_path)
+    checkpoint = checkpoint_of(tmp_path)
     cut = {name: stored for name, stored in checkpoint.table.items() if "layers.1.mlp.up" not in name}
     lacking = Checkpoint(
         tmp_path, checkpoint.config, checkpoint.files, cut, checkpoint.weights, checkpoint.spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import HeldEmbeddings, StoredEmbeddings
 from gencli.models.files.table import read_table
 from gencli.models.files.tensors import open_tensors
+from tests.models.cases import case
 
 IDS = torch.tensor([3, 0, 3, 49])
 
@@ -22,14 +24,14 @@ def stored(folder: Path, matrix: torch.Tensor, dtype: torch.dtype) -> StoredEmbe
         return StoredEmbeddings(files.tensors["e"], files.open("e"), dtype)
 
 
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rows_in_the_file_equal_rows_in_memory(tmp_path: Path, kind: torch.dtype, dtype: torch.dtype) -> None:
-    matrix = torch.randn(50, 6).to(kind)
-    held, left = HeldEmbeddings(matrix.to(dtype)), stored(tmp_path, matrix, dtype)
-    assert torch.equal(left(IDS), held(IDS))
-    assert left(IDS).dtype == dtype
-    assert (left.dtype, left.device, left.nbytes) == (held.dtype, held.device, 0)
+def test_rows_in_the_file_equal_rows_in_memory(tmp_path: Path) -> None:
+    for kind, dtype in product([torch.float32, torch.bfloat16], [torch.float32, torch.bfloat16]):
+        with case(kind, dtype):
+            matrix = torch.randn(50, 6).to(kind)
+            held, left = HeldEmbeddings(matrix.to(dtype)), stored(tmp_path, matrix, dtype)
+            assert torch.equal(left(IDS), held(IDS))
+            assert left(IDS).dtype == dtype
+            assert (left.dtype, left.device, left.nbytes) == (held.dtype, held.device, 0)
 
 
 def test_a_removed_file_is_still_read_and_a_cut_one_refused(tmp_path: Path) -> None:

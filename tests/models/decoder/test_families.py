@@ -14,25 +14,20 @@ from gencli.models.decoder.families import FAMILIES, read_spec
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.maker import ProductMaker
 from gencli.models.decoder.spec import Unsupported
-from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
+from tests.models.cases import case
+from tests.models.native import checkpoint_of
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build
 
 MAKE = ProductMaker(PlainProduct)
 CPU = torch.device("cpu")
 
 
-def saved(folder: Path, **changes: Any) -> Checkpoint:
-    path, found = read_folder(str(folder))
-    return read_checkpoint(path, found, read_spec({**found, **changes}))
-
-
 def config(**changes: Any) -> dict[str, Any]:
     return {**json.loads(hf.LlamaConfig(**base()).to_json_string(use_diff=False)), **changes}
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_what_is_not_known_is_refused_by_name() -> None:
+    for changes, reason in [
         ({"model_type": "mamba"}, "models of type mamba are none of its families"),
         ({"new_gate": 3}, "'new_gate', which the decoder does not know"),
         ({"quantization_config": {}}, "quantized by another program"),
@@ -43,63 +38,40 @@ def config(**changes: Any) -> dict[str, Any]:
         ({"hidden_size": None}, "cannot be read"),
         ({"model_type": "gemma", "use_bidirectional_attention": True}, "looks ahead"),
         ({"model_type": "smollm3", "layer_types": ["chunked_attention"] * 2}, "layers of type chunked"),
-    ],
-)
-def test_what_is_not_known_is_refused_by_name(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Unsupported, match=reason):
-        read_spec(config(**changes))
-
-
-def test_keys_without_a_value_and_of_training_are_no_obstacle() -> None:
-    assert read_spec(config(new_gate=None, torch_dtype="bfloat16", attention_dropout=0.5)).num_layers == 2
+    ]:
+        with case(changes, reason), pytest.raises(Unsupported, match=reason):
+            read_spec(config(**changes))
+    known = config(new_gate=None, torch_dtype="bfloat16", attention_dropout=0.5)
+    assert read_spec(known).num_layers == 2  # keys without a value and of training are no obstacle
 
 
 def test_the_tests_run_every_family() -> None:
     assert {make().model_type for make in NATIVE_CONFIGS.values()} == set(FAMILIES)
 
 
-@pytest.mark.parametrize(
-    ("older", "same"),
-    [
+def test_older_rotary_keys_mean_the_same() -> None:
+    for older, same in [
         ({"rope_theta": 5e5}, {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
         (
             {"rope_theta": 3e4, "rope_scaling": {"type": "linear", "factor": 2.0}},
             {"rope_parameters": {"rope_type": "linear", "rope_theta": 3e4, "factor": 2.0}},
         ),
-    ],
-)
-def test_older_rotary_keys_mean_the_same(older: dict[str, Any], same: dict[str, Any]) -> None:
-    bare = config()
-    del bare["rope_parameters"]
-    old, new = read_spec({**bare, **older}).ropes[0], read_spec({**bare, **same}).ropes[0]
-    assert (old.kind, old.theta, old.width) == (new.kind, new.theta, new.width)
+    ]:
+        with case(older, same):
+            bare = config()
+            del bare["rope_parameters"]
+            old, new = read_spec({**bare, **older}).ropes[0], read_spec({**bare, **same}).ropes[0]
+            assert (old.kind, old.theta, old.width) == (new.kind, new.theta, new.width)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path: Path) -> None:
+    for changes, reason in [
         ({"hidden_size": 64}, r"config.json asks for \[120, 64\]"),
         ({"num_hidden_layers": 3}, "lacks the weights model.layers.2"),
-    ],
-)
-def test_weights_that_do_not_fit_the_configuration_are_refused(
-    tmp_path: Path, changes: dict[str, Any], reason: str
-) -> None:
-    build("llama").save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=reason):
-        read_decoder(saved(tmp_path, head_dim=8, **changes), make=MAKE, dtype=torch.float32, device=CPU)
-
-
-def test_bytes_are_counted_while_weights_are_read(tmp_path: Path) -> None:
-    build("llama").save_pretrained(tmp_path)
-    seen: list[tuple[int, int]] = []
-    read_decoder(
-        saved(tmp_path),
-        make=MAKE,
-        dtype=torch.float32,
-        device=CPU,
-        on_bytes=lambda done, total: seen.append((done, total)),
-    )
-    assert seen[0][0] == 0
-    assert seen[-1][0] == seen[-1][1] == sum(weight.nbytes for weight in build("llama").parameters())
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    ]:
+        with case(changes, reason):
+            build("llama").save_pretrained(tmp_path)
+            with pytest.raises(ModelError, match=reason):
+                read_decoder(
+                    checkpoint_of(tmp_path, head_dim=8, **changes), make=MAKE, dtype=torch.float32, device=CPU
+                )

@@ -11,6 +11,7 @@ from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.decoder.spec import Unsupported
+from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, WINDOW, build_native
 
@@ -53,19 +54,16 @@ def test_a_configuration_of_the_hub_is_that_of_transformers() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
+def test_what_is_not_known_is_refused_by_name() -> None:
+    for changes, reason in [
         ({"swiglu_alpha": 1.0}, "swiglu_alpha is 1.0"),
         ({"hidden_act": "gelu"}, "the activation 'gelu'"),
         ({"layer_types": ["chunked_attention", "full_attention"]}, "layers of type chunked"),
         ({"quantization_config": {"quant_method": "awq"}}, "quantized by another program"),
         ({"shared_experts": 1}, "'shared_experts', which the decoder does not know"),
-    ],
-)
-def test_what_is_not_known_is_refused_by_name(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(Unsupported, match=reason):
-        read_spec(config(**changes))
+    ]:
+        with case(changes, reason), pytest.raises(Unsupported, match=reason):
+            read_spec(config(**changes))
 
 
 @torch.inference_mode()

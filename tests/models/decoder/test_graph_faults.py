@@ -138,15 +138,18 @@ def test_a_full_memory_while_buffers_grow_drops_the_graphs_and_halves_the_batch(
     assert graphs.num_recorded > 1
 
 
+def check_lost(on):
+    for one in requests():
+        on.submit(one)
+    with pytest.raises(DeviceError, match="illegal memory access"):
+        list(on.run())
+    assert not any("CUDA graph" in text for text in on.notices)
+
+
 @pytest.mark.parametrize("where", ["record", "replay"])
 def test_a_device_that_is_lost_ends_in_one_error(where):
     with Gone() as gone:
-        on = engine(runner=runner(Graphs(Faulty(where, LOST, struck=gone.lose))), max_batch=4)
-        for one in requests():
-            on.submit(one)
-        with pytest.raises(DeviceError, match="illegal memory access"):
-            list(on.run())
-    assert not any("CUDA graph" in text for text in on.notices)
+        check_lost(engine(runner=runner(Graphs(Faulty(where, LOST, struck=gone.lose))), max_batch=4))
 
 
 def test_a_device_that_is_lost_while_buffers_grow_ends_in_one_error(monkeypatch):
@@ -158,8 +161,4 @@ def test_a_device_that_is_lost_while_buffers_grow_ends_in_one_error(monkeypatch)
         return zeros(shape, like)
 
     monkeypatch.setattr(buffers, "_zeros", lost)
-    on = engine(runner=runner(graphs), max_batch=4)
-    for one in requests():
-        on.submit(one)
-    with pytest.raises(DeviceError, match="illegal memory access"):
-        list(on.run())
+    check_lost(engine(runner=runner(graphs), max_batch=4))

@@ -35,10 +35,8 @@ def logits(runner: DecoderRunner, lanes: list[int]) -> list[torch.Tensor]:
     return [torch.stack([row[index] for row in rows]) for index in range(len(lanes))]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("kind", ["wide", *NATIVE_CONFIGS])
-def test_a_lane_does_not_see_its_neighbours(kind: str, threads: int, dtype: torch.dtype) -> None:
+def check_lanes(kind: str, threads: int, dtype: torch.dtype) -> None:
+    """A lane does not see its neighbours."""
     if not can_pack(dtype):
         pytest.skip("this machine does not pack the format")
     if dtype == torch.bfloat16 and has_tiles():
@@ -51,3 +49,18 @@ def test_a_lane_does_not_see_its_neighbours(kind: str, threads: int, dtype: torc
         alone = DecoderRunner(decoder, max_lanes=len(LENGTHS))
         is_equal = torch.equal(logits(alone, [lane])[0], expected)
         assert is_equal, lane
+
+
+@pytest.mark.parametrize(
+    ("kind", "threads", "dtype"),
+    [("wide", 2, torch.float32), ("gemma3", 1, torch.bfloat16), ("gpt_oss", 2, torch.float32)],
+)
+def test_a_lane_does_not_see_its_neighbours(kind: str, threads: int, dtype: torch.dtype) -> None:
+    check_lanes(kind, threads, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["wide", *NATIVE_CONFIGS])
+def test_a_lane_of_any_model_does_not_see_its_neighbours(kind: str, dtype: torch.dtype) -> None:
+    for threads in (1, 2):
+        check_lanes(kind, threads, dtype)

@@ -16,18 +16,17 @@ from gencli.models.files.card import read_card
 from gencli.models.memory import lane_bytes
 from gencli.models.onednn import can_pack
 from gencli.runtime.models import ModelChoice, load
+from tests.models.cases import case
 from tests.models.decoder.test_invariance import LENGTHS, logits
-from tests.models.native import native_decoder
-from tests.models.test_backend import load_native
-from tests.models.tiny_models import NATIVE_CONFIGS, build_native
+from tests.models.native import load_native, native_decoder
+from tests.models.tiny_models import NATIVE_CONFIGS, SUITE_KINDS, build_native
 
 # Largest errors of the logits; random weights enlarge them.
 FORMATS = {torch.bfloat16: 0.02, torch.float16: 0.02, torch.float8_e4m3fn: 0.35, torch.int8: 0.03}
 
 
-@pytest.mark.parametrize("kv_dtype", FORMATS)
-@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
-def test_logits_are_about_the_same_and_see_no_neighbours(kind: str, kv_dtype: torch.dtype) -> None:
+def check_logits(kind: str, kv_dtype: torch.dtype) -> None:
+    """They are about the same, and lanes see no neighbours."""
     decoder = native_decoder(build_native(kind))
     exact = logits(DecoderRunner(decoder, max_lanes=len(LENGTHS)), list(range(len(LENGTHS))))
     runner = DecoderRunner(decoder, max_lanes=len(LENGTHS), kv_dtype=kv_dtype)
@@ -39,50 +38,67 @@ def test_logits_are_about_the_same_and_see_no_neighbours(kind: str, kv_dtype: to
             assert torch.equal(logits(alone, [lane])[0], together[lane])
 
 
+@pytest.mark.parametrize(("kind", "kv_dtype"), [*zip(SUITE_KINDS, FORMATS, strict=True)])
+def test_logits_are_about_the_same_and_see_no_neighbours(kind: str, kv_dtype: torch.dtype) -> None:
+    check_logits(kind, kv_dtype)
+
+
+@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
+def test_logits_of_all_models_are_about_the_same_in_each_format(kind: str) -> None:
+    for kv_dtype in FORMATS:
+        with case(kv_dtype):
+            check_logits(kind, kv_dtype)
+
+
 # Of the memory in float32; heads of 8 numbers have a scale of four bytes in int8.
 SHARES = {"bfloat16": 0.5, "float16": 0.5, "fp8": 0.25, "int8": 12 / 32}
 
 
-@pytest.mark.parametrize("name", SHARES)
-def test_the_cache_takes_a_share_of_the_memory(tmp_path: Path, name: str) -> None:
-    build_native("llama").save_pretrained(tmp_path)
-    sizes = []
-    for kind in ("auto", name):
-        runner: Any = load_native(tmp_path, dtype="float32", kv_dtype=kind)
-        runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
-        sizes.append(runner._lanes.nbytes)
-        assert sizes[-1] == lane_bytes(read_card(tmp_path), 1, 3, runner.spec.kv_dtype, torch.device("cpu"))
-    assert sizes[1] == SHARES[name] * sizes[0]
-    assert (runner.spec.dtype, kv_name(runner.spec.kv_dtype)) == (torch.float32, name)
-    assert kv_name(runner.first_layers(1, max_lanes=1).spec.kv_dtype) == name
+def test_the_cache_takes_a_share_of_the_memory(tmp_path: Path) -> None:
+    for name in SHARES:
+        with case(name):
+            build_native("llama").save_pretrained(tmp_path)
+            sizes = []
+            for kind in ("auto", name):
+                runner: Any = load_native(tmp_path, dtype="float32", kv_dtype=kind)
+                runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
+                sizes.append(runner._lanes.nbytes)
+                assert sizes[-1] == lane_bytes(
+                    read_card(tmp_path), 1, 3, runner.spec.kv_dtype, torch.device("cpu")
+                )
+            assert sizes[1] == SHARES[name] * sizes[0]
+            assert (runner.spec.dtype, kv_name(runner.spec.kv_dtype)) == (torch.float32, name)
+            assert kv_name(runner.first_layers(1, max_lanes=1).spec.kv_dtype) == name
 
 
-@pytest.mark.parametrize("name", ["fp8", "int8"])
-def test_lanes_are_copied_cut_and_emptied_as_in_float32(tmp_path: Path, name: str) -> None:
-    build_native("llama").save_pretrained(tmp_path)
-    runner = load_native(tmp_path, dtype="float32", kv_dtype=name, max_lanes=3)
-    prompt, more = tuple(range(20)), Feed(0, 300, (7,), 1)
-    runner.forward(StepPlan((Feed(0, 0, prompt * 15),)))  # more than a buffer's first size
-    runner.fork(0, 1)
-    expected = runner.forward(StepPlan((more,)))
-    assert torch.equal(runner.forward(StepPlan((more._replace(lane=1),))), expected)
-    runner.truncate(0, 300)
-    assert torch.equal(runner.forward(StepPlan((more,))), expected)
-    runner.release(0)
-    runner.forward(StepPlan((Feed(2, 0, prompt * 15),)))  # takes the row that is free again
-    assert torch.equal(runner.forward(StepPlan((more._replace(lane=2),))), expected)
+def test_lanes_are_copied_cut_and_emptied_as_in_float32(tmp_path: Path) -> None:
+    for name in ["fp8", "int8"]:
+        with case(name):
+            build_native("llama").save_pretrained(tmp_path)
+            runner = load_native(tmp_path, dtype="float32", kv_dtype=name, max_lanes=3)
+            prompt, more = tuple(range(20)), Feed(0, 300, (7,), 1)
+            runner.forward(StepPlan((Feed(0, 0, prompt * 15),)))  # more than a buffer's first size
+            runner.fork(0, 1)
+            expected = runner.forward(StepPlan((more,)))
+            assert torch.equal(runner.forward(StepPlan((more._replace(lane=1),))), expected)
+            runner.truncate(0, 300)
+            assert torch.equal(runner.forward(StepPlan((more,))), expected)
+            runner.release(0)
+            runner.forward(StepPlan((Feed(2, 0, prompt * 15),)))  # takes the row that is free again
+            assert torch.equal(runner.forward(StepPlan((more._replace(lane=2),))), expected)
 
 
-@pytest.mark.parametrize("name", ["float16", "fp8", "int8"])
-def test_large_values_stay_finite(tmp_path: Path, name: str) -> None:
-    model = build_native("llama")
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if "v_proj" in key:
-                weight.mul_(1e7)
-    model.save_pretrained(tmp_path)
-    runner = load_native(tmp_path, dtype="float32", kv_dtype=name)
-    assert runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),))).isfinite().all()
+def test_large_values_stay_finite(tmp_path: Path) -> None:
+    for name in ["float16", "fp8", "int8"]:
+        with case(name):
+            model = build_native("llama")
+            with torch.no_grad():
+                for key, weight in model.named_parameters():
+                    if "v_proj" in key:
+                        weight.mul_(1e7)
+            model.save_pretrained(tmp_path)
+            runner = load_native(tmp_path, dtype="float32", kv_dtype=name)
+            assert runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),))).isfinite().all()
 
 
 def test_what_saves_nothing_or_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -13,19 +13,17 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.backend import choose_backend
-from gencli.models.decoder.families import read_spec
 from gencli.models.decoder.layers import Layer
 from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.grouped import GroupedProduct
-from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.decoder.stacked_experts import StackedExperts
 from gencli.models.files.card import read_card
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.files.quantization import Quantize
 from gencli.models.memory import weight_bytes
 from gencli.models.quantize import quantize_model
 from gencli.runtime.models import ModelChoice, check_memory
-from tests.models.decoder.test_quantized import load, logits
+from tests.models.decoder.test_quantized import logits
+from tests.models.native import load_native
 from tests.models.tiny_models import PROMPTS, build_native
 from tests.sham import sham_device
 
@@ -72,7 +70,7 @@ def test_every_code_and_scale_is_widened_as_transformers_does() -> None:
 @torch.inference_mode()
 def test_the_logits_are_those_of_transformers(saved: tuple[Path, Any]) -> None:
     folder, model = saved
-    runner = load(folder, dtype="float32", max_lanes=len(PROMPTS))
+    runner = load_native(folder, dtype="float32", max_lanes=len(PROMPTS))
     assert runner.spec.notices == ()
     feeds = tuple(Feed(lane, 0, tuple(prompt), len(prompt)) for lane, prompt in enumerate(PROMPTS))
     expected = torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in PROMPTS])
@@ -84,27 +82,25 @@ def test_they_are_quantized_as_other_weights(
     saved: tuple[Path, Any], quantize: Quantize, error: float, tmp_path: Path
 ) -> None:
     exact, made = (
-        torch.cat(logits(load(saved[0], **options), [0, 1, 2]))
+        torch.cat(logits(load_native(saved[0], **options), [0, 1, 2]))
         for options in ({"dtype": "float32"}, {"quantize": quantize})
     )
     assert (made - exact).norm() < error * exact.norm()
     written = quantize_model(str(saved[0]), tmp_path / "after", quantize).folder
     assert not any("_blocks" in name for name in load_file(written / "model.safetensors"))
-    assert torch.equal(torch.cat(logits(load(written), [0, 1, 2])), made)
-
-
-def test_all_bytes_are_told_once(saved: tuple[Path, Any]) -> None:
-    told: list[tuple[int, int]] = []
-    load(saved[0], on_bytes=lambda done, total: told.append((done, total)))
-    assert told[-1][0] == told[-1][1] == sum(stored.nbytes for stored in table(saved[0]).values())
+    assert torch.equal(torch.cat(logits(load_native(written), [0, 1, 2])), made)
 
 
 def table(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def test_the_planned_memory_is_that_of_widened_weights(saved: tuple[Path, Any]) -> None:
-    folder, model = saved
+def test_all_bytes_are_told_once_and_the_planned_memory_is_that_of_widened_weights(
+    saved: tuple[Path, Any],
+) -> None:
+    (folder, model), told = saved, []
+    load_native(folder, on_bytes=lambda done, total: told.append((done, total)))
+    assert told[-1][0] == told[-1][1] == sum(stored.nbytes for stored in table(folder).values())
     card = read_card(folder)
     assert (card.weights.stored, card.weights.parameters) == ("MXFP4", model.num_parameters())
     assert weight_bytes(card, torch.bfloat16, CPU) == 2 * model.num_parameters()
@@ -125,9 +121,7 @@ def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
     rows, held, formats = [], [], []
     with sham_device():
         for one in (folder, tmp_path):
-            found, config = read_folder(str(one))
-            checkpoint = read_checkpoint(found, config, read_spec(config))
-            runner = DecoderRunner.load(checkpoint, device="cuda", dtype="float16", max_lanes=3)
+            runner = load_native(one, "cuda", dtype="float16", max_lanes=3)
             rows.append(torch.cat(logits(runner, [0, 1, 2])))
             formats.append(runner.spec.quantization)
             held.append(sum(stack.nbytes for layer in runner._decoder.layers for stack in stacks(layer)))
@@ -151,7 +145,7 @@ def test_codes_of_another_shape_are_refused(saved: tuple[Path, Any], tmp_path: P
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text((saved[0] / "config.json").read_text())
     with pytest.raises(ModelError, match=r"down_proj_blocks have the shape \[4, 32, 32\]"):
-        load(tmp_path)
+        load_native(tmp_path)
 
 
 def test_another_method_and_unknown_settings_are_left_to_transformers(saved: tuple[Path, Any]) -> None:

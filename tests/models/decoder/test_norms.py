@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import pytest
 import torch
 import transformers as hf
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 
+from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import NATIVE_CONFIGS
 
@@ -21,15 +21,16 @@ def noisy(kind: str) -> Any:
     return model
 
 
-@pytest.mark.parametrize("kind", ["gemma", "gemma2", "gemma3"])
-def test_a_norm_with_an_offset_has_the_bits_of_transformers(kind: str) -> None:
-    model = noisy(kind)
-    norm = native_decoder(model).norm
-    given = torch.randn(7, 32).to(torch.bfloat16)
-    reference = GemmaRMSNorm(32, eps=norm.eps)
-    reference.load_state_dict(model.model.norm.state_dict())
-    assert norm.weight.dtype == torch.float32
-    torch.testing.assert_close(norm(given), reference.to(torch.bfloat16)(given), rtol=0, atol=0)
+def test_a_norm_with_an_offset_has_the_bits_of_transformers() -> None:
+    for kind in ["gemma", "gemma2", "gemma3"]:
+        with case(kind):
+            model = noisy(kind)
+            norm = native_decoder(model).norm
+            given = torch.randn(7, 32).to(torch.bfloat16)
+            reference = GemmaRMSNorm(32, eps=norm.eps)
+            reference.load_state_dict(model.model.norm.state_dict())
+            assert norm.weight.dtype == torch.float32
+            torch.testing.assert_close(norm(given), reference.to(torch.bfloat16)(given), rtol=0, atol=0)
 
 
 def test_a_norm_without_an_offset_keeps_the_dtype_of_the_model() -> None:

@@ -15,6 +15,7 @@ from gencli.models.files.template import declared_template
 from gencli.templates import renderer as renderer_module
 from gencli.text.tokenizer import HFTokenizer
 from processors.child import Child
+from tests.models.cases import case
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 TURN = [{"role": "user", "content": "hi"}]
@@ -40,9 +41,10 @@ def test_a_model_that_fits_is_opened(folder):
     assert open_checkpoint(str(folder), trust_remote_code=False).stored == "F32"
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
+def test_a_value_that_no_model_has_is_named(folder):
+    path = folder / "config.json"
+    whole = path.read_text()
+    for key, value in [
         ("num_hidden_layers", -1),
         ("num_hidden_layers", "3"),
         ("num_hidden_layers", 2.5),
@@ -59,106 +61,101 @@ def test_a_model_that_fits_is_opened(folder):
         ("quantization_config", {"quant_method": "x"}),
         ("quantization_config", "x"),
         ("text_config", "x"),
-    ],
-)
-def test_a_value_that_no_model_has_is_named(folder, key, value):
-    change(folder / "config.json", **{key: value})
-    message = refusal(folder)
-    assert key.removeprefix("torch_") in message
-    assert "config.json" in message
+    ]:
+        path.write_text(whole)
+        change(path, **{key: value})
+        with case(key, value):
+            message = refusal(folder)
+            assert key.removeprefix("torch_") in message
+            assert "config.json" in message
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_weights_that_are_not_those_of_the_configuration_are_not_read(folder):
+    path = folder / "config.json"
+    whole = path.read_text()
+    for values in (
         {"num_hidden_layers": 10**6},
         {"vocab_size": 10**9},
         {"intermediate_size": 77},
         {"hidden_size": 4 * 10**8, "head_dim": 10},
-    ],
-    ids=str,
-)
-def test_weights_that_are_not_those_of_the_configuration_are_not_read(folder, values):
-    change(folder / "config.json", **values)
-    message = refusal(folder)
-    assert "config.json asks for" in message
-    assert "the weights hold" in message
+    ):
+        path.write_text(whole)
+        change(path, **values)
+        with case(values):
+            message = refusal(folder)
+            assert "config.json asks for" in message
+            assert "the weights hold" in message
+    for values in ({"num_attention_heads": 0}, {"rope_parameters": "x"}):  # no fault of the tokenizer
+        path.write_text(whole)
+        change(path, **values)
+        with case(values):
+            message = refusal(folder)
+            assert "config.json" in message
+            assert "okenizer" not in message
 
 
-@pytest.mark.parametrize("values", [{"num_attention_heads": 0}, {"rope_parameters": "x"}], ids=str)
-def test_a_configuration_that_the_library_refuses_is_not_the_fault_of_the_tokenizer(folder, values):
-    change(folder / "config.json", **values)
-    message = refusal(folder)
-    assert "config.json" in message
-    assert "okenizer" not in message
+def test_a_file_that_is_nested_too_deep_is_named(folder):
+    for name in ("tokenizer_config.json", "generation_config.json", "config.json"):
+        whole = (folder / name).read_text()
+        (folder / name).write_text("[" * 200_000)
+        assert name in refusal(folder)
+        (folder / name).write_text(whole)
 
 
-@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json"])
-def test_a_file_that_is_nested_too_deep_is_named(folder, name):
-    (folder / name).write_text("[" * 200_000)
-    assert name in refusal(folder)
+FILES = [
+    *("config.json", "generation_config.json", "special_tokens_map.json", "tokenizer.json"),
+    *("added_tokens.json", "merges.txt", "chat_template.jinja", "additional_chat_templates/a.jinja"),
+    "model.safetensors",
+]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "config.json",
-        "generation_config.json",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        "added_tokens.json",
-        "merges.txt",
-        "chat_template.jinja",
-        "additional_chat_templates/a.jinja",
-        "model.safetensors",
-    ],
-)
 @pytest.mark.parametrize("kind", ["a pipe", "a device"])
-def test_a_pipe_or_a_device_in_the_place_of_a_file_is_named(folder, name, kind):
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).unlink(missing_ok=True)
-    if kind == "a pipe":
-        os.mkfifo(folder / name)
-    else:
-        (folder / name).symlink_to("/dev/zero")
-    assert kind in refusal(folder)
-    if name != "config.json":
-        with pytest.raises(ModelError, match=kind):
-            HFTokenizer.load(folder)
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_named(tmp_path, kind):
+    for name in FILES:
+        folder = Path(shutil.copytree(bundled_folder("tiny-draft"), tmp_path / name.replace("/", " ")))
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        if kind == "a pipe":
+            os.mkfifo(folder / name)
+        else:
+            (folder / name).symlink_to("/dev/zero")
+        with case(name):
+            assert kind in refusal(folder)
+            if name != "config.json":
+                with pytest.raises(ModelError, match=kind):
+                    HFTokenizer.load(folder)
 
 
-@pytest.mark.parametrize("index", [[], {"weight_map": []}, {"weight_map": {"a": 1}}, {}], ids=str)
-def test_an_index_that_is_none_is_named(folder, index):
+def test_an_index_that_is_none_is_named(folder):
     (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "model.safetensors.index.json" in refusal(folder)
+    for index in ([], {"weight_map": []}, {"weight_map": {"a": 1}}, {}):
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert "model.safetensors.index.json" in refusal(folder), index
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        '{{ "%1000000000d"|format(1) }}',
-        '{{ "x" * 10**10 }}',
-        '{{ "x".ljust(10**10) }}',
-        '{% set n = namespace(x="x") %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}',
-        ENDLESS,
-        "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
-        "{{ lipsum(n=1000000) }}",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{{ 9 ** (9 ** 9) }}",
-        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-        "{{ messages.__class__.__mro__ }}",
-        "{% if %}",
-    ],
-    ids=lambda text: text[:40],
-)
-def test_a_chat_template_is_bounded_in_time_memory_and_size(folder, template, monkeypatch):
+ATTACKS = [
+    '{{ "%1000000000d"|format(1) }}',
+    '{{ "x" * 10**10 }}',
+    '{{ "x".ljust(10**10) }}',
+    '{% set n = namespace(x="x") %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}',
+    ENDLESS,
+    "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
+    "{{ lipsum(n=1000000) }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{{ 9 ** (9 ** 9) }}",
+    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+    "{{ messages.__class__.__mro__ }}",
+    "{% if %}",
+]
+
+
+def test_a_chat_template_is_bounded_in_time_memory_and_size(folder, monkeypatch):
     monkeypatch.setattr(renderer_module, "SECONDS", 1.0)
-    (folder / "chat_template.jinja").write_text(template)
-    tokenizer = HFTokenizer.load(folder)
-    with pytest.raises(ModelError, match=r"The chat template of .* failed: .+"):
-        tokenizer.render_chat(TURN)
+    for template in ATTACKS:
+        (folder / "chat_template.jinja").write_text(template)
+        with case(template[:60]), pytest.raises(ModelError, match=r"The chat template of .* failed: .+"):
+            HFTokenizer.load(folder).render_chat(TURN)
 
 
 TEMPLATES = [
@@ -173,27 +170,24 @@ TEMPLATES = [
 ]
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=range(len(TEMPLATES)))
-def test_a_chat_template_gives_what_transformers_makes_of_it(folder, template):
+def test_a_chat_template_gives_what_transformers_makes_of_it(folder):
     from transformers import AutoTokenizer
 
-    (folder / "chat_template.jinja").write_text(template)
     messages = [{"role": "system", "content": " <b>\u00e9 "}, *TURN, {"role": "assistant", "content": "a\n"}]
     tools = [{"type": "function", "function": {"name": "f", "description": "\u2603"}}]
-    theirs, ours = AutoTokenizer.from_pretrained(folder), HFTokenizer.load(folder)
-    for kwargs in ({}, {"tools": tools}, {"mood": "!", "add_generation_prompt": False}):
-        want = theirs.apply_chat_template(
-            messages, tokenize=False, **{"add_generation_prompt": True, **kwargs}
-        )
-        assert ours.render_chat(messages, **kwargs) == want
+    for template in TEMPLATES:
+        (folder / "chat_template.jinja").write_text(template)
+        theirs, ours = AutoTokenizer.from_pretrained(folder), HFTokenizer.load(folder)
+        for kwargs in ({}, {"tools": tools}, {"mood": "!", "add_generation_prompt": False}):
+            options = {"add_generation_prompt": True, **kwargs}
+            want = theirs.apply_chat_template(messages, tokenize=False, **options)
+            assert ours.render_chat(messages, **kwargs) == want, template
 
 
 def test_the_next_template_is_rendered_after_one_that_had_to_be_ended(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(renderer_module, "SECONDS", 0.5)
-        (folder / "chat_template.jinja").write_text(
-            "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-        )
+        (folder / "chat_template.jinja").write_text(ENDLESS)
         with pytest.raises(ModelError, match="did not end within"):
             HFTokenizer.load(folder).render_chat(TURN)
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
@@ -223,31 +217,26 @@ def test_a_process_that_dies_is_told_from_one_that_is_late():
     assert not child.is_alive
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"layer_types": [[]]},
-        {"architectures": 3},
-        {"hidden_size": "x", "layer_types": 1},
-    ],
-    ids=str,
-)
-def test_a_card_of_a_configuration_with_wrong_values_is_an_error_of_the_model(folder, values):
-    change(folder / "config.json", **values)
-    with pytest.raises(ModelError, match=r"config\.json"):
-        read_card(folder)
+def test_a_card_of_a_configuration_with_wrong_values_is_an_error_of_the_model(folder):
+    whole = (folder / "config.json").read_text()
+    for values in ({"layer_types": [[]]}, {"architectures": 3}, {"hidden_size": "x", "layer_types": 1}):
+        (folder / "config.json").write_text(whole)
+        change(folder / "config.json", **values)
+        with case(values), pytest.raises(ModelError, match=r"config\.json"):
+            read_card(folder)
 
 
-@pytest.mark.parametrize("head", ['{"a": 1}', '{"a": {"dtype": "F32", "shape": "x"}}', "[" * 100_000, "[]"])
-def test_a_damaged_head_of_a_weight_file_is_named(folder, head):
-    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head.encode())
-    with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
-        read_card(folder)
-    assert "damaged" in refusal(folder)
+def test_a_damaged_head_of_a_weight_file_is_named(folder):
+    for head in ('{"a": 1}', '{"a": {"dtype": "F32", "shape": "x"}}', "[" * 100_000, "[]"):
+        (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head.encode())
+        with case(head[:40]):
+            with pytest.raises(ModelError, match=r"model\.safetensors is damaged"):
+                read_card(folder)
+            assert "damaged" in refusal(folder)
 
 
-@pytest.mark.parametrize("tokens", [[], {"1": "x"}, {"1": None}], ids=str)
-def test_what_a_tokenizer_configuration_declares_is_taken_only_where_it_is_of_its_kind(folder, tokens):
-    change(folder / "tokenizer_config.json", added_tokens_decoder=tokens, chat_template=["x", 1])
+def test_what_a_tokenizer_configuration_declares_is_taken_only_where_it_is_of_its_kind(folder):
     (folder / "chat_template.jinja").unlink(missing_ok=True)
-    assert declared_template(str(folder))[0] is None
+    for tokens in ([], {"1": "x"}, {"1": None}):
+        change(folder / "tokenizer_config.json", added_tokens_decoder=tokens, chat_template=["x", 1])
+        assert declared_template(str(folder))[0] is None, tokens

@@ -85,30 +85,24 @@ def test_a_changed_file_is_hashed_again(tiny, reads, monkeypatch, change):
     assert before.sha256 != after.sha256
 
 
-def test_a_snapshot_of_the_hub_is_not_read(tmp_path, reads):
-    folder, weights = snapshot(tmp_path, lambda digest: digest)
-    assert reads(folder) == (ModelIdentity("some/one", COMMIT, sha256(weights).hexdigest()), 0)
+def test_a_snapshot_of_the_hub_is_read_only_if_its_blob_has_another_name(tmp_path, reads):
+    folder, weights = snapshot(tmp_path / "a", lambda digest: digest)
+    identity = ModelIdentity("some/one", COMMIT, sha256(weights).hexdigest())
+    assert reads(folder) == (identity, 0)
+    folder, _ = snapshot(tmp_path / "b", lambda digest: digest[:40])
+    assert reads(folder) == (identity, len(weights))
 
 
-def test_a_file_that_is_not_stored_under_its_sha256_is_read(tmp_path, reads):
-    folder, weights = snapshot(tmp_path, lambda digest: digest[:40])
-    assert reads(folder) == (ModelIdentity("some/one", COMMIT, sha256(weights).hexdigest()), len(weights))
-
-
-def test_a_blob_that_is_itself_a_link_is_known_by_its_own_name(tmp_path, reads):
-    folder, weights = snapshot(tmp_path, lambda digest: digest)
+def test_links_of_blobs_and_out_of_the_cache_are_followed(tmp_path, reads):
+    folder, weights = snapshot(tmp_path / "a", lambda digest: digest)
     blob = folder / os.readlink(folder / "model.safetensors")
-    shared = tmp_path / "blobs" / "ab" / ("ab" * 32)
-    shared.parent.mkdir(parents=True)
+    shared = tmp_path / "a" / "blobs" / "ab" / ("ab" * 32)  # no name of its own
+    elsewhere = tmp_path / "elsewhere" / "blobs" / ("0" * 64)
+    for path in (shared, elsewhere):
+        path.parent.mkdir(parents=True)
     blob.rename(shared)
     blob.symlink_to(shared)
     assert reads(folder)[0].sha256 == sha256(weights).hexdigest()
-
-
-def test_a_link_out_of_the_cache_is_read(tmp_path, reads):
-    folder, weights = snapshot(tmp_path, lambda digest: digest)
-    elsewhere = tmp_path / "elsewhere" / "blobs" / ("0" * 64)
-    elsewhere.parent.mkdir(parents=True)
     elsewhere.write_bytes(weights)
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(elsewhere)
@@ -127,12 +121,9 @@ def test_damaged_and_unwritable_caches_of_hashes_do_no_harm(tiny, reads, tmp_pat
     assert identify(tiny) == found
 
 
-def test_the_fake_model_and_one_that_is_not_here_have_none():
-    assert identify_model("fake") is None
-    assert identify_model("some/where") is None
-
-
-def test_missing_weights_are_an_error(tiny):
+def test_missing_weights_are_an_error_and_the_fake_model_has_none(tiny):
     (tiny / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="no weights"):
         identify(tiny)
+    assert identify_model("fake") is None
+    assert identify_model("some/where") is None

@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -12,6 +13,8 @@ from gencli.models.files.card import read_card
 from gencli.models.gguf.head import read_gguf_head
 from gencli.runtime.models import ModelChoice, load
 from tests.helpers.gguf_files import write_model
+from tests.models.cases import case
+from tests.models.gguf.test_reader import finish
 from tests.models.tiny_models import build_native
 
 HEAD = b"GGUF" + struct.pack("<I", 3)
@@ -34,9 +37,8 @@ def file(tensors: list[bytes], values: list[bytes], data: bytes = b"") -> bytes:
     return head + bytes(-len(head) % 32) + data
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+def test_a_damaged_header_is_refused(tmp_path: Path) -> None:
+    for content, reason in [
         (b"", "is empty"),
         (b"GGUF", "does not begin with GGUF"),
         (b"PK" + bytes(100), "does not begin with GGUF"),
@@ -63,14 +65,13 @@ def file(tensors: list[bytes], values: list[bytes], data: bytes = b"") -> bytes:
         (file([tensor("x", 0)], [], bytes(64)), "the shape [0]"),
         (file([tensor("x", 33, kind=8)], [], bytes(64)), "the shape [33]"),
         (file([tensor("x", *[1] * 5)], [], bytes(64)), "has 5 dimensions"),
-    ],
-)  # fmt: skip
-def test_a_damaged_header_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(content)
-    with pytest.raises(ModelError) as caught:
-        read_gguf_head(path)
-    assert reason in caught.value.message
+    ]:
+        with case(content, reason):
+            path = tmp_path / "model.gguf"
+            path.write_bytes(content)
+            with pytest.raises(ModelError) as caught:
+                read_gguf_head(path)
+            assert reason in caught.value.message
 
 
 def test_values_have_their_types(tmp_path: Path) -> None:
@@ -113,9 +114,10 @@ def test_a_file_that_was_cut_is_refused_wherever_it_was_cut(tmp_path: Path, whol
             load(ModelChoice(str(path), device="cpu"))
 
 
-def test_a_file_with_wrong_bytes_loads_or_is_refused(tmp_path: Path, whole: bytes) -> None:
-    path, noise = tmp_path / "model.gguf", np.random.default_rng(0)
-    for _ in range(150):
+def check_wrong_bytes(path: Path, whole: bytes, *, count: int, seed: int) -> None:
+    """Such a file loads or is refused."""
+    noise = np.random.default_rng(seed)
+    for _ in range(count):
         changed = bytearray(whole)
         for place in noise.integers(0, 5000, 3):
             changed[place] = noise.integers(0, 256)
@@ -127,45 +129,47 @@ def test_a_file_with_wrong_bytes_loads_or_is_refused(tmp_path: Path, whole: byte
             pass
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"general.architecture": "bert"}, "the architecture 'bert'"),
-        ({"llama.new_gate": 3}, "llama.new_gate is not known"),
-        ({"llama.block_count": 2**31 - 1}, "but the file has"),
-        ({"llama.block_count": 3}, "lacks the weights model.layers.2"),
-        ({"llama.embedding_length": 64}, "has the shape"),
-        ({"llama.attention.head_count": 0}, "is missing or zero"),
-        ({"llama.rope.dimension_count": 7}, "is 7 for heads of 8 values"),
-        ({"llama.rope.scaling.type": "dynamic"}, "is 'dynamic'"),
-        ({"llama.expert_count": 2**31 - 1, "llama.expert_used_count": 0}, "is not from 1 to 2147483647"),
-        ({"llama.expert_count": 2**31 - 1, "llama.expert_used_count": 2}, "is missing; the metadata asks"),
-        ({"tokenizer.ggml.tokens": None}, "has no tokenizer"),
-        ({"tokenizer.ggml.model": "bert"}, "is 'bert'"),
-        ({"tokenizer.ggml.pre": "new-bpe"}, "is 'new-bpe', which gencli does not know"),
-        ({"tokenizer.ggml.token_type": [1, 1]}, "has 2 values for 120 tokens"),
-        ({"tokenizer.ggml.merges": ["x yz"]}, "its tokenizer cannot be built"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_metadata_that_cannot_be_is_refused(
-    tmp_path: Path, whole: bytes, change: dict[str, object], reason: str
-) -> None:
+def test_a_file_with_wrong_bytes_loads_or_is_refused(tmp_path: Path, whole: bytes) -> None:
+    check_wrong_bytes(tmp_path / "model.gguf", whole, count=30, seed=0)
+
+
+def test_many_files_with_wrong_bytes_load_or_are_refused(tmp_path: Path, whole: bytes) -> None:
+    check_wrong_bytes(tmp_path / "model.gguf", whole, count=300, seed=1)
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"general.architecture": "bert"}, "the architecture 'bert'"),
+    ({"llama.new_gate": 3}, "llama.new_gate is not known"),
+    ({"llama.block_count": 2**31 - 1}, "but the file has"),
+    ({"llama.block_count": 3}, "lacks the weights model.layers.2"),
+    ({"llama.embedding_length": 64}, "has the shape"),
+    ({"llama.attention.head_count": 0}, "is missing or zero"),
+    ({"llama.rope.dimension_count": 7}, "is 7 for heads of 8 values"),
+    ({"llama.rope.scaling.type": "dynamic"}, "is 'dynamic'"),
+    ({"llama.expert_count": 2**31 - 1, "llama.expert_used_count": 0}, "is not from 1 to 2147483647"),
+    ({"llama.expert_count": 2**31 - 1, "llama.expert_used_count": 2}, "is missing; the metadata asks"),
+    ({"tokenizer.ggml.tokens": None}, "has no tokenizer"),
+    ({"tokenizer.ggml.model": "bert"}, "is 'bert'"),
+    ({"tokenizer.ggml.pre": "new-bpe"}, "is 'new-bpe', which gencli does not know"),
+    ({"tokenizer.ggml.token_type": [1, 1]}, "has 2 values for 120 tokens"),
+    ({"tokenizer.ggml.merges": ["x yz"]}, "its tokenizer cannot be built"),
+]
+
+
+def test_metadata_that_cannot_be_is_refused(tmp_path: Path, whole: bytes) -> None:
     (tmp_path / "old.gguf").write_bytes(whole)
     path = tmp_path / "model.gguf"
     old = gguf.GGUFReader(tmp_path / "old.gguf")
-    writer = gguf.GGUFWriter(path, str(change.get("general.architecture", "llama")))
     kept = {key: field.contents() for key, field in old.fields.items() if not key.startswith("GGUF.")}
-    for key, found in {**kept, **change}.items():
-        if key != "general.architecture" and found is not None:
-            kind = gguf.GGUFValueType.get_type(found)
-            writer.add_key_value(key, found, gguf.GGUFValueType.UINT32 if isinstance(found, int) else kind)
-    for one in old.tensors:
-        writer.add_tensor(one.name, np.array(one.data))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    with pytest.raises(ModelError) as caught:
-        load(ModelChoice(str(path), device="cpu"))
-    assert reason in caught.value.message
+    for change, reason in IMPOSSIBLE:
+        writer = gguf.GGUFWriter(path, str(change.get("general.architecture", "llama")))
+        for key, held in {**kept, **change}.items():
+            if key != "general.architecture" and held is not None:
+                kind = gguf.GGUFValueType.get_type(held)
+                writer.add_key_value(key, held, gguf.GGUFValueType.UINT32 if isinstance(held, int) else kind)
+        for one in old.tensors:
+            writer.add_tensor(one.name, np.array(one.data))
+        finish(writer)
+        with case(change), pytest.raises(ModelError) as caught:
+            load(ModelChoice(str(path), device="cpu"))
+        assert reason in caught.value.message, change

@@ -25,7 +25,8 @@ from gencli.models.gguf.reader import open_gguf
 from gencli.models.memory import weight_bytes
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import random_blocks, write_model
-from tests.models.gguf.test_reader import built, load
+from tests.models.cases import case
+from tests.models.gguf.test_reader import built, finish, load
 from tests.models.loops import Job, decode
 from tests.models.test_memory import parts
 from tests.models.tiny_models import base
@@ -53,38 +54,39 @@ def matrix_file(path: Path, *kinds: str, rows: int = 96, inputs: int = 512) -> t
         blocks = random_blocks(kind, (rows, inputs))
         writer.add_tensor(f"blk.0.attn_{part}.weight", blocks, raw_dtype=number)
         wide.append(torch.from_numpy(gguf.quants.dequantize(blocks, number)))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return torch.cat(wide)
 
 
-@pytest.mark.parametrize("kind", sorted(KEPT))
-def test_groups_are_the_numbers_of_the_blocks(kind: str) -> None:
-    blocks = random_blocks(kind, (70, 512))
-    wide = torch.from_numpy(gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[kind]))
-    made = grouped(blocks, KIND[kind])
-    codes = made.unpacked(slice(None)).view(70, -1, 32) - 8
-    found = codes * made.scales.float()[..., None] + made.zeros.float()[..., None]
-    # A scale or zero is rounded to the nearest number of eight bits: by one part in 256 at most.
-    most = (codes.abs() * made.scales.float().abs()[..., None] + made.zeros.float().abs()[..., None]) / 250
-    assert ((found - wide.view_as(found)).abs() <= most).all()
+def test_groups_are_the_numbers_of_the_blocks() -> None:
+    for kind in sorted(KEPT):
+        with case(kind):
+            blocks = random_blocks(kind, (70, 512))
+            wide = torch.from_numpy(gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[kind]))
+            made = grouped(blocks, KIND[kind])
+            codes = made.unpacked(slice(None)).view(70, -1, 32) - 8
+            found = codes * made.scales.float()[..., None] + made.zeros.float()[..., None]
+            # A scale or zero is rounded to the nearest number of eight bits: by one part in 256 at most.
+            most = (
+                codes.abs() * made.scales.float().abs()[..., None] + made.zeros.float().abs()[..., None]
+            ) / 250
+            assert ((found - wide.view_as(found)).abs() <= most).all()
 
 
-@pytest.mark.parametrize("kinds", [*((kind,) * 3 for kind in sorted(KEPT)), ("Q4_K", "Q4_0", "Q6_K")])
-def test_a_product_is_that_of_widened_numbers(tmp_path: Path, kinds: tuple[str, ...]) -> None:
-    wide = matrix_file(tmp_path / "model.gguf", *kinds)
-    make = kept_maker(tmp_path / "model.gguf", KernelOptions())
-    names = [f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"]
-    with open_gguf(tmp_path / "model.gguf", torch.float32, CPU) as reader:
-        product = make.read(reader, names, (288, 512))
-        assert reader.unread == set()
-    given = torch.randn(5, 512, generator=torch.Generator().manual_seed(0))
-    true, found = given.double() @ wide.double().T, product(given)
-    assert (found - true).norm() < 0.004 * true.norm()
-    if make.is_invariant:
-        assert torch.equal(product(given[:1]), found[:1])
+def test_a_product_is_that_of_widened_numbers(tmp_path: Path) -> None:
+    for kinds in [*((kind,) * 3 for kind in sorted(KEPT)), ("Q4_K", "Q4_0", "Q6_K")]:
+        with case(kinds):
+            wide = matrix_file(tmp_path / "model.gguf", *kinds)
+            make = kept_maker(tmp_path / "model.gguf", KernelOptions())
+            names = [f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"]
+            with open_gguf(tmp_path / "model.gguf", torch.float32, CPU) as reader:
+                product = make.read(reader, names, (288, 512))
+                assert reader.unread == set()
+            given = torch.randn(5, 512, generator=torch.Generator().manual_seed(0))
+            true, found = given.double() @ wide.double().T, product(given)
+            assert (found - true).norm() < 0.004 * true.norm()
+            if make.is_invariant:
+                assert torch.equal(product(given[:1]), found[:1])
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])
@@ -102,8 +104,7 @@ def test_a_trained_model_says_the_same_as_with_widened_numbers(tmp_path: Path, k
     assert (found - true).norm() < 0.01 * true.norm()
 
 
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K"])
+@pytest.mark.parametrize(("kind", "tied"), [("Q4_0", False), ("Q4_K", True)])
 def test_memory_is_that_of_the_kept_bits(tmp_path: Path, kind: str, tied: bool) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, model(tie_word_embeddings=tied, vocab_size=20_480), kind)
@@ -153,33 +154,23 @@ def test_another_format_or_device_widens(tmp_path: Path) -> None:
     assert load(path, dtype="auto", quantize="int8").spec.quantization == "int8"
     with pytest.raises(ModelError, match="`kernel` is packed, but weights of four bits"):
         load(path, dtype="auto", kernels=KernelOptions(kernel="packed"))
-
-
-def test_eight_bits_are_widened_and_a_notice_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
     write_model(path, model(), "Q8_0")
-    runner = load(path, dtype="auto")
-    assert runner.spec.quantization == ""
-    assert any(notice.startswith("Q8_0 is widened to") for notice in runner.spec.notices)
+    spec = load(path, dtype="auto").spec
+    assert spec.quantization == ""
+    assert any(notice.startswith("Q8_0 is widened to") for notice in spec.notices)
+    matrix_file(path, "Q4_0", "Q4_0", "Q6_K")
+    names = kept_maker(path, KernelOptions()).names
+    assert (len(names), "int4pack" in names) == (2, True)
+    assert wide_dtype() in (torch.bfloat16, torch.float32)
 
 
 def test_scales_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, model(), "Q4_0")
-    place = next(
-        one for one in gguf.GGUFReader(path).tensors if one.name == "blk.1.ffn_up.weight"
-    ).data_offset
+    tensors = {one.name: one for one in gguf.GGUFReader(path).tensors}
+    place = tensors["blk.1.ffn_up.weight"].data_offset
     data = bytearray(path.read_bytes())
     data[place : place + 2] = np.array([math.inf], np.float16).tobytes()
     path.write_bytes(data)
     with pytest.raises(ModelError, match=r"layers.1.*have values that are no finite numbers"):
         load(path, dtype="auto")
-
-
-def test_what_is_not_kept_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    matrix_file(path, "Q4_0", "Q4_0", "Q6_K")
-    make = kept_maker(path, KernelOptions())
-    assert "int4pack" in make.names
-    assert len(make.names) == 2
-    assert wide_dtype() in (torch.bfloat16, torch.float32)

@@ -10,6 +10,7 @@ from gencli.models.kv import buffers as module
 from gencli.models.kv.cache import LaneCache, can_crop, fits_lanes
 from gencli.models.kv.lengths import LaneLengths
 from gencli.models.kv.padded import make_padded_batch
+from tests.models.cases import case
 from tests.models.tiny_models import base, build
 
 LAYERS, HEADS, SIZE = 2, 3, 4
@@ -39,16 +40,13 @@ class Lanes:
         return given, [keys.clone() for keys, _ in read]
 
 
-def test_each_layer_reads_what_its_lanes_were_given() -> None:
+def test_each_layer_reads_what_its_lanes_were_given_without_pads() -> None:
     lanes = Lanes()
     first, read = lanes.feed((0, 3), (1, 3))
     assert all(map(torch.equal, first, read))
     second, read = lanes.feed((0, 1), (1, 1))
     both = [torch.cat(parts, 2) for parts in zip(first, second, strict=True)]
     assert all(map(torch.equal, both, read))
-
-
-def test_feeds_of_different_length_are_written_without_their_pads() -> None:
     lanes = Lanes()
     given, _ = lanes.feed((0, 4), (2, 2))
     _, read = lanes.feed((2, 1))
@@ -96,10 +94,13 @@ def test_the_cache_tells_the_lengths_of_its_longest_lane() -> None:
     assert lanes.cache.get_query_offset() == 3
 
 
-@pytest.mark.parametrize(
-    ("kind", "lanes", "crop"),
-    [("llama", True, True), ("gemma3", True, False), ("falcon_h1", False, False), ("mamba", False, False)],
-)
-def test_models_are_told_apart_by_what_their_layers_cache(kind: str, lanes: bool, crop: bool) -> None:
-    config = build(kind).config
-    assert (fits_lanes(config), can_crop(config)) == (lanes, crop)
+def test_models_are_told_apart_by_what_their_layers_cache() -> None:
+    for kind, lanes, crop in [
+        ("llama", True, True),
+        ("gemma3", True, False),
+        ("falcon_h1", False, False),
+        ("mamba", False, False),
+    ]:
+        with case(kind, lanes, crop):
+            config = build(kind).config
+            assert (fits_lanes(config), can_crop(config)) == (lanes, crop)

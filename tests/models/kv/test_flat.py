@@ -30,9 +30,8 @@ def text(lane: int, length: int) -> tuple[int, ...]:
     return tuple((7 * i + 13 * lane) % VOCAB for i in range(length))
 
 
-@pytest.mark.parametrize("implementation", [None, "eager"])
-@pytest.mark.parametrize("kind", sorted(FLAT_MODELS & set(hf.CONFIG_MAPPING)))
-def test_one_row_of_tokens_gives_the_logits_of_each_lane_alone(kind: str, implementation: str | None) -> None:
+def check_logits(kind: str, implementation: str | None) -> None:
+    """One row of tokens gives the logits of each lane alone."""
     model = build(kind, implementation)
     together, alone = HFRunner(model, max_lanes=9), HFRunner(model, max_lanes=1)
     for lane, held, _ in STEP:
@@ -54,6 +53,20 @@ def test_one_row_of_tokens_gives_the_logits_of_each_lane_alone(kind: str, implem
         expected = alone.forward(StepPlan((Feed(0, 0, whole, feed.num_logits),)))
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
         alone.release(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "implementation"),
+    [("llama", None), ("mistral", "eager"), ("gemma3_text", None), ("mixtral", None)],
+)
+def test_one_row_of_tokens_gives_the_logits_of_each_lane_alone(kind: str, implementation: str | None) -> None:
+    check_logits(kind, implementation)
+
+
+@pytest.mark.parametrize("kind", sorted(FLAT_MODELS & set(hf.CONFIG_MAPPING)))
+def test_one_row_of_tokens_gives_the_logits_of_each_lane_of_any_model(kind: str) -> None:
+    check_logits(kind, None)
+    check_logits(kind, "eager")
 
 
 def test_a_row_without_wanted_logits_gives_none() -> None:

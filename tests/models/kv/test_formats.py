@@ -1,9 +1,9 @@
 """Keys and values in narrow formats: their errors, and what is beyond their range."""
 
-import pytest
 import torch
 
 from gencli.models.kv.formats import as_stored, stored_width, widened
+from tests.models.cases import case
 
 
 def back(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -32,9 +32,10 @@ def test_fp8_has_three_bits_behind_the_first_from_2_to_the_minus_6_to_448() -> N
     assert back(torch.tensor([449.0, -1e30]), torch.float8_e4m3fn).tolist() == [448.0, -448.0]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_states_of_16_bits_are_stored_as_narrowly(dtype: torch.dtype) -> None:
-    values = torch.linspace(-3, 3, 32, dtype=dtype).view(2, 16)
-    for kind in (torch.float8_e4m3fn, torch.int8):
-        assert back(values, kind).dtype == dtype
-        torch.testing.assert_close(back(values, kind), values, rtol=1 / 16, atol=0.02)
+def test_states_of_16_bits_are_stored_as_narrowly() -> None:
+    for dtype in [torch.bfloat16, torch.float16]:
+        with case(dtype):
+            values = torch.linspace(-3, 3, 32, dtype=dtype).view(2, 16)
+            for kind in (torch.float8_e4m3fn, torch.int8):
+                assert back(values, kind).dtype == dtype
+                torch.testing.assert_close(back(values, kind), values, rtol=1 / 16, atol=0.02)

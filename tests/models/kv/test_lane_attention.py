@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -12,6 +11,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from gencli.core.step import Feed, StepPlan
 from gencli.models.hf import HFRunner
 from gencli.models.kv.lane_attention import lane_attention, mark_spans
+from tests.models.cases import case
 from tests.models.tiny_models import build
 
 
@@ -26,39 +26,42 @@ def spans_of(mask: Tensor) -> Any:
     return getattr(mark_spans(mask), "spans", None)
 
 
-def test_spans_are_noted_where_much_is_hidden() -> None:
+def test_spans_are_noted_where_much_is_hidden_and_keys_are_neighbours() -> None:
     assert spans_of(mask_of([(0, 300), (3, 9), (299, 300)])) == [[0, 300], [3, 9], [299, 300]]
     assert spans_of(mask_of([(0, 300), (20, 260)])) is None
-
-
-def test_keys_that_are_no_neighbours_have_no_span() -> None:
     mask = mask_of([(0, 300), (3, 9), (0, 5)])
     mask[1, ..., 20] = True
     assert spans_of(mask) is None
 
 
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_lane_by_lane_is_the_same(num_kv_heads: int) -> None:
-    torch.manual_seed(0)
-    module: Any = torch.nn.Module()
-    module.num_key_value_groups = 4 // num_kv_heads
-    query = torch.randn(3, 4, 1, 8)
-    key, value = torch.randn(2, 3, num_kv_heads, 300, 8)
-    mask = mask_of([(0, 300), (3, 9), (100, 200)])
-    expected, _ = sdpa_attention_forward(module, query, key, value, mask.clone(), scaling=0.3)
-    out, _ = lane_attention(module, query, key, value, mark_spans(mask), scaling=0.3)
-    torch.testing.assert_close(out, expected)
+def test_lane_by_lane_is_the_same() -> None:
+    for num_kv_heads in [1, 2, 4]:
+        with case(num_kv_heads):
+            torch.manual_seed(0)
+            module: Any = torch.nn.Module()
+            module.num_key_value_groups = 4 // num_kv_heads
+            query = torch.randn(3, 4, 1, 8)
+            key, value = torch.randn(2, 3, num_kv_heads, 300, 8)
+            mask = mask_of([(0, 300), (3, 9), (100, 200)])
+            expected, _ = sdpa_attention_forward(module, query, key, value, mask.clone(), scaling=0.3)
+            out, _ = lane_attention(module, query, key, value, mark_spans(mask), scaling=0.3)
+            torch.testing.assert_close(out, expected)
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma3", "gpt2", "qwen3"])
-def test_lanes_of_very_different_length_say_what_they_say_alone(kind: str) -> None:
-    model = build(kind)
-    together, alone = HFRunner(model, max_lanes=3), HFRunner(model, max_lanes=1)
-    texts = [tuple((7 * i + lane) % 120 for i in range(length)) for lane, length in enumerate((4, 400, 30))]
-    for lane, text in enumerate(texts):
-        together.forward(StepPlan((Feed(lane, 0, text),)))
-    rows = together.forward(StepPlan(tuple(Feed(lane, len(text), (5,)) for lane, text in enumerate(texts))))
-    for row, text in zip(rows, texts, strict=True):
-        expected = alone.forward(StepPlan((Feed(0, 0, (*text, 5)),)))[0]
-        torch.testing.assert_close(row, expected, atol=1e-4, rtol=1e-4)
-        alone.release(0)
+def test_lanes_of_very_different_length_say_what_they_say_alone() -> None:
+    for kind in ["llama", "mistral", "gemma3", "gpt2", "qwen3"]:
+        with case(kind):
+            model = build(kind)
+            together, alone = HFRunner(model, max_lanes=3), HFRunner(model, max_lanes=1)
+            texts = [
+                tuple((7 * i + lane) % 120 for i in range(length)) for lane, length in enumerate((4, 400, 30))
+            ]
+            for lane, text in enumerate(texts):
+                together.forward(StepPlan((Feed(lane, 0, text),)))
+            rows = together.forward(
+                StepPlan(tuple(Feed(lane, len(text), (5,)) for lane, text in enumerate(texts)))
+            )
+            for row, text in zip(rows, texts, strict=True):
+                expected = alone.forward(StepPlan((Feed(0, 0, (*text, 5)),)))[0]
+                torch.testing.assert_close(row, expected, atol=1e-4, rtol=1e-4)
+                alone.release(0)

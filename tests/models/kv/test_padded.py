@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from gencli.core.step import Feed, room_for
 from gencli.models.kv.padded import fill_gaps, make_padded_batch, split_feeds
+from tests.models.cases import case
 
 CPU = torch.device("cpu")
 
@@ -15,9 +15,8 @@ def feed(lane: int, length: int, start: int = 0) -> Feed:
     return Feed(lane, start, tuple(range(1, length + 1)))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "passes"),
-    [
+def test_feeds_share_a_pass_while_pads_are_few() -> None:
+    for lengths, passes in [
         ([1, 1, 1], [[0, 1, 2]]),
         ([5, 1, 5], [[0, 1, 2]]),  # 4 pads
         ([200, 1, 1], [[0], [1, 2]]),
@@ -25,13 +24,11 @@ def feed(lane: int, length: int, start: int = 0) -> Feed:
         ([18, 1], [[0], [1]]),
         ([100, 90, 1, 90], [[0], [1, 3], [2]]),  # 20 pads
         ([100, 99, 98, 97, 80], [[0, 1, 2, 3], [4]]),  # 6 pads
-    ],
-    ids=str,
-)
-def test_feeds_share_a_pass_while_pads_are_few(lengths: list[int], passes: list[list[int]]) -> None:
-    feeds = [feed(lane, length) for lane, length in enumerate(lengths)]
-    groups = split_feeds(feeds, pad_budget=16)
-    assert [[member.lane for member in group] for group in groups] == passes
+    ]:
+        with case(lengths, passes):
+            feeds = [feed(lane, length) for lane, length in enumerate(lengths)]
+            groups = split_feeds(feeds, pad_budget=16)
+            assert [[member.lane for member in group] for group in groups] == passes
 
 
 def test_short_feeds_are_padded_on_the_left() -> None:
@@ -47,31 +44,25 @@ def test_short_feeds_are_padded_on_the_left() -> None:
     assert [part.tolist() for part in batch.source] == [[0, 0, 0, 1], [0, 1, 2, 2]]
 
 
-@pytest.mark.parametrize(
-    ("lanes", "filled"),
-    [
+def test_few_idle_lanes_between_others_become_rows_of_pads() -> None:
+    for lanes, filled in [
         ([3], [3]),
         ([0, 1, 3], [0, 1, 2, 3]),
         ([0, 3], [0, 1, 2, 3]),
         ([0, 4], [0, 4]),  # more idle lanes than busy ones
-    ],
-    ids=str,
-)
-def test_few_idle_lanes_between_others_become_rows_of_pads(lanes: list[int], filled: list[int]) -> None:
-    feeds = tuple(feed(lane, 2, start=5) for lane in lanes)
-    rows = fill_gaps(feeds, pad_budget=16)
-    assert [row.lane for row in rows] == filled
-    assert [row for row in rows if row.tokens] == list(feeds)
-    assert make_padded_batch(rows, CPU, room=room_for(feeds)).wanted == 1
+    ]:
+        with case(lanes, filled):
+            feeds = tuple(feed(lane, 2, start=5) for lane in lanes)
+            rows = fill_gaps(feeds, pad_budget=16)
+            assert [row.lane for row in rows] == filled
+            assert [row for row in rows if row.tokens] == list(feeds)
+            assert make_padded_batch(rows, CPU, room=room_for(feeds)).wanted == 1
 
 
 def test_an_idle_lane_is_not_worth_a_long_row_of_pads() -> None:
     feeds = (feed(0, 17), feed(2, 17))
     assert fill_gaps(feeds, pad_budget=16) == feeds
-
-
-def test_positions_of_pads_are_never_negative() -> None:
-    feeds = (feed(0, 5), feed(1, 2))
+    feeds = (feed(0, 5), feed(1, 2))  # positions of pads are never negative
     assert make_padded_batch(feeds, CPU, room=room_for(feeds)).positions[1].tolist() == [0, 0, 0, 0, 1]
 
 

@@ -1,7 +1,5 @@
 """The shapes of decode steps: which rows they have, and how much room their buffers."""
 
-import pytest
-
 from gencli.core.step import Feed
 from gencli.models.kv.static_steps import is_drafted_step, roomy, step_rows
 
@@ -11,33 +9,19 @@ def rows(*lanes, spare, most=0):
     return found.count, [*found.places], found.num_held, found.in_place
 
 
-@pytest.mark.parametrize(
-    ("lanes", "spare", "found"),
-    [
-        ((0,), 1, (1, [0], 1, False)),
-        ((2, 0, 1), 3, (4, [0, 1, 2], 4, False)),  # a row more than is fed writes to the spare one
-        ((7, 3), 0, (2, [0, 1], 8, False)),
-    ],
-    ids=str,
-)
-def test_rows_come_as_they_are_fed(lanes, spare, found):
-    assert rows(*lanes, spare=spare) == found
-
-
-@pytest.mark.parametrize(
-    ("lanes", "spare", "found"),
-    [
-        ((0,), 1, (1, [0], 1, True)),
-        ((2, 0, 1), 3, (4, [2, 0, 1], 4, True)),
-        ((0, 1, 2, 3, 4), 5, (6, [0, 1, 2, 3, 4], 6, True)),  # there are no eight rows
-        ((3, 0), 1, (4, [3, 0], 4, True)),
-        ((4, 0), 1, (2, [0, 1], 5, False)),  # more idle rows than fed ones
-        ((3,), 0, (1, [0], 4, False)),
-    ],
-    ids=str,
-)
-def test_rows_are_in_place_where_few_are_idle(lanes, spare, found):
-    assert rows(*lanes, spare=spare, most=6) == found
+def test_rows_come_as_they_are_fed_and_in_place_where_few_are_idle():
+    for lanes, spare, most, expected in [
+        ((0,), 1, 0, (1, [0], 1, False)),
+        ((2, 0, 1), 3, 0, (4, [0, 1, 2], 4, False)),  # a row more than is fed writes to the spare one
+        ((7, 3), 0, 0, (2, [0, 1], 8, False)),
+        ((0,), 1, 6, (1, [0], 1, True)),
+        ((2, 0, 1), 3, 6, (4, [2, 0, 1], 4, True)),
+        ((0, 1, 2, 3, 4), 5, 6, (6, [0, 1, 2, 3, 4], 6, True)),  # there are no eight rows
+        ((3, 0), 1, 6, (4, [3, 0], 4, True)),
+        ((4, 0), 1, 6, (2, [0, 1], 5, False)),  # more idle rows than fed ones
+        ((3,), 0, 6, (1, [0], 4, False)),
+    ]:
+        assert rows(*lanes, spare=spare, most=most) == expected, (lanes, most)
 
 
 def test_each_token_of_a_feed_with_drafts_has_a_row():
@@ -46,9 +30,8 @@ def test_each_token_of_a_feed_with_drafts_has_a_row():
     assert found.spread([0, 0, 0, 1, 1], found.spare) == [0, 0, 0, 1, 1, 2, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("feed", "is_static"),
-    [
+def test_a_step_with_drafts_is_static_where_its_tokens_are_computed_as_alone():
+    for feed, is_static in [
         (Feed(0, 5, (1,) * 16, 16), True),
         (Feed(0, 5, (1,) * 17, 17), False),  # its tokens are not computed one by one
         (Feed(0, 5, (1, 2, 3), 2), True),
@@ -56,11 +39,8 @@ def test_each_token_of_a_feed_with_drafts_has_a_row():
         (Feed(0, 0, (1, 2), 1), False),  # a prompt
         (Feed(0, 5, (1, 2), 2, num_scored=1), False),
         (Feed(0, 5, (1,), 0, text_length=9), False),
-    ],
-    ids=str,
-)
-def test_a_step_with_drafts_is_static_where_its_tokens_are_computed_as_alone(feed, is_static):
-    assert is_drafted_step([feed, Feed(1, 4, (1,))]) == is_static
+    ]:
+        assert is_drafted_step([feed, Feed(1, 4, (1,))]) == is_static, (feed, is_static)
 
 
 def test_a_step_with_too_many_drafts_is_not_static():

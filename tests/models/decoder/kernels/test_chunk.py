@@ -1,5 +1,7 @@
 """Attention of a chunk of a prompt is that of its tokens; on CUDA a kernel of PyTorch takes the chunk."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -8,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from gencli.models.decoder.kernels.attention import attend_rows
 from gencli.models.decoder.kernels.chunk import attend_chunk
 from gencli.models.decoder.kernels.chunk_varlen import attend_chunk_varlen
+from tests.models.cases import case
 from tests.sham import CUDA, sham_device
 
 
@@ -39,15 +42,14 @@ def parts(buffer):
     return held[:, :KV_HEADS], held[:, KV_HEADS:]
 
 
-@pytest.mark.parametrize("sinks", [None, SINKS])
-@pytest.mark.parametrize("cap", [None, 5.0])
-@pytest.mark.parametrize("window", [None, 8])
-def test_a_token_attends_as_it_does_alone(window, cap, sinks):
-    queries, buffer = given()
-    rows, positions = torch.zeros(FED, dtype=torch.int64), torch.arange(LENGTH - FED, LENGTH)
-    options = {"window": window, "scale": 0.3, "cap": cap, "sinks": sinks}
-    expected = attend_rows(queries, buffer, rows, positions, LENGTH, **options)
-    torch.testing.assert_close(attend_chunk(queries, *parts(buffer), **options), expected)
+def test_a_token_attends_as_it_does_alone():
+    for sinks, cap, window in product([None, SINKS], [None, 5.0], [None, 8]):
+        with case(sinks, cap, window):
+            queries, buffer = given()
+            rows, positions = torch.zeros(FED, dtype=torch.int64), torch.arange(LENGTH - FED, LENGTH)
+            options = {"window": window, "scale": 0.3, "cap": cap, "sinks": sinks}
+            expected = attend_rows(queries, buffer, rows, positions, LENGTH, **options)
+            torch.testing.assert_close(attend_chunk(queries, *parts(buffer), **options), expected)
 
 
 @pytest.mark.parametrize("has_sinks", [False, True])

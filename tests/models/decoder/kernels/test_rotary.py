@@ -1,12 +1,14 @@
 """The kernel behind the product of queries, keys and values has the values of the decoder's own code."""
 
-import pytest
+from itertools import product
+
 import torch
 
 from gencli.models.decoder.kernels.rotary import rotate_and_store
 from gencli.models.decoder.norms import Norm
 from gencli.models.kv.formats import stored_width
 from tests.interpreted import interpreted
+from tests.models.cases import case
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 20
 FLOAT, HALF = torch.float32, torch.float16
@@ -48,24 +50,26 @@ def noise(*shape, dtype):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [FLOAT, HALF])
-@pytest.mark.parametrize("turned", [0, 8, WIDTH])
-@pytest.mark.parametrize("kind", ["none", "head", "whole"])
-def test_norm_and_rotation(kind, turned, dtype):
-    made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
-    rope = (noise(3, 1, turned, dtype=dtype), noise(3, 1, turned + 1, dtype=dtype)[..., :turned].contiguous())
-    sizes = [WIDTH * (heads if kind == "whole" else 1) for heads in (HEADS, KV_HEADS)]
-    norms = tuple(Norm(noise(size, dtype=dtype), 1e-5) for size in sizes) if kind != "none" else None
-    check(made, rope if turned else None, norms, is_whole=kind == "whole")
+def test_norm_and_rotation():
+    for dtype, turned, kind in product([FLOAT, HALF], [0, 8, WIDTH], ["none", "head", "whole"]):
+        with case(dtype, turned, kind):
+            made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
+            rope = (
+                noise(3, 1, turned, dtype=dtype),
+                noise(3, 1, turned + 1, dtype=dtype)[..., :turned].contiguous(),
+            )
+            sizes = [WIDTH * (heads if kind == "whole" else 1) for heads in (HEADS, KV_HEADS)]
+            norms = tuple(Norm(noise(size, dtype=dtype), 1e-5) for size in sizes) if kind != "none" else None
+            check(made, rope if turned else None, norms, is_whole=kind == "whole")
 
 
-@pytest.mark.parametrize("dtype", [FLOAT, HALF])
-@pytest.mark.parametrize("kv_dtype", [HALF, torch.float8_e4m3fn, torch.int8])
-def test_narrower_formats(kv_dtype, dtype):
-    made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
-    made[0, -1, 0] = 6e4 if dtype == HALF else 7e4
-    made[1] = 0.0
-    check(made, None, None, kv_dtype=kv_dtype)
+def test_narrower_formats():
+    for dtype, kv_dtype in product([FLOAT, HALF], [HALF, torch.float8_e4m3fn, torch.int8]):
+        with case(dtype, kv_dtype):
+            made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
+            made[0, -1, 0] = 6e4 if dtype == HALF else 7e4
+            made[1] = 0.0
+            check(made, None, None, kv_dtype=kv_dtype)
 
 
 def test_every_float16_has_the_bits_of_float8():

@@ -1,10 +1,13 @@
 """The kernels that choose experts, and add up what these return, have the values of their references."""
 
+from itertools import product
+
 import pytest
 import torch
 
 from gencli.models.decoder.kernels.routing import mixed, num_entries, routed
 from tests.interpreted import interpreted
+from tests.models.cases import case
 
 KERNEL = "gencli.models.decoder.kernels.routing_triton"
 FORMATS = [torch.float32, torch.float16]  # the interpreter has no bfloat16
@@ -21,12 +24,14 @@ def lists_of(lists: torch.Tensor, tiles: torch.Tensor) -> list[tuple[int, list[i
     return [(e, lists[e, first : first + count].tolist()) for e, first, count in tiles.tolist() if count]
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("is_normalized", [True, False])
-@pytest.mark.parametrize("size", SIZES)
-def test_the_kernel_chooses_as_the_reference(
-    size: tuple[int, int, int, int], is_normalized: bool, dtype: torch.dtype
-) -> None:
+def test_the_kernel_chooses_as_the_reference(is_normalized: bool) -> None:
+    for size, dtype in product(SIZES, FORMATS):
+        with case(size, dtype):
+            check_choice(size, is_normalized, dtype)
+
+
+def check_choice(size: tuple[int, int, int, int], is_normalized: bool, dtype: torch.dtype) -> None:
     rows, experts, used, block = size
     logits = noise(rows, experts).to(dtype)
     logits[0] = 0.5  # equals
@@ -37,20 +42,21 @@ def test_the_kernel_chooses_as_the_reference(
     assert [one.shape for one in found] == [one.shape for one in expected]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_row_is_in_the_lists_of_its_best_experts(size: tuple[int, int, int, int]) -> None:
-    rows, experts, used, block = size
-    logits = noise(rows, experts)
-    shares, lists, tiles = routed(logits, used, True, block)
-    held = lists_of(lists, tiles)
-    assert [expert for expert, _ in held] == sorted(expert for expert, _ in held)
-    assert all(0 < len(pairs) <= block for _, pairs in held)
-    chosen = {pair: expert for expert, pairs in held for pair in pairs}
-    assert sorted(chosen) == list(range(rows * used))
-    slots = torch.tensor([chosen[pair] for pair in range(rows * used)]).view(rows, used)
-    best = logits.softmax(-1).topk(used)
-    assert torch.equal(slots, best.indices.sort(-1).values)
-    torch.testing.assert_close(shares, logits.gather(1, slots).softmax(-1))
+def test_a_row_is_in_the_lists_of_its_best_experts() -> None:
+    for size in SIZES:
+        with case(size):
+            rows, experts, used, block = size
+            logits = noise(rows, experts)
+            shares, lists, tiles = routed(logits, used, True, block)
+            held = lists_of(lists, tiles)
+            assert [expert for expert, _ in held] == sorted(expert for expert, _ in held)
+            assert all(0 < len(pairs) <= block for _, pairs in held)
+            chosen = {pair: expert for expert, pairs in held for pair in pairs}
+            assert sorted(chosen) == list(range(rows * used))
+            slots = torch.tensor([chosen[pair] for pair in range(rows * used)]).view(rows, used)
+            best = logits.softmax(-1).topk(used)
+            assert torch.equal(slots, best.indices.sort(-1).values)
+            torch.testing.assert_close(shares, logits.gather(1, slots).softmax(-1))
 
 
 def test_the_number_of_tiles_holds_any_choice() -> None:
@@ -73,14 +79,14 @@ def test_numbers_that_are_none_choose_an_expert_too() -> None:
         assert sorted(pairs) == list(range(6))
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize(("rows", "used", "width"), [(1, 8, 40), (3, 2, 1030), (2, 1, 7)])
-def test_pairs_are_added_up_in_their_order(rows: int, used: int, width: int, dtype: torch.dtype) -> None:
-    made, shares = noise(rows * used, width).to(dtype), noise(rows, used).softmax(-1).to(dtype)
-    found, expected = interpreted(KERNEL, "mixed")(made, shares), mixed(made, shares)
-    assert torch.equal(found, expected)
-    exact = (made.double().view(rows, used, width) * shares.double()[..., None]).sum(1)
-    torch.testing.assert_close(found.double(), exact, rtol=2e-3, atol=2e-3)
+def test_pairs_are_added_up_in_their_order() -> None:
+    for dtype, (rows, used, width) in product(FORMATS, [(1, 8, 40), (3, 2, 1030), (2, 1, 7)]):
+        with case(dtype, rows, used, width):
+            made, shares = noise(rows * used, width).to(dtype), noise(rows, used).softmax(-1).to(dtype)
+            found, expected = interpreted(KERNEL, "mixed")(made, shares), mixed(made, shares)
+            assert torch.equal(found, expected)
+            exact = (made.double().view(rows, used, width) * shares.double()[..., None]).sum(1)
+            torch.testing.assert_close(found.double(), exact, rtol=2e-3, atol=2e-3)
 
 
 def test_without_rows_nothing_is_chosen() -> None:

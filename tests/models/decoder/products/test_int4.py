@@ -1,9 +1,11 @@
 """Weights of four bits, and the product with them."""
 
-import pytest
+from itertools import product
+
 import torch
 
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
+from tests.models.cases import case
 
 SHAPES = [(96, 64), (100, 2048), (7, 32), (512, 160)]
 
@@ -31,26 +33,39 @@ def test_codes_cover_each_group() -> None:
     assert (made - weight).norm() < 0.076 * weight.norm()  # smallest and largest alone: 0.078
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_product_is_that_of_the_rounded_numbers(shape: tuple[int, int]) -> None:
-    weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
-    expected = given.bfloat16().double() @ dense(weights).T + bias
-    made = Int4Product(weights, bias)(given)
-    torch.testing.assert_close(made.double(), expected, rtol=0, atol=1e-2 * float(expected.abs().max()))
+def test_a_product_is_that_of_the_rounded_numbers() -> None:
+    for shape in SHAPES:
+        with case(shape):
+            weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
+            expected = given.bfloat16().double() @ dense(weights).T + bias
+            made = Int4Product(weights, bias)(given)
+            torch.testing.assert_close(
+                made.double(), expected, rtol=0, atol=1e-2 * float(expected.abs().max())
+            )
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
-def test_a_row_does_not_see_the_others(shape: tuple[int, int], threads: int) -> None:
+def check_rows(shape: tuple[int, int], threads: int) -> None:
     torch.set_num_threads(threads)
-    product, given = Int4Product(quantized(matrix(*shape))), matrix(33, shape[1])
-    alone = torch.cat([product(row[None]) for row in given])
-    assert all(torch.equal(product(given[:rows]), alone[:rows]) for rows in range(2, 34))
+    run, given = Int4Product(quantized(matrix(*shape))), matrix(33, shape[1])
+    alone = torch.cat([run(row[None]) for row in given])
+    assert all(torch.equal(run(given[:rows]), alone[:rows]) for rows in range(2, 34))
 
 
-@pytest.mark.parametrize("wrong", [torch.nan, torch.inf, -torch.inf])
-def test_weights_that_are_no_numbers_are_found(wrong: float) -> None:
-    weight = matrix(4, 64)
-    weight[2, 40] = wrong
-    assert quantized(matrix(4, 64)).is_finite
-    assert not quantized(weight).is_finite
+def test_a_row_does_not_see_the_others() -> None:
+    check_rows((96, 64), 1)
+    check_rows((512, 160), 2)
+
+
+def test_a_row_of_any_shape_does_not_see_the_others() -> None:
+    for shape, threads in product([*SHAPES, (32, 11008)], (1, 2)):
+        with case(shape, threads):
+            check_rows(shape, threads)
+
+
+def test_weights_that_are_no_numbers_are_found() -> None:
+    for wrong in [torch.nan, torch.inf, -torch.inf]:
+        with case(wrong):
+            weight = matrix(4, 64)
+            weight[2, 40] = wrong
+            assert quantized(matrix(4, 64)).is_finite
+            assert not quantized(weight).is_finite

@@ -1,19 +1,17 @@
 """Weights of eight bits, and products with them."""
 
-import pytest
+from itertools import product
+
 import torch
 
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.int8 import (
-    Int8PackProduct,
-    Int8Weights,
-    QlinearProduct,
-    int8_kernels,
-)
+from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, QlinearProduct, int8_kernels
+from tests.models.cases import case
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33), (512, 160)]
 # Int8PackProduct runs everywhere; the sums of the others saturate at 16 bits where no CPU has VNNI.
 KERNELS = [*dict.fromkeys((Int8PackProduct, *int8_kernels()))]
+ALL_KERNELS = [*dict.fromkeys((*KERNELS, QlinearProduct))]
 
 
 def matrix(*shape: int) -> torch.Tensor:
@@ -41,43 +39,53 @@ def test_codes_are_nearest_to_the_weights() -> None:
     assert (made.rows(torch.arange(50)) - weight).abs().max(1).values.le(made.scales * 0.5001).all()
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_product_is_that_of_the_rounded_numbers(kernel: type[Product], shape: tuple[int, int]) -> None:
-    weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
-    given[2] = 0
-    weight = weights.codes.double() * weights.scales[:, None]
-    expected = rounded(given, kernel).nan_to_num() @ weight.T + bias
-    made = kernel(weights, bias)(given)  # type: ignore[call-arg]
-    tolerance = 1e-2 if kernel is Int8PackProduct else 1e-5
-    atol = tolerance * float(expected.abs().max())
-    torch.testing.assert_close(made.double(), expected, rtol=0, atol=atol)
+def test_a_product_is_that_of_the_rounded_numbers() -> None:
+    for shape, kernel in product(SHAPES, KERNELS):
+        with case(shape, kernel):
+            weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(5, shape[1])
+            given[2] = 0
+            weight = weights.codes.double() * weights.scales[:, None]
+            expected = rounded(given, kernel).nan_to_num() @ weight.T + bias
+            made = kernel(weights, bias)(given)  # type: ignore[call-arg]
+            tolerance = 1e-2 if kernel is Int8PackProduct else 1e-5
+            atol = tolerance * float(expected.abs().max())
+            torch.testing.assert_close(made.double(), expected, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
-@pytest.mark.parametrize("kernel", dict.fromkeys((*KERNELS, QlinearProduct)))
-def test_a_row_does_not_see_the_others(kernel: type[Product], shape: tuple[int, int], threads: int) -> None:
+def check_rows(kernel: type[Product], shape: tuple[int, int], threads: int) -> None:
     torch.set_num_threads(threads)
-    product = kernel(quantized(matrix(*shape)))  # type: ignore[call-arg]
+    run = kernel(quantized(matrix(*shape)))  # type: ignore[call-arg]
     given = matrix(33, shape[1])
-    alone = torch.cat([product(row[None]) for row in given])
-    assert all(torch.equal(product(given[:rows]), alone[:rows]) for rows in range(2, 34))
+    alone = torch.cat([run(row[None]) for row in given])
+    assert all(torch.equal(run(given[:rows]), alone[:rows]) for rows in range(2, 34))
 
 
-@pytest.mark.parametrize("kernel", int8_kernels())
-def test_a_row_with_a_number_that_is_none_has_no_other_result(kernel: type[Product]) -> None:
-    given = matrix(2, 64)
-    given[1, 7] = torch.nan
-    made = kernel(quantized(matrix(16, 64)))(given)  # type: ignore[arg-type]
-    assert made[0].isfinite().all()
-    assert made[1].isnan().all()
+def test_a_row_does_not_see_the_others() -> None:
+    for kernel, (shape, threads) in product(ALL_KERNELS, [((100, 2048), 1), ((7, 33), 2)]):
+        with case(kernel, shape, threads):
+            check_rows(kernel, shape, threads)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 9, 300])
-@pytest.mark.parametrize("shape", [*SHAPES, (32, 11008)])
-def test_all_kernels_of_this_machine_have_the_same_bits(shape: tuple[int, int], rows: int) -> None:
-    weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
-    given[-1] = (torch.arange(shape[1]) % 255 - 127) / 2 + 2**-20  # many halves
-    first, *others = [kernel(weights, bias)(given) for kernel in int8_kernels()]  # type: ignore[arg-type]
-    assert all(torch.equal(first, other) for other in others)
+def test_a_row_of_any_shape_does_not_see_the_others() -> None:
+    for kernel, shape, threads in product(ALL_KERNELS, [*SHAPES, (32, 11008)], (1, 2)):
+        with case(kernel, shape, threads):
+            check_rows(kernel, shape, threads)
+
+
+def test_a_row_with_a_number_that_is_none_has_no_other_result() -> None:
+    for kernel in int8_kernels():
+        with case(kernel):
+            given = matrix(2, 64)
+            given[1, 7] = torch.nan
+            made = kernel(quantized(matrix(16, 64)))(given)  # type: ignore[arg-type]
+            assert made[0].isfinite().all()
+            assert made[1].isnan().all()
+
+
+def test_all_kernels_of_this_machine_have_the_same_bits() -> None:
+    for rows, shape in product([1, 2, 9, 300], [*SHAPES, (32, 11008)]):
+        with case(rows, shape):
+            weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
+            given[-1] = (torch.arange(shape[1]) % 255 - 127) / 2 + 2**-20  # many halves
+            first, *others = [kernel(weights, bias)(given) for kernel in int8_kernels()]  # type: ignore[arg-type]
+            assert all(torch.equal(first, other) for other in others)

@@ -18,6 +18,7 @@ from gencli.models.decoder.products.maker import (
 )
 from gencli.models.decoder.products.times import KernelTimes, Sizes
 from gencli.models.onednn import can_pack, has_tiles
+from tests.models.cases import case
 
 CPU = torch.device("cpu")
 LARGE, WIDE, SMALL = (1024, 1024), (4096, 1024), (8, 8)
@@ -43,24 +44,17 @@ def test_invariant_kernels_are_taken_if_a_whole_step_takes_hardly_longer() -> No
 
 
 @needs_packing
-def test_the_fastest_kernels_are_taken_if_invariant_ones_cost_more() -> None:
+def test_the_fastest_kernels_are_taken_if_invariant_ones_cost_more_and_options_overrule_that() -> None:
     made = choose((100, 120), (100, 90))
     assert made.kernels == {LARGE: PlainProduct, WIDE: PackedProduct}
     assert not made.is_invariant
-
-
-@needs_packing
-@pytest.mark.parametrize(
-    ("asked", "names"),
-    [
+    for asked, names in [
         ({"invariant": "on"}, ("packed",)),
         ({"invariant": "off"}, ("packed", "plain")),
         ({"kernel": "plain"}, ("plain",)),
         ({"kernel": "packed"}, ("packed",)),
-    ],
-)
-def test_an_option_overrules_the_times(asked: dict[str, object], names: tuple[str, ...]) -> None:
-    assert choose((100, 120), (100, 90), **asked).names == names
+    ]:
+        assert choose((100, 120), (100, 90), **asked).names == names, asked
 
 
 def test_what_this_machine_lacks_is_refused() -> None:
@@ -113,22 +107,18 @@ def on_gpu(fixed: float, plain: float, **asked: object) -> ProductMaker:
     return choose_kernels(Counter({LARGE: 3}), torch.bfloat16, GPU, KernelOptions(**asked), times)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("times", "asked", "name"),
-    [
+def test_on_a_gpu_one_order_of_sums_is_taken_where_it_costs_hardly_more() -> None:
+    for times, asked, name in [
         ((104, 100), {}, "fixed"),
         ((106, 100), {}, "plain"),
         ((200, 100), {"invariant": "on"}, "fixed"),
         ((104, 100), {"invariant": "off"}, "plain"),
         ((200, 100), {"kernel": "fixed"}, "fixed"),
-    ],
-)
-def test_on_a_gpu_one_order_of_sums_is_taken_where_it_costs_hardly_more(
-    times: tuple[float, float], asked: dict[str, object], name: str
-) -> None:
-    pytest.importorskip("triton")
-    made = on_gpu(*times, **asked)
-    assert (made.names, made.is_invariant) == ((name,), name == "fixed")
+    ]:
+        with case(times, asked, name):
+            pytest.importorskip("triton")
+            made = on_gpu(*times, **asked)
+            assert (made.names, made.is_invariant) == ((name,), name == "fixed")
 
 
 def test_a_gpu_has_it_with_triton_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Products on CUDA with narrow weights: values by the interpreter, and the weights are those of the CPU."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,6 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
-from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.fixed import counters_of, fixed_product_torch
 from gencli.models.decoder.products.int4 import GROUP, Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights
@@ -16,12 +15,13 @@ from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Pro
 from gencli.models.decoder.products.quantized import check_narrow
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_dtype
-from gencli.models.files.checkpoint import read_checkpoint, read_folder
 from gencli.models.files.quantization import Quantize
 from gencli.models.quantize import quantize_model
 from tests.helpers.gguf_files import write_model
 from tests.interpreted import interpreted
+from tests.models.cases import case
 from tests.models.gguf.test_kept import model
+from tests.models.native import load_native
 from tests.models.tiny_models import build_native
 from tests.sham import CUDA, sham_device
 
@@ -48,29 +48,23 @@ def dense(codes: torch.Tensor, scales: torch.Tensor, *zeros: torch.Tensor) -> to
     return (steps * scales[..., None] + zeros[0][..., None]).flatten(1)
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_kernel_multiplies_the_weights_of_the_cpu(shape: tuple[int, int], bits: int) -> None:
-    dtype = torch.float16
-    codes, scales, *zeros = weights_of(bits, shape)
-    bias, given = matrix(shape[0]).to(dtype), matrix(130, shape[1]).to(dtype)
-    wide = dense(codes, scales, *zeros)
-    size = given.double().abs() @ wide.abs().T + bias.double().abs()
-    rest = (codes, scales, zeros[0] if zeros else None, bias, counters_of(codes))
-    launch = interpreted(LAUNCH, "fixed_product_triton")
-    for product in (lambda rows: launch(rows, *rest), lambda rows: fixed_product_torch(rows, *rest)):
-        whole = product(given)
-        # A weight of four bits is rounded once to the format of the activations.
-        bound = (torch.finfo(dtype).eps + shape[1] * 2.0**-23) * size
-        assert ((whole.double() - (given.double() @ wide.T + bias)).abs() <= bound).all()
-        for count in (1, 33):
-            assert torch.equal(product(given[:count]), whole[:count])
-
-
-def load(folder: Path, device: torch.device | str, **options: str) -> DecoderRunner:
-    found, config = read_folder(str(folder))
-    checkpoint = read_checkpoint(found, config, read_spec(config))
-    return DecoderRunner.load(checkpoint, device=str(device), **options)
+def test_the_kernel_multiplies_the_weights_of_the_cpu() -> None:
+    for bits, shape in product([8, 4], SHAPES):
+        with case(bits, shape):
+            dtype = torch.float16
+            codes, scales, *zeros = weights_of(bits, shape)
+            bias, given = matrix(shape[0]).to(dtype), matrix(130, shape[1]).to(dtype)
+            wide = dense(codes, scales, *zeros)
+            size = given.double().abs() @ wide.abs().T + bias.double().abs()
+            rest = (codes, scales, zeros[0] if zeros else None, bias, counters_of(codes))
+            launch = interpreted(LAUNCH, "fixed_product_triton")
+            for run in (launch, fixed_product_torch):
+                whole = run(given, *rest)
+                # A weight of four bits is rounded once to the format of the activations.
+                bound = (torch.finfo(dtype).eps + shape[1] * 2.0**-23) * size
+                assert ((whole.double() - (given.double() @ wide.T + bias)).abs() <= bound).all()
+                for count in (1, 33):
+                    assert torch.equal(run(given[:count], *rest), whole[:count])
 
 
 PROMPTS = (5, 6, 7, 8, 9, 10, 11), (30, 31)
@@ -85,9 +79,9 @@ def logits(runner: DecoderRunner) -> torch.Tensor:
 @pytest.mark.parametrize(("quantize", "name"), [("int8", "fixed-int8"), ("int4", "fixed-int4")])
 def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: str, tmp_path: Path) -> None:
     build_native("llama").save_pretrained(tmp_path)
-    expected = logits(load(tmp_path, "cpu", quantize=quantize))
+    expected = logits(load_native(tmp_path, "cpu", quantize=quantize))
     with sham_device():
-        runner = load(tmp_path, CUDA, quantize=quantize, dtype="float16")
+        runner = load_native(tmp_path, CUDA, quantize=quantize, dtype="float16")
         made = logits(runner)
     assert name in runner.spec.kernels
     assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
@@ -95,24 +89,27 @@ def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: 
     assert (made.float() - expected).norm() < 0.1 * expected.norm()
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt_oss"])
-@pytest.mark.parametrize("quantize", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("quantize", "kind"), [("int8", "llama"), ("int4", "qwen3_moe"), ("int4", "gpt_oss")]
+)
 def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
     quantize: Quantize, kind: str, tmp_path: Path
 ) -> None:
     build_native(kind).save_pretrained(tmp_path / "wide")
     quantize_model(str(tmp_path / "wide"), tmp_path / "narrow", quantize)
     with sham_device():
-        made = logits(load(tmp_path / "narrow", CUDA, dtype="float16"))
-        assert torch.equal(made, logits(load(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16")))
+        made = logits(load_native(tmp_path / "narrow", CUDA, dtype="float16"))
+        assert torch.equal(
+            made, logits(load_native(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16"))
+        )
 
 
 def test_a_gguf_file_keeps_its_bits(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, model(), "Q4_0")
-    expected = logits(load(path, "cpu"))
+    expected = logits(load_native(path, "cpu"))
     with sham_device():
-        runner = load(path, CUDA)
+        runner = load_native(path, CUDA)
         made = logits(runner)
     assert "fixed-int4" in runner.spec.kernels
     assert runner.spec.dtype == torch.bfloat16
@@ -122,7 +119,7 @@ def test_a_gguf_file_keeps_its_bits(tmp_path: Path) -> None:
 def test_a_decode_step_waits_for_nothing(tmp_path: Path) -> None:
     build_native("llama").save_pretrained(tmp_path)
     with sham_device() as seen:
-        runner = load(tmp_path, CUDA, quantize="int4")
+        runner = load_native(tmp_path, CUDA, quantize="int4")
         runner.forward(StepPlan((Feed(0, 0, (1, 2, 3)),)))
         seen.clear()
         runner.forward(StepPlan((Feed(0, 3, (4,)),)))
@@ -130,13 +127,14 @@ def test_a_decode_step_waits_for_nothing(tmp_path: Path) -> None:
     assert seen.launches["fixed_product"] == 4 * runner.spec.num_layers + 1
 
 
-@pytest.mark.parametrize("kind", [FixedInt8Product, FixedInt4Product])
-def test_a_product_counts_the_bytes_of_codes_and_scales(kind: type[Product]) -> None:
-    shape = (64, 96)
-    weights = (Int8Weights if kind is FixedInt8Product else Int4Weights).of(shape, [matrix(*shape)])
-    made = kind(weights)  # type: ignore[arg-type]
-    assert made.nbytes == {FixedInt8Product: 64 * 96 + 4 * 64, FixedInt4Product: 64 * 48 + 4 * 64 * 3}[kind]
-    assert made(matrix(5, 96).bfloat16()).shape == (5, 64)
+def test_a_product_counts_the_bytes_of_codes_and_scales() -> None:
+    for kind, format_, nbytes in (
+        (FixedInt8Product, Int8Weights, 64 * 96 + 4 * 64),
+        (FixedInt4Product, Int4Weights, 64 * 48 + 4 * 64 * 3),
+    ):
+        made = kind(format_.of((64, 96), [matrix(64, 96)]))  # type: ignore[arg-type]
+        assert made.nbytes == nbytes, kind
+        assert made(matrix(5, 96).bfloat16()).shape == (5, 64), kind
 
 
 def test_states_between_codes_have_16_bits_on_a_gpu() -> None:
