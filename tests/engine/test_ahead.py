@@ -48,37 +48,37 @@ def test_a_text_that_finds_no_token_fails_alone():
     assert on.ahead.num_used == 8
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_model_with_keys_and_values_gives_the_same_events(seed):
-    rng = random.Random(seed)
-    script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
-    runs = [
-        play(script, runner=load(ModelChoice("tiny", dtype="float32")).runner, run_ahead=is_on, **chosen)
-        for is_on in (False, True)
-    ]
-    assert runs[0][0] == runs[1][0]
-    assert runs[1][1].ahead.num_used
+def test_a_model_with_keys_and_values_gives_the_same_events():
+    for seed in range(3):
+        rng = random.Random(seed)
+        script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
+        runs = [
+            play(script, runner=load(ModelChoice("tiny", dtype="float32")).runner, run_ahead=is_on, **chosen)
+            for is_on in (False, True)
+        ]
+        assert runs[0][0] == runs[1][0], seed
+        assert runs[1][1].ahead.num_used, seed
 
 
-@pytest.mark.parametrize("number", [1, 7, 30])
-def test_an_interruption_gives_the_texts_so_far(number):
-    found = []
-    for is_on in (False, True):
-        on, events = engine(run_ahead=is_on), []
-        for key in "abc":
-            on.submit(request(key))
-        for event in on.run():
-            events.append((event.request, getattr(event, "text", "")))
-            if len(events) == number:
-                on.interrupt()
-        found.append(events)
-    assert found[0] == found[1]
+def test_an_interruption_gives_the_texts_so_far():
+    for number in (1, 7, 30):
+        found = []
+        for is_on in (False, True):
+            on, events = engine(run_ahead=is_on), []
+            for key in "abc":
+                on.submit(request(key))
+            for event in on.run():
+                events.append((event.request, getattr(event, "text", "")))
+                if len(events) == number:
+                    on.interrupt()
+            found.append(events)
+        assert found[0] == found[1], number
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 5])
-def test_texts_stay_where_fewer_lanes_fit(lanes):
-    rows = [request(f"Row {n}", max_tokens=5 + n, chain="temperature=0.9") for n in range(9)]
-    assert texts(rows, runner=FakeRunner(memory_lanes=lanes), run_ahead=True) == texts(rows)
+def test_texts_stay_where_fewer_lanes_fit():
+    for lanes in (1, 2, 3, 5):
+        rows = [request(f"Row {n}", max_tokens=5 + n, chain="temperature=0.9") for n in range(9)]
+        assert texts(rows, runner=FakeRunner(memory_lanes=lanes), run_ahead=True) == texts(rows), lanes
 
 
 class Full(FakeRunner):
@@ -164,12 +164,12 @@ def test_a_step_ahead_launches_no_more_than_another():
     assert launches(5) == launches(5, run_ahead=False)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_on_a_device_no_step_waits_more_than_once(seed):
-    rng = random.Random(seed)
-    script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
-    here, _ = play(script, run_ahead=False, **chosen)
-    with sham_device() as seen:
-        there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
-    assert there == here
-    assert seen.waits[READ] == seen.waits.total() <= len(there)
+def test_on_a_device_no_step_waits_more_than_once():
+    for seed in range(4):
+        rng = random.Random(seed)
+        script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
+        here, _ = play(script, run_ahead=False, **chosen)
+        with sham_device() as seen:
+            there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
+        assert there == here, seed
+        assert seen.waits[READ] == seen.waits.total() <= len(there), seed

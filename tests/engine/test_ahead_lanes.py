@@ -1,6 +1,5 @@
 """Whoever uses the lanes of a runner that runs ahead finds in them what was fed, whatever was guessed."""
 
-import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
@@ -56,30 +55,27 @@ def test_what_was_guessed_is_not_fed_again():
     assert (inner.passes, lengths(inner)) == ([], [4, 4, 4])
 
 
-@pytest.mark.parametrize(
-    ("feeds", "own"),
-    [
+def test_logits_are_in_the_order_of_the_feeds_wherever_they_come_from():
+    for feeds, own in (
         ([feed(2, DRAWN), feed(0, DRAWN)], []),
         ([feed(1, 9), feed(0, DRAWN)], [[1]]),
         ([feed(1, DRAWN, 8, 9, num_logits=3), feed(2, DRAWN)], [[1]]),
         ([feed(0, DRAWN), Feed(4, 0, (1, 2), 0), feed(1, DRAWN), Feed(5, 0, (1, 2), 2)], [[4, 5]]),
         ([feed(0, 8), feed(1, 9)], [[0, 1]]),
-    ],
-)
-def test_logits_are_in_the_order_of_the_feeds_wherever_they_come_from(feeds, own):
-    runner, inner = guessed()
-    wanted = [token for one in feeds for token in one.tokens[len(one.tokens) - one.num_logits :]]
-    assert torch.equal(runner.forward(StepPlan(tuple(feeds))), rows(*wanted))
-    assert inner.passes == own
-    fed = {one.lane: one.end for one in feeds}
-    assert lengths(inner) == [fed.get(lane, 3) for lane in range(3)]
+    ):
+        runner, inner = guessed()
+        wanted = [token for one in feeds for token in one.tokens[len(one.tokens) - one.num_logits :]]
+        assert torch.equal(runner.forward(StepPlan(tuple(feeds))), rows(*wanted)), (feeds, own)
+        assert inner.passes == own, (feeds, own)
+        fed = {one.lane: one.end for one in feeds}
+        assert lengths(inner) == [fed.get(lane, 3) for lane in range(3)], (feeds, own)
 
 
-@pytest.mark.parametrize("read", [-1, 4])
-def test_a_token_that_was_not_drawn_is_fed_anew(read):
-    runner, inner = guessed(read=read)
-    assert torch.equal(runner.forward(StepPlan((feed(0, 8),))), rows(8))
-    assert lengths(inner) == [4, 3, 3]
+def test_a_token_that_was_not_drawn_is_fed_anew():
+    for read in (-1, 4):
+        runner, inner = guessed(read=read)
+        assert torch.equal(runner.forward(StepPlan((feed(0, 8),))), rows(8)), read
+        assert lengths(inner) == [4, 3, 3], read
 
 
 def test_a_lane_holds_what_was_fed_to_whoever_changes_it():

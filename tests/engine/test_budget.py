@@ -2,8 +2,7 @@
 
 import json
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from gencli.core.request import Limits
 from tests.engine.harness import Error, generate
@@ -36,15 +35,14 @@ def is_document(text):
         return False
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("max_tokens", LIMITS)
-def test_a_document_that_can_be_ended_in_time_is(backend, max_tokens):
-    ends = generate([lists(seed, max_tokens, backend=backend) for seed in range(12)])
-    assert {(end.reason, end.document, is_document(end.text)) for end in ends.values()} <= {
-        ("grammar", "over", True),
-        ("eos", "over", True),
-        ("length", "complete", True),
-    }
+def test_a_document_that_can_be_ended_in_time_is():
+    for backend, max_tokens in product(BACKENDS, LIMITS):
+        ends = generate([lists(seed, max_tokens, backend=backend) for seed in range(12)])
+        assert {(end.reason, end.document, is_document(end.text)) for end in ends.values()} <= {
+            ("grammar", "over", True),
+            ("eos", "over", True),
+            ("length", "complete", True),
+        }, (backend, max_tokens)
 
 
 PATTERNS = (
@@ -60,21 +58,22 @@ def strings(seed, pattern, max_tokens, **rest):
     return record(f"r{seed}", seed=seed, schema=schema, max_tokens=max_tokens, **rest)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_strings_with_a_pattern_are_brought_to_their_end(backend, pattern):
-    limits = (16, 17, 20, 40, 60)
-    ends = generate([strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits * 2)])
-    assert {end.document for end in ends.values()} <= {"over", "complete"}
+def test_strings_with_a_pattern_are_brought_to_their_end():
+    for backend, pattern in product(BACKENDS, PATTERNS):
+        limits = (16, 17, 20, 40, 60)
+        ends = generate(
+            [strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits * 2)]
+        )
+        assert {end.document for end in ends.values()} <= {"over", "complete"}, (backend, pattern)
 
 
-@pytest.mark.parametrize("pattern", PATTERNS[:2], ids=str)
-def test_how_they_end_does_not_depend_on_drafts_or_neighbours(pattern):
-    rows = [strings(seed, pattern, 40) for seed in range(4)]
-    together = tokens_of(rows, max_batch=3)[:2]
-    assert tokens_of(off(rows), max_batch=2)[:2] == together
-    alone = [tokens_of([one])[0] for one in rows]
-    assert {key: ids for found in alone for key, ids in found.items()} == together[0]
+def test_how_they_end_does_not_depend_on_drafts_or_neighbours():
+    for pattern in PATTERNS[:2]:
+        rows = [strings(seed, pattern, 40) for seed in range(4)]
+        together = tokens_of(rows, max_batch=3)[:2]
+        assert tokens_of(off(rows), max_batch=2)[:2] == together, pattern
+        alone = [tokens_of([one])[0] for one in rows]
+        assert {key: ids for found in alone for key, ids in found.items()} == together[0], pattern
 
 
 def test_without_the_budget_in_view_the_same_documents_are_cut():
@@ -88,28 +87,28 @@ def test_far_from_the_limit_the_budget_changes_nothing():
     assert tokens_of(rows)[:2] == tokens_of(free)[:2]
 
 
-@pytest.mark.parametrize("max_tokens", LIMITS)
-def test_the_way_to_the_end_does_not_depend_on_drafts_or_neighbours(max_tokens):
-    rows = [lists(seed, max_tokens) for seed in range(5)]
-    together = tokens_of(rows, max_batch=3)[:2]
-    assert tokens_of(off(rows), max_batch=2)[:2] == together
-    alone = [tokens_of([one])[0] for one in rows]
-    assert {key: ids for found in alone for key, ids in found.items()} == together[0]
+def test_the_way_to_the_end_does_not_depend_on_drafts_or_neighbours():
+    for max_tokens in LIMITS:
+        rows = [lists(seed, max_tokens) for seed in range(5)]
+        together = tokens_of(rows, max_batch=3)[:2]
+        assert tokens_of(off(rows), max_batch=2)[:2] == together, max_tokens
+        alone = [tokens_of([one])[0] for one in rows]
+        assert {key: ids for found in alone for key, ids in found.items()} == together[0], max_tokens
 
 
-@pytest.mark.parametrize("limits", [Limits(3), Limits(12), Limits(31)], ids=str)
-def test_a_cut_document_is_completed_if_asked_for(limits):
-    rows = [replace(lists(s, 1, grammar={"in_budget": False}), limits=limits) for s in range(12)]
-    cut = generate(rows)
-    completed = generate([replace(one, finish_open=True) for one in rows])
-    for key, end in completed.items():
-        assert is_document(end.text)
-        if cut[key].document == "open":
-            assert (end.reason, end.matched, end.document) == ("closed", "max_tokens", "complete")
-            assert end.text.startswith(cut[key].text.rstrip("\ufffd"))
-            assert end.completion_tokens > cut[key].completion_tokens == limits.max_tokens
-        else:
-            assert end.text == cut[key].text
+def test_a_cut_document_is_completed_if_asked_for():
+    for limits in (Limits(3), Limits(12), Limits(31)):
+        rows = [replace(lists(s, 1, grammar={"in_budget": False}), limits=limits) for s in range(12)]
+        cut = generate(rows)
+        completed = generate([replace(one, finish_open=True) for one in rows])
+        for key, end in completed.items():
+            assert is_document(end.text), limits
+            if cut[key].document == "open":
+                assert (end.reason, end.matched, end.document) == ("closed", "max_tokens", "complete"), limits
+                assert end.text.startswith(cut[key].text.rstrip("\ufffd")), limits
+                assert end.completion_tokens > cut[key].completion_tokens == limits.max_tokens, limits
+            else:
+                assert end.text == cut[key].text, limits
 
 
 def test_the_context_is_a_limit_as_well():

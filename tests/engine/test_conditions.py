@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -74,18 +75,20 @@ def by_hand(one, base, entries, holds, count):
     return bytes(output).decode()
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain[1])
-@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: json.dumps(condition[0]))
-def test_the_text_is_that_of_a_loop_by_hand_with_drafts_and_in_a_batch(chain, condition):
-    (base, entries), (when, holds) = chain, condition
-    made = conditional(base, entries, when)
-    some = [request("abc", key=key, seed=7, chain=made, max_tokens=40) for key in range(3)]
-    expected = {(one.id, 0): by_hand(one, base, entries, holds, 40) for one in some}
-    assert texts(some) == expected
-    for one in some[:1]:
-        answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
-        for most in (1, 3, 8):
-            assert texts([one], drafter=Scripted(answers, most)) == {(one.id, 0): expected[one.id, 0]}
+def test_the_text_is_that_of_a_loop_by_hand_with_drafts_and_in_a_batch():
+    for chain, condition in product(CHAINS, CONDITIONS):
+        (base, entries), (when, holds) = chain, condition
+        made = conditional(base, entries, when)
+        some = [request("abc", key=key, seed=7, chain=made, max_tokens=40) for key in range(3)]
+        expected = {(one.id, 0): by_hand(one, base, entries, holds, 40) for one in some}
+        assert texts(some) == expected, (chain, condition)
+        for one in some[:1]:
+            answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
+            for most in (1, 3, 8):
+                assert texts([one], drafter=Scripted(answers, most)) == {(one.id, 0): expected[one.id, 0]}, (
+                    chain,
+                    condition,
+                )
 
 
 EVERY = [
@@ -97,33 +100,37 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
-def test_every_stage_acts_in_its_place_only_and_takes_drafts_there(name, params):
-    def runner():
-        return FakeRunner(vocab_size=300)
+def test_every_stage_acts_in_its_place_only_and_takes_drafts_there():
+    for name, params in EVERY:
 
-    there = params.replace(when={"from": 8, "to": 30})
-    one = replace(request("the cat sat", max_tokens=40, jump="off"), chain=Chain(((name, there),)))
-    found, plain = generate([one], runner=runner()), texts([replace(one, chain=Chain())], runner=runner())
-    text = found[one.id, 0].text
-    assert text.encode(errors="replace")[:6] == plain[one.id, 0].encode(errors="replace")[:6]
-    drafter = Scripted({one.prompt_ids: tuple(text.encode())}, 8)
-    assert texts([one], drafter=drafter, runner=runner()) == {(one.id, 0): text}
-    beside = [replace(one, id="beside", chain=Chain(((name, params),))), one]
-    assert texts(beside, runner=runner())[one.id, 0] == text
+        def runner():
+            return FakeRunner(vocab_size=300)
+
+        there = params.replace(when={"from": 8, "to": 30})
+        one = replace(request("the cat sat", max_tokens=40, jump="off"), chain=Chain(((name, there),)))
+        found, plain = generate([one], runner=runner()), texts([replace(one, chain=Chain())], runner=runner())
+        text = found[one.id, 0].text
+        assert text.encode(errors="replace")[:6] == plain[one.id, 0].encode(errors="replace")[:6], (
+            name,
+            params,
+        )
+        drafter = Scripted({one.prompt_ids: tuple(text.encode())}, 8)
+        assert texts([one], drafter=drafter, runner=runner()) == {(one.id, 0): text}, (name, params)
+        beside = [replace(one, id="beside", chain=Chain(((name, params),))), one]
+        assert texts(beside, runner=runner())[one.id, 0] == text, (name, params)
 
 
-@pytest.mark.parametrize("policy", ["match", "rejection"])
-def test_greedy_places_verify_drafts_exactly(policy):
-    from processors.policy import Verification
+def test_greedy_places_verify_drafts_exactly():
+    for policy in ("match", "rejection"):
+        from processors.policy import Verification
 
-    made = conditional("temperature=1.5", "temperature:temperature=0,when={}", {"from": 0, "to": 40})
-    one = request("abc", chain=made, max_tokens=30)
-    greedy = texts([replace(one, chain=Chain.parse(LETTERS + " | temperature=0"))])
-    drafting = replace(one.drafting, verification=Verification(policy))
-    drafter = Scripted({one.prompt_ids: tuple(greedy[one.id, 0].encode())})
-    assert texts([replace(one, drafting=drafting)], drafter=drafter) == greedy
-    assert drafter.proposed > 10
+        made = conditional("temperature=1.5", "temperature:temperature=0,when={}", {"from": 0, "to": 40})
+        one = request("abc", chain=made, max_tokens=30)
+        greedy = texts([replace(one, chain=Chain.parse(LETTERS + " | temperature=0"))])
+        drafting = replace(one.drafting, verification=Verification(policy))
+        drafter = Scripted({one.prompt_ids: tuple(greedy[one.id, 0].encode())})
+        assert texts([replace(one, drafting=drafting)], drafter=drafter) == greedy, policy
+        assert drafter.proposed > 10, policy
 
 
 def test_samples_each_follow_their_own_text():

@@ -149,21 +149,18 @@ def test_requests_may_arrive_while_others_run():
     assert ends == {"1": texts([request("a", key=1)])["1", 0], "2": texts([request("b", key=2)])["2", 0]}
 
 
-@pytest.mark.parametrize(
-    ("options", "reason", "matched"),
-    [
+def test_every_end_has_its_reason():
+    for options, reason, matched in (
         ({"max_tokens": 3}, "length", "max_tokens"),
         ({"limits": Limits(max_time=0.0)}, "length", "max_time"),
         ({"stops": Stops(ids=tuple(range(256)))}, "stop", None),
         ({"chain": "bias=[[257,100]]"}, "eos", 257),
         ({"chain": "allowed=[97]", "stops": Stops(loop=4)}, "loop", None),
         ({"chain": "allowed=[97]", "stops": Stops(strings=("aa",))}, "stop", "aa"),
-    ],
-)
-def test_every_end_has_its_reason(options, reason, matched):
-    end = next(iter(generate([request(**options)]).values()))
-    assert end.reason == reason
-    assert matched is None or end.matched == matched
+    ):
+        end = next(iter(generate([request(**options)]).values()))
+        assert end.reason == reason, (options, reason, matched)
+        assert matched is None or end.matched == matched, (options, reason, matched)
 
 
 def test_a_text_that_runs_ends_when_its_time_has_passed():
@@ -229,9 +226,8 @@ def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
     assert ends["good", 0].text == texts([request("b", key="good")])["good", 0]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_what_cannot_run_is_refused_before_anything_runs():
+    for make, message in (
         (lambda: request(""), "prompt is empty"),
         (lambda: request("x" * 2000), "has 2000 tokens, but fake"),
         (lambda: request(n=2, chain="temperature=0"), "same text"),
@@ -242,11 +238,9 @@ def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
         (lambda: request(stops=Stops(strings=("",))), "empty"),
         (lambda: request(stops=Stops(patterns=("a*",))), "empty text"),
         (lambda: request(stops=Stops(loop=1)), "loop"),
-    ],
-)
-def test_what_cannot_run_is_refused_before_anything_runs(make, message):
-    with pytest.raises((UsageError, ProcessorsError), match=message):
-        engine().submit(make())
+    ):
+        with pytest.raises((UsageError, ProcessorsError), match=message):
+            engine().submit(make())
 
 
 def test_a_refused_request_leaves_nothing_behind():

@@ -3,8 +3,6 @@
 import weakref
 from dataclasses import replace
 
-import pytest
-
 from gencli.core.request import Drafting, Guidance
 from gencli.models.fake import FakeRunner
 from processors.chain import Chain
@@ -38,16 +36,18 @@ def test_each_token_has_its_explanation_and_the_text_is_that_without():
     assert [stage.name for stage in explained[0].stages] == ["repetition", "temperature", "top_k", "top_p"]
 
 
-@pytest.mark.parametrize("chain", [CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"])
-def test_a_text_that_is_given_has_the_explanations_of_its_own_run(chain):
-    one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
-    explained, ids = views([one])[one.id]
-    again, same = views([replace(one, given=tuple(ids))])[one.id]
-    assert same == ids
-    assert [replace(view, kept=None) for view in again] == [replace(view, kept=None) for view in explained]
-    assert all(
-        first.kept.values.equal(other.kept.values) for first, other in zip(again, explained, strict=True)
-    )
+def test_a_text_that_is_given_has_the_explanations_of_its_own_run():
+    for chain in (CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"):
+        one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
+        explained, ids = views([one])[one.id]
+        again, same = views([replace(one, given=tuple(ids))])[one.id]
+        assert same == ids, chain
+        assert [replace(view, kept=None) for view in again] == [
+            replace(view, kept=None) for view in explained
+        ], chain
+        assert all(
+            first.kept.values.equal(other.kept.values) for first, other in zip(again, explained, strict=True)
+        ), chain
 
 
 FULL = (
@@ -56,63 +56,60 @@ FULL = (
 )
 
 
-@pytest.mark.parametrize("draw", ["gumbel", "multinomial", "greedy"])
-def test_company_and_drafts_change_nothing_that_is_said(draw):
-    ones = [
-        request("the cat sat on the cat", key=i, seed=i, chain=FULL, trace=3, draw=draw, jump="off")
-        for i in range(3)
-    ]
-    alone = [views([one])[one.id] for one in ones]
-    together = views([*ones, asked(key="other")], max_batch=4)
-    assert [together[one.id] for one in ones] == alone
-    drafter = Scripted({one.prompt_ids: tuple(alone[0][1]) for one in ones[:1]}, most=5)
-    assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0]
-    assert drafter.proposed
-    said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
-    assert any("seen" in one for one in said)
-    assert "condition not met: from 6" in said
+def test_company_and_drafts_change_nothing_that_is_said():
+    for draw in ("gumbel", "multinomial", "greedy"):
+        ones = [
+            request("the cat sat on the cat", key=i, seed=i, chain=FULL, trace=3, draw=draw, jump="off")
+            for i in range(3)
+        ]
+        alone = [views([one])[one.id] for one in ones]
+        together = views([*ones, asked(key="other")], max_batch=4)
+        assert [together[one.id] for one in ones] == alone, draw
+        drafter = Scripted({one.prompt_ids: tuple(alone[0][1]) for one in ones[:1]}, most=5)
+        assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0], draw
+        assert drafter.proposed, draw
+        said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
+        assert any("seen" in one for one in said), draw
+        assert "condition not met: from 6" in said, draw
 
 
-@pytest.mark.parametrize("verify", ["rejection", "lossy-typical"])
-def test_a_draft_that_was_not_drawn_is_behind_what_the_draw_gives(verify):
-    one = asked(jump="off")
-    answer = tuple(views([one])[one.id][1])
-    other = replace(one, seed=7, drafting=Drafting(verification=Verification(verify)))
-    explained, ids = views([other], drafter=Scripted({one.prompt_ids: answer}))[one.id]
-    assert [view.token for view in explained] == ids
-    undrawn = [view for view in explained if view.race.margin is not None and view.race.margin < 0]
-    assert undrawn
-    assert all(view.decided_by == () and view.forgone is None for view in undrawn)
-    assert all(view.race.runner_up != view.token for view in undrawn)
+def test_a_draft_that_was_not_drawn_is_behind_what_the_draw_gives():
+    for verify in ("rejection", "lossy-typical"):
+        one = asked(jump="off")
+        answer = tuple(views([one])[one.id][1])
+        other = replace(one, seed=7, drafting=Drafting(verification=Verification(verify)))
+        explained, ids = views([other], drafter=Scripted({one.prompt_ids: answer}))[one.id]
+        assert [view.token for view in explained] == ids, verify
+        undrawn = [view for view in explained if view.race.margin is not None and view.race.margin < 0]
+        assert undrawn, verify
+        assert all(view.decided_by == () and view.forgone is None for view in undrawn), verify
+        assert all(view.race.runner_up != view.token for view in undrawn), verify
 
 
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_drafts_change_no_explanation(count):
-    one = asked(jump="off")
-    plain = views([one])[one.id]
-    drafter = Scripted({one.prompt_ids: tuple(plain[1])}, most=count)
-    assert views([one], drafter=drafter)[one.id] == plain
-    assert drafter.proposed
+def test_drafts_change_no_explanation():
+    for count in (1, 4, 8):
+        one = asked(jump="off")
+        plain = views([one])[one.id]
+        drafter = Scripted({one.prompt_ids: tuple(plain[1])}, most=count)
+        assert views([one], drafter=drafter)[one.id] == plain, count
+        assert drafter.proposed, count
 
 
-@pytest.mark.parametrize(
-    "chain",
-    [
+def test_stages_that_follow_the_tokens_are_not_disturbed():
+    for chain in (
         "mirostat:version=2,tau=3",
         "top_k=30 | adaptive_p=0.3",
         "dry=0.8 | temperature=1.5 | xtc:probability=0.5,threshold=0.05",
         'temperature=1.5 | temperature:temperature=0,when={"from": 5, "to": 9}',
         'ban:texts=["e"],rewind=true | top_p=0.9',
-    ],
-)
-def test_stages_that_follow_the_tokens_are_not_disturbed(chain):
-    one = request("the cat sat on the mat", chain=chain, max_tokens=20)
-    ids = views([one])[one.id][1]
-    traced = replace(one, trace=2)
-    explained, found = views([traced])[one.id]
-    assert found == ids == [view.token for view in explained]
-    drafter = Scripted({one.prompt_ids: tuple(ids)})
-    assert views([traced], drafter=drafter)[one.id] == (explained, ids)
+    ):
+        one = request("the cat sat on the mat", chain=chain, max_tokens=20)
+        ids = views([one])[one.id][1]
+        traced = replace(one, trace=2)
+        explained, found = views([traced])[one.id]
+        assert found == ids == [view.token for view in explained], chain
+        drafter = Scripted({one.prompt_ids: tuple(ids)})
+        assert views([traced], drafter=drafter)[one.id] == (explained, ids), chain
 
 
 def test_neighbours_change_no_explanation():

@@ -50,23 +50,23 @@ def is_whole(end):
 
 
 @BACKENDS
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_penalties_do_not_count_tokens_without_a_choice(backend, penalty):
-    seen = set()
-    for seed in range(12):  # only the sixth byte is a choice, after five b that nobody chose
-        plain = end_of(constrained(backend, "bbbbb(b|c)bbb2", seed=seed))
-        assert outcome(end_of(constrained(backend, "bbbbb(b|c)bbb2", seed=seed, chain=penalty))) == outcome(
-            plain
-        )
-        seen.add(plain.text)
-    assert len(seen) == 2
+def test_penalties_do_not_count_tokens_without_a_choice(backend):
+    for penalty in PENALTIES:
+        seen = set()
+        for seed in range(12):  # only the sixth byte is a choice, after five b that nobody chose
+            plain = end_of(constrained(backend, "bbbbb(b|c)bbb2", seed=seed))
+            assert outcome(
+                end_of(constrained(backend, "bbbbb(b|c)bbb2", seed=seed, chain=penalty))
+            ) == outcome(plain), penalty
+            seen.add(plain.text)
+        assert len(seen) == 2, penalty
 
 
 @BACKENDS
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_penalties_do_not_break_a_document(backend, penalty):
-    rows = [constrained(backend, key=f"r{seed}", seed=seed, chain=penalty) for seed in range(4)]
-    assert all(map(is_whole, generate(rows).values()))
+def test_penalties_do_not_break_a_document(backend):
+    for penalty in PENALTIES:
+        rows = [constrained(backend, key=f"r{seed}", seed=seed, chain=penalty) for seed in range(4)]
+        assert all(map(is_whole, generate(rows).values())), penalty
 
 
 @BACKENDS
@@ -104,23 +104,23 @@ def test_stop_ids_are_legal_only_where_the_text_is_complete(backend):
 
 
 @BACKENDS
-@pytest.mark.parametrize("chain", ["min_tokens=7", "ignore_eos=true", "min_tokens=7 | ignore_eos=true"])
-def test_no_minimum_outlives_the_grammar(backend, chain):
-    plain = {end_of(constrained(backend, "green(ish)?", seed=seed)).text for seed in range(12)}
-    assert plain == {"green", "greenish"}
-    ends = [end_of(constrained(backend, "green(ish)?", seed=seed, chain=chain)) for seed in range(12)]
-    assert {(end.text, end.reason) for end in ends} == {("greenish", "grammar")}
-    longest = end_of(constrained(backend, chain="min_tokens=150 | ignore_eos=true"))
-    assert (longest.reason, is_whole(longest)) == ("grammar", True)
+def test_no_minimum_outlives_the_grammar(backend):
+    for chain in ("min_tokens=7", "ignore_eos=true", "min_tokens=7 | ignore_eos=true"):
+        plain = {end_of(constrained(backend, "green(ish)?", seed=seed)).text for seed in range(12)}
+        assert plain == {"green", "greenish"}, chain
+        ends = [end_of(constrained(backend, "green(ish)?", seed=seed, chain=chain)) for seed in range(12)]
+        assert {(end.text, end.reason) for end in ends} == {("greenish", "grammar")}, chain
+        longest = end_of(constrained(backend, chain="min_tokens=150 | ignore_eos=true"))
+        assert (longest.reason, is_whole(longest)) == ("grammar", True), chain
 
 
 @BACKENDS
-@pytest.mark.parametrize("cut", CUTS)
-def test_truncation_sees_what_the_grammar_leaves(backend, cut):
-    for seed in range(3):
-        best = end_of(constrained(backend, seed=seed, chain="temperature=0"))
-        assert outcome(end_of(constrained(backend, seed=seed, chain=cut))) == outcome(best)
-        assert is_whole(best)
+def test_truncation_sees_what_the_grammar_leaves(backend):
+    for cut in CUTS:
+        for seed in range(3):
+            best = end_of(constrained(backend, seed=seed, chain="temperature=0"))
+            assert outcome(end_of(constrained(backend, seed=seed, chain=cut))) == outcome(best), cut
+            assert is_whole(best), cut
 
 
 @BACKENDS
@@ -148,29 +148,29 @@ def mixed():
     return rows
 
 
-@pytest.mark.parametrize("max_batch", [3, 16])
-def test_a_batch_of_mixed_constraints_is_each_of_them_alone(max_batch):
-    rows = mixed()
-    together = {key: outcome(end) for key, end in generate(rows, max_batch=max_batch).items()}
-    alone = {}
-    for one in rows:
-        alone |= {key: outcome(end) for key, end in generate([one]).items()}
-    assert together == alone
+def test_a_batch_of_mixed_constraints_is_each_of_them_alone():
+    for max_batch in (3, 16):
+        rows = mixed()
+        together = {key: outcome(end) for key, end in generate(rows, max_batch=max_batch).items()}
+        alone = {}
+        for one in rows:
+            alone |= {key: outcome(end) for key, end in generate([one]).items()}
+        assert together == alone, max_batch
 
 
 BESIDE = (*PENALTIES, *CUTS, "min_tokens=90", "ignore_eos=true", "temperature=2 | frequency=1 | min_p=0.01")
 
 
 @BACKENDS
-@pytest.mark.parametrize("chain", BESIDE)
-def test_drafts_change_nothing_whatever_stands_beside_the_grammar(backend, chain):
-    stops = Stops(strings=("}", "a"), ids=(ord("!"),))
-    one = constrained(backend, chain=chain, stops=stops, jump="off")
-    plain = end_of(one)
-    drafter = Scripted({one.prompt_ids: tuple(TOKENIZER.encode(plain.text))})
-    assert outcome(end_of(one, drafter=drafter)) == outcome(plain)
-    assert outcome(end_of(replace(one, jump="auto"))) == outcome(plain)
-    assert drafter.proposed > 10
+def test_drafts_change_nothing_whatever_stands_beside_the_grammar(backend):
+    for chain in BESIDE:
+        stops = Stops(strings=("}", "a"), ids=(ord("!"),))
+        one = constrained(backend, chain=chain, stops=stops, jump="off")
+        plain = end_of(one)
+        drafter = Scripted({one.prompt_ids: tuple(TOKENIZER.encode(plain.text))})
+        assert outcome(end_of(one, drafter=drafter)) == outcome(plain), chain
+        assert outcome(end_of(replace(one, jump="auto"))) == outcome(plain), chain
+        assert drafter.proposed > 10, chain
 
 
 @BACKENDS

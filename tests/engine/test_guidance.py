@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -82,10 +83,10 @@ def ids(one, **options):
     return tuple(i for event in on.run() if isinstance(event, Token) for i in event.ids)
 
 
-@pytest.mark.parametrize("guidance", [GUIDED, Guidance(0.0, COLD), Guidance(3.0), Guidance(0.5, (1, 2) * 90)])
-def test_a_guided_text_is_the_one_of_two_separate_lanes(guidance):
-    one = guided(guidance=guidance, draw="greedy")
-    assert ids(one) == by_hand(one)
+def test_a_guided_text_is_the_one_of_two_separate_lanes():
+    for guidance in (GUIDED, Guidance(0.0, COLD), Guidance(3.0), Guidance(0.5, (1, 2) * 90)):
+        one = guided(guidance=guidance, draw="greedy")
+        assert ids(one) == by_hand(one), guidance
 
 
 def test_a_scale_of_one_feeds_nothing_more_and_changes_nothing():
@@ -118,22 +119,20 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("max_batch", [1, 3, 8])
-@pytest.mark.parametrize("step_tokens", [16, 512])
-def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text(max_batch, step_tokens):
-    alone = {key: text for one in MIXED for key, text in run([one]).items()}
-    shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
-    assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone
+def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text():
+    for max_batch, step_tokens in product((1, 3, 8), (16, 512)):
+        alone = {key: text for one in MIXED for key, text in run([one]).items()}
+        shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
+        assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone, (max_batch, step_tokens)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 4])
-@pytest.mark.parametrize("chain", ["ignore_eos=true", "ignore_eos=true | temperature=0", CUT])
-def test_drafts_keep_the_text(most, chain):
-    one = guided(chain=chain, max_tokens=40, jump="off")
-    answer = ids(one)
-    drafter = Scripted({one.prompt_ids: answer}, most=most)
-    assert ids(one, drafter=drafter) == answer
-    assert drafter.proposed > 0
+def test_drafts_keep_the_text():
+    for most, chain in product((1, 2, 3, 4), ("ignore_eos=true", "ignore_eos=true | temperature=0", CUT)):
+        one = guided(chain=chain, max_tokens=40, jump="off")
+        answer = ids(one)
+        drafter = Scripted({one.prompt_ids: answer}, most=most)
+        assert ids(one, drafter=drafter) == answer, (most, chain)
+        assert drafter.proposed > 0, (most, chain)
 
 
 def test_drafts_of_ngram_keep_the_text():
@@ -179,17 +178,17 @@ def contrast(beta=0.5, alpha=0.1):
     return Guidance(1 + beta, cutoff=alpha, amateur="small")
 
 
-@pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
-def test_an_amateur_reads_the_same_text(scale):
-    guidance = Guidance(scale, cutoff=0.1, amateur="small")
-    one = guided(guidance=guidance, draw="greedy")
-    expert, amateur, found = Remembering(), Remembering(seed=5), []
-    for _ in range(24):
-        expert.release(0), amateur.release(0)
-        plan = StepPlan((Feed(0, 0, (*one.prompt_ids, *found)),))
-        levels = torch.tensor([scale]), torch.tensor([0.1])
-        found.append(fold(expert.forward(plan), amateur.forward(plan), *levels).argmax().item())
-    assert ids(one, amateurs={"small": Remembering(seed=5)}) == tuple(found)
+def test_an_amateur_reads_the_same_text():
+    for scale in (1.0, 1.5, 3.0):
+        guidance = Guidance(scale, cutoff=0.1, amateur="small")
+        one = guided(guidance=guidance, draw="greedy")
+        expert, amateur, found = Remembering(), Remembering(seed=5), []
+        for _ in range(24):
+            expert.release(0), amateur.release(0)
+            plan = StepPlan((Feed(0, 0, (*one.prompt_ids, *found)),))
+            levels = torch.tensor([scale]), torch.tensor([0.1])
+            found.append(fold(expert.forward(plan), amateur.forward(plan), *levels).argmax().item())
+        assert ids(one, amateurs={"small": Remembering(seed=5)}) == tuple(found), scale
 
 
 def test_rows_with_and_without_amateurs_share_steps():
@@ -202,33 +201,34 @@ def test_rows_with_and_without_amateurs_share_steps():
     assert made(rows, max_batch=4, step_tokens=32) == alone
 
 
-@pytest.mark.parametrize(
-    ("guidance", "said"),
-    [
+def test_what_cannot_be_guided_is_refused():
+    for guidance, said in (
         (Guidance(-0.5), "has scale -0.5"),
         (Guidance(2.0, cutoff=1.5), "and cutoff 1.5"),
         (Guidance(2.0, ()), "negative prompt is empty"),
         (Guidance(2.0, (1,) * 2000), "has 2000 tokens"),
         (Guidance(2.0, (999,)), "Token id 999"),
         (Guidance(2.0, amateur="other"), "The amateur 'other'"),
-    ],
-)
-def test_what_cannot_be_guided_is_refused(guidance, said):
-    with pytest.raises(UsageError, match=said):
-        engine().submit(guided(guidance=guidance))
+    ):
+        with pytest.raises(UsageError, match=said):
+            engine().submit(guided(guidance=guidance))
 
 
 WORDS = ("red", "green", "greenish", "blue and white", "blue and black")
 
 
-@pytest.mark.parametrize("jump", ["auto", "off"])
-def test_a_guided_document_stays_in_its_grammar(jump):
-    grammar = GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")
-    rows = [
-        replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=Chain((("grammar", grammar),)))
-        for i in range(6)
-        for guidance in (GUIDED if i % 2 else Guidance(2.5),)
-    ]
-    ends = run(rows)
-    assert {*ends.values()} <= {*WORDS}
-    assert ends == {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
+def test_a_guided_document_stays_in_its_grammar():
+    for jump in ("auto", "off"):
+        grammar = GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")
+        rows = [
+            replace(
+                guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=Chain((("grammar", grammar),))
+            )
+            for i in range(6)
+            for guidance in (GUIDED if i % 2 else Guidance(2.5),)
+        ]
+        ends = run(rows)
+        assert {*ends.values()} <= {*WORDS}, jump
+        assert ends == {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}, (
+            jump
+        )

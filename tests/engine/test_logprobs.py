@@ -149,16 +149,16 @@ def test_guidance_is_no_part_of_the_raw_numbers():
     assert {one.banned_by for entry in entries for one in entry.top} == {"", "guidance"}
 
 
-@pytest.mark.parametrize("how", ["beams", "best_of"])
-def test_chosen_texts_have_the_numbers_of_their_tokens(how):
-    options = {"beams": Beams(3), "n": 2} if how == "beams" else {"best_of": 4, "n": 2}
-    found = tokens_of([request("Hello", max_tokens=9, logprobs=1, **options)])
-    assert len(found) == 2
-    for ids, entries in found.values():
-        plain = reference("Hello", ids)
-        assert [entry.chosen.id for entry in entries] == list(ids)
-        for token, entry, row in zip(ids, entries, plain, strict=True):
-            assert entry.chosen.logprob == pytest.approx(float(row[token]), abs=1e-5)
+def test_chosen_texts_have_the_numbers_of_their_tokens():
+    for how in ("beams", "best_of"):
+        options = {"beams": Beams(3), "n": 2} if how == "beams" else {"best_of": 4, "n": 2}
+        found = tokens_of([request("Hello", max_tokens=9, logprobs=1, **options)])
+        assert len(found) == 2, how
+        for ids, entries in found.values():
+            plain = reference("Hello", ids)
+            assert [entry.chosen.id for entry in entries] == list(ids), how
+            for token, entry, row in zip(ids, entries, plain, strict=True):
+                assert entry.chosen.logprob == pytest.approx(float(row[token]), abs=1e-5), how
 
 
 def test_a_restart_gives_every_token_one_entry():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
-import pytest
 import torch
 
 from gencli.core.events import Error, Finish, Token
@@ -79,29 +79,28 @@ def drafter(name: str) -> Drafter | None:
     return {"ngram": NgramDrafter, "suffix": SuffixDrafter}[name]() if name else None
 
 
-@pytest.mark.parametrize("draft", ["", "ngram", "suffix", "model", "early-exit"])
-@pytest.mark.parametrize("step_tokens", [16, None])
-@pytest.mark.parametrize("max_batch", [1, 3, 8])
-def test_texts_are_those_of_fresh_passes(max_batch: int, step_tokens: int | None, draft: str) -> None:
-    found = run(runner(), requests(), max_batch=max_batch, step_tokens=step_tokens, drafter=drafter(draft))
-    assert found == expected()
+def test_texts_are_those_of_fresh_passes():
+    for draft, step_tokens, max_batch in product(
+        ("", "ngram", "suffix", "model", "early-exit"), (16, None), (1, 3, 8)
+    ):
+        found = run(
+            runner(), requests(), max_batch=max_batch, step_tokens=step_tokens, drafter=drafter(draft)
+        )
+        assert found == expected(), (draft, step_tokens, max_batch)
 
 
-@pytest.mark.parametrize("step_tokens", [16, None])
-def test_samples_of_one_prompt_share_it(step_tokens: int | None) -> None:
-    assert run(runner(), requests(n=3), max_batch=4, step_tokens=step_tokens) == expected(n=3)
+def test_samples_of_one_prompt_share_it():
+    for step_tokens in (16, None):
+        assert run(runner(), requests(n=3), max_batch=4, step_tokens=step_tokens) == expected(n=3), (
+            step_tokens
+        )
 
 
-@pytest.mark.parametrize("step_tokens", [16, None])
-@pytest.mark.parametrize(
-    "negative", [_HEAD[:5], [*_HEAD, *_WORD * 4], None], ids=["short", "crossing", "none"]
-)
-def test_companions_cross_the_switch_by_themselves(
-    negative: list[int] | None, step_tokens: int | None
-) -> None:
-    guidance = Guidance(1.5, negative=None if negative is None else tuple(negative))
-    found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
-    assert found == expected(guidance=guidance)
+def test_companions_cross_the_switch_by_themselves():
+    for step_tokens, negative in product((16, None), (_HEAD[:5], [*_HEAD, *_WORD * 4], None)):
+        guidance = Guidance(1.5, negative=None if negative is None else tuple(negative))
+        found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
+        assert found == expected(guidance=guidance), (step_tokens, negative)
 
 
 def test_beams_cross_the_switch_together() -> None:
@@ -138,12 +137,12 @@ class Counted(HFRunner):
         self.hook = model().model.embed_tokens.register_forward_hook(hook)
 
 
-@pytest.mark.parametrize("max_batch", [1, 8])
-def test_a_lane_is_read_anew_in_steps_as_a_prompt_is(max_batch: int) -> None:
-    on = Counted()
-    run(on, requests(), max_batch=max_batch, step_tokens=16)
-    on.hook.remove()
-    assert max(on.steps) <= 16
+def test_a_lane_is_read_anew_in_steps_as_a_prompt_is():
+    for max_batch in (1, 8):
+        on = Counted()
+        run(on, requests(), max_batch=max_batch, step_tokens=16)
+        on.hook.remove()
+        assert max(on.steps) <= 16, max_batch
 
 
 def test_a_beginning_is_copied_on_one_side_of_the_switch_only() -> None:

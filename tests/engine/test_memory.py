@@ -29,35 +29,35 @@ class Sudden(FakeRunner):
         self.num_frees += 1
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
-def test_texts_stay_where_fewer_lanes_fit(lanes):
-    on = engine(runner=FakeRunner(memory_lanes=lanes), max_batch=8)
-    ends = generate(REQUESTS, on=on)
-    assert {key: end.text for key, end in ends.items()} == texts(REQUESTS)
-    assert bool(on.notices) == (lanes < 8)
+def test_texts_stay_where_fewer_lanes_fit():
+    for lanes in (1, 2, 3, 5, 8):
+        on = engine(runner=FakeRunner(memory_lanes=lanes), max_batch=8)
+        ends = generate(REQUESTS, on=on)
+        assert {key: end.text for key, end in ends.items()} == texts(REQUESTS), lanes
+        assert bool(on.notices) == (lanes < 8), lanes
 
 
-@pytest.mark.parametrize("steps", [(1,), (4,), (3, 4, 5), (2, 9, 17)])
-def test_texts_stay_wherever_the_memory_ends(steps):
-    runner = Sudden(*steps)
-    assert texts(REQUESTS, runner=runner, max_batch=8) == texts(REQUESTS)
-    assert runner.num_frees == len(steps)
+def test_texts_stay_wherever_the_memory_ends():
+    for steps in ((1,), (4,), (3, 4, 5), (2, 9, 17)):
+        runner = Sudden(*steps)
+        assert texts(REQUESTS, runner=runner, max_batch=8) == texts(REQUESTS), steps
+        assert runner.num_frees == len(steps), steps
 
 
-@pytest.mark.parametrize("n", [1, 3])
-def test_no_piece_of_text_is_told_twice(n):
-    on = engine(runner=Sudden(4, 9), max_batch=8)
-    for one in (request(f"Row {i}", n=n) for i in range(4)):
-        on.submit(one)
-    told, ends = {}, {}
-    for event in on.run():
-        key = event.request, event.sample
-        if isinstance(event, Token):
-            told[key] = told.get(key, "") + event.text
-        elif isinstance(event, Finish):
-            ends[key] = event.text
-    assert told == ends
-    assert len(ends) == 4 * n
+def test_no_piece_of_text_is_told_twice():
+    for n in (1, 3):
+        on = engine(runner=Sudden(4, 9), max_batch=8)
+        for one in (request(f"Row {i}", n=n) for i in range(4)):
+            on.submit(one)
+        told, ends = {}, {}
+        for event in on.run():
+            key = event.request, event.sample
+            if isinstance(event, Token):
+                told[key] = told.get(key, "") + event.text
+            elif isinstance(event, Finish):
+                ends[key] = event.text
+        assert told == ends, n
+        assert len(ends) == 4 * n, n
 
 
 def test_a_limit_that_was_found_is_kept():

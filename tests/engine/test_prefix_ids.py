@@ -1,6 +1,7 @@
 """An output that begins with known ids goes on as one that had drawn them."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -51,26 +52,25 @@ def again(one, ids, **options):
     return found, end.text, getattr(end, "reason", "")
 
 
-@pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("guidance", [Guidance(), Guidance(2.0, tuple(b"cold"))], ids=["plain", "guided"])
-def test_a_text_goes_on_from_every_part_of_itself(name, guidance):
-    one = request("Hello", chain=CHAINS[name], guidance=guidance, max_tokens=20)
-    ids, end = ids_of(one)
-    assert len(ids) > 3
-    for size in range(1, len(ids) + 1):
-        assert again(one, ids[:size]) == (ids, end.text, end.reason)
+def test_a_text_goes_on_from_every_part_of_itself():
+    for name, guidance in product(CHAINS, (Guidance(), Guidance(2.0, tuple(b"cold")))):
+        one = request("Hello", chain=CHAINS[name], guidance=guidance, max_tokens=20)
+        ids, end = ids_of(one)
+        assert len(ids) > 3, (name, guidance)
+        for size in range(1, len(ids) + 1):
+            assert again(one, ids[:size]) == (ids, end.text, end.reason), (name, guidance)
 
 
-@pytest.mark.parametrize("stop", [Stops(strings=("fe d",)), Stops(strings=("fe d",), include=True)])
-def test_a_stop_string_may_begin_in_the_prefix(stop):
-    one = replace(request("x", chain=LETTERS, max_tokens=30), stops=stop)
-    ids = tuple(b"ab fe")
-    scripted = f'{LETTERS} | bias={{"32":99}}'
-    found, end = ids_of(replace(one, prefix=ids, chain=Chain.parse(scripted)))
-    assert found[:6] == (*ids, 32)
-    tail = request("x", chain=f'{LETTERS} | bias={{"100":99}}', max_tokens=30)
-    _, end = ids_of(replace(tail, prefix=tuple(b"ab fe "), stops=stop))
-    assert (end.reason, end.text) == ("stop", "ab fe d" if stop.include else "ab ")
+def test_a_stop_string_may_begin_in_the_prefix():
+    for stop in (Stops(strings=("fe d",)), Stops(strings=("fe d",), include=True)):
+        one = replace(request("x", chain=LETTERS, max_tokens=30), stops=stop)
+        ids = tuple(b"ab fe")
+        scripted = f'{LETTERS} | bias={{"32":99}}'
+        found, end = ids_of(replace(one, prefix=ids, chain=Chain.parse(scripted)))
+        assert found[:6] == (*ids, 32), stop
+        tail = request("x", chain=f'{LETTERS} | bias={{"100":99}}', max_tokens=30)
+        _, end = ids_of(replace(tail, prefix=tuple(b"ab fe "), stops=stop))
+        assert (end.reason, end.text) == ("stop", "ab fe d" if stop.include else "ab "), stop
 
 
 def test_drafts_and_company_change_nothing():
@@ -123,17 +123,14 @@ def test_a_whole_prefix_is_read_at_once():
     assert sizes == [50, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("ids", "said"),
-    [
+def test_what_a_grammar_does_not_allow_is_an_error():
+    for ids, said in (
         (b"abX", "Token 3 of the 3 that the output begins with is impossible"),
         (b"abcddea", "The output ends behind 6 of the 7"),
-    ],
-)
-def test_what_a_grammar_does_not_allow_is_an_error(ids, said):
-    end = generate([request("Hello", chain=GRAMMAR, prefix=tuple(ids))])["Hello", 0]
-    assert isinstance(end, Error)
-    assert said in end.message
+    ):
+        end = generate([request("Hello", chain=GRAMMAR, prefix=tuple(ids))])["Hello", 0]
+        assert isinstance(end, Error), (ids, said)
+        assert said in end.message, (ids, said)
 
 
 def test_a_prefix_behind_a_stop_is_an_error_and_one_that_ends_with_it_is_the_text():
@@ -144,19 +141,16 @@ def test_a_prefix_behind_a_stop_is_an_error_and_one_that_ends_with_it_is_the_tex
     assert (end.text, end.reason, end.completion_tokens) == ("a ", "stop", 6)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_no_output_can_begin_with_is_refused():
+    for options, said in (
         ({"beams": Beams(2)}, "`beams`"),
         ({"given": (97,)}, "given output"),
         ({"limits": Limits(max_tokens=2)}, "3 tokens, but 2 fit"),
         ({"prefix": (97, 999)}, "999 is outside"),
         ({"prefix": (-1,)}, "-1 is outside"),
-    ],
-)
-def test_what_no_output_can_begin_with_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
-        engine().submit(request("Hello", **({"prefix": (97, 98, 99)} | options)))
+    ):
+        with pytest.raises(UsageError, match=said):
+            engine().submit(request("Hello", **({"prefix": (97, 98, 99)} | options)))
 
 
 def test_log_probabilities_and_explanations_are_those_of_the_whole_output():

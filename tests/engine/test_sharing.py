@@ -1,6 +1,7 @@
 """Prompts that begin alike are read once, and no text knows of it."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -35,27 +36,26 @@ def read(requests, **options):
     return runner.fed - sum(end.completion_tokens - 1 for end in ends.values()), ends
 
 
-@pytest.mark.parametrize("step_tokens", [8, 40, 512])
-@pytest.mark.parametrize("max_batch", [1, 2, 5, 32])
-def test_texts_are_those_of_each_row_alone(max_batch, step_tokens):
-    wanted = {key: end.text for one in rows() for key, end in generate([one]).items()}
-    options = {"max_batch": max_batch, "step_tokens": step_tokens}
-    assert texts(rows(), **options) == wanted
-    assert texts(rows(), share_prefixes=False, **options) == wanted
+def test_texts_are_those_of_each_row_alone():
+    for step_tokens, max_batch in product((8, 40, 512), (1, 2, 5, 32)):
+        wanted = {key: end.text for one in rows() for key, end in generate([one]).items()}
+        options = {"max_batch": max_batch, "step_tokens": step_tokens}
+        assert texts(rows(), **options) == wanted, (step_tokens, max_batch)
+        assert texts(rows(), share_prefixes=False, **options) == wanted, (step_tokens, max_batch)
 
 
-@pytest.mark.parametrize("max_batch", [1, 4, 32])
-def test_a_beginning_is_read_once(max_batch):
-    requests = [request(f"{SYSTEM}{letter}", key=letter) for letter in "abcdefghijklmnop"]
-    assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests)
-    plain = read(requests, max_batch=max_batch, share_prefixes=False)[0]
-    assert plain == sum(len(one.prompt_ids) for one in requests)
+def test_a_beginning_is_read_once():
+    for max_batch in (1, 4, 32):
+        requests = [request(f"{SYSTEM}{letter}", key=letter) for letter in "abcdefghijklmnop"]
+        assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests), max_batch
+        plain = read(requests, max_batch=max_batch, share_prefixes=False)[0]
+        assert plain == sum(len(one.prompt_ids) for one in requests), max_batch
 
 
-@pytest.mark.parametrize("max_batch", [1, 4, 32])
-def test_what_was_copied_is_told(max_batch):
-    fed, ends = read(rows(), max_batch=max_batch)
-    assert fed == sum(end.prompt_tokens - end.cached_tokens for end in ends.values())
+def test_what_was_copied_is_told():
+    for max_batch in (1, 4, 32):
+        fed, ends = read(rows(), max_batch=max_batch)
+        assert fed == sum(end.prompt_tokens - end.cached_tokens for end in ends.values()), max_batch
 
 
 def test_rows_of_one_token_each_share_as_well():
@@ -156,19 +156,19 @@ def test_lanes_of_every_kind_are_shared(kind):
     assert run(requests) == run(requests, share_prefixes=False)
 
 
-@pytest.mark.parametrize("rest", [{}, {"session": "s"}, {"guidance": Guidance(1.5, (1,) * 20)}], ids=str)
-def test_keys_and_values_are_shared_within_a_salt_only(rest):
-    runner = Watched()
-    on = engine(runner=runner, drafter=SuffixDrafter())
-    ends, fed = [], []
-    for salt in ("", "a", "a", "b", "", "a"):
-        runner.fed = 0
-        (end,) = generate([request(SYSTEM, max_tokens=3, salt=salt, **rest)], on=on).values()
-        ends.append(end)
-        fed.append(runner.fed)
-    cold, warm = len(SYSTEM), len(SYSTEM) - 1
-    kept = [0, 0, warm, 0, 0, 0] if rest.get("session") else [0, 0, warm, 0, warm, warm]
-    assert [end.cached_tokens for end in ends] == kept
-    assert {end.text for end in ends} == {ends[0].text}
-    assert [count == fed[0] for count in fed] == [not cached for cached in kept]
-    assert fed[0] >= cold
+def test_keys_and_values_are_shared_within_a_salt_only():
+    for rest in ({}, {"session": "s"}, {"guidance": Guidance(1.5, (1,) * 20)}):
+        runner = Watched()
+        on = engine(runner=runner, drafter=SuffixDrafter())
+        ends, fed = [], []
+        for salt in ("", "a", "a", "b", "", "a"):
+            runner.fed = 0
+            (end,) = generate([request(SYSTEM, max_tokens=3, salt=salt, **rest)], on=on).values()
+            ends.append(end)
+            fed.append(runner.fed)
+        cold, warm = len(SYSTEM), len(SYSTEM) - 1
+        kept = [0, 0, warm, 0, 0, 0] if rest.get("session") else [0, 0, warm, 0, warm, warm]
+        assert [end.cached_tokens for end in ends] == kept, rest
+        assert {end.text for end in ends} == {ends[0].text}, rest
+        assert [count == fed[0] for count in fed] == [not cached for cached in kept], rest
+        assert fed[0] >= cold, rest

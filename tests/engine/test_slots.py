@@ -1,7 +1,5 @@
 """Which idle slot a sequence takes, and how much of its prompt the lane of that slot still holds."""
 
-import pytest
-
 from gencli.engine.slots import Slots
 from tests.engine.sequences import sequence
 
@@ -67,12 +65,16 @@ def test_where_nothing_stays_warm_the_caller_empties_the_lane():
     assert take(idle, (1, 2)) == (0, 0)
 
 
-@pytest.mark.parametrize(("can_rollback", "prompt", "cached"), [(True, (1, 2, 9), 2), (False, (1, 2, 9), 0)])
-def test_a_session_gets_its_own_lane_and_what_it_may_keep_of_it(can_rollback, prompt, cached):
-    idle = slots(can_rollback=can_rollback, stays_warm=can_rollback)
-    take(idle, (1, 2, 3), session="s")
-    assert idle.put(sequence((1, 2, 3), output=(4,), slot=0, session="s")) == []
-    assert take(idle, prompt, session="s") == (0, cached)
+def test_a_session_gets_its_own_lane_and_what_it_may_keep_of_it():
+    for can_rollback, prompt, cached in ((True, (1, 2, 9), 2), (False, (1, 2, 9), 0)):
+        idle = slots(can_rollback=can_rollback, stays_warm=can_rollback)
+        take(idle, (1, 2, 3), session="s")
+        assert idle.put(sequence((1, 2, 3), output=(4,), slot=0, session="s")) == [], (
+            can_rollback,
+            prompt,
+            cached,
+        )
+        assert take(idle, prompt, session="s") == (0, cached), (can_rollback, prompt, cached)
 
 
 def test_a_lane_that_cannot_forget_is_kept_where_the_prompt_goes_on_behind_all_of_it():

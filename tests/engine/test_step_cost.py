@@ -79,14 +79,14 @@ OPERATIONS = {
 
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
-@pytest.mark.parametrize("chain", OPERATIONS)
-def test_a_step_runs_no_more_operations_than_the_table_says(chain):
-    on = engine(chain, 4)
-    with Dispatched(4 * WIDTH) as seen:
-        on.step()
-    operations, passes = OPERATIONS[chain]
-    assert seen.operations <= operations
-    assert seen.passes <= passes
+def test_a_step_runs_no_more_operations_than_the_table_says():
+    for chain in OPERATIONS:
+        on = engine(chain, 4)
+        with Dispatched(4 * WIDTH) as seen:
+            on.step()
+        operations, passes = OPERATIONS[chain]
+        assert seen.operations <= operations, chain
+        assert seen.passes <= passes, chain
 
 
 def test_operations_do_not_grow_with_the_rows():

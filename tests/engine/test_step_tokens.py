@@ -2,8 +2,7 @@
 
 import time
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from gencli.core.request import Drafting, Guidance
 from gencli.engine.token_budget import fitting
@@ -46,19 +45,16 @@ def run(rows, **options):
     return found, stood, runner.steps
 
 
-@pytest.mark.parametrize("limit", [9, 16, 24, 60])
-@pytest.mark.parametrize(
-    "policies", [POLICIES, ["match"], ["rejection"]], ids=["mixed", "match", "rejection"]
-)
-def test_no_step_is_larger_than_the_limit_and_texts_are_the_same(limit, policies):
-    rows = list(requests(policies))
-    expected, most, _ = run(rows, max_batch=ROWS)
-    found, stood, steps = run(rows, max_batch=ROWS, step_tokens=limit)
-    assert found == expected
-    # A token for each, one of a prompt, and the drafts of one text if they must not be cut.
-    alone = ROWS + (5 if policies != ["match"] else 1)
-    assert max(tokens for tokens, _ in steps) <= max(limit, alone)
-    assert 0 < stood <= most
+def test_no_step_is_larger_than_the_limit_and_texts_are_the_same():
+    for limit, policies in product((9, 16, 24, 60), (POLICIES, ["match"], ["rejection"])):
+        rows = list(requests(policies))
+        expected, most, _ = run(rows, max_batch=ROWS)
+        found, stood, steps = run(rows, max_batch=ROWS, step_tokens=limit)
+        assert found == expected, (limit, policies)
+        # A token for each, one of a prompt, and the drafts of one text if they must not be cut.
+        alone = ROWS + (5 if policies != ["match"] else 1)
+        assert max(tokens for tokens, _ in steps) <= max(limit, alone), (limit, policies)
+        assert 0 < stood <= most, (limit, policies)
 
 
 def test_companions_count_as_well():

@@ -125,9 +125,8 @@ def test_a_stream_that_is_left_ends_and_no_other_begins_before(fake):
     assert fake.generate("a", seed=1, max_tokens=3).finish_reason == "length"
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_what_is_wrong_is_said_without_flags(fake):
+    for values, message in (
         ({"temprature": 1}, "Did you mean temperature"),
         ({"top_p": 2}, "top_p is 2, but has to be"),
         ({"dtype": "float32"}, "is an argument of LLM"),
@@ -139,12 +138,10 @@ def test_a_stream_that_is_left_ends_and_no_other_begins_before(fake):
             "n 5 asks for more than one text, but with contrastive_alpha 0.6",
         ),
         ({"json_schema": {"type": "text"}}, "text"),
-    ],
-)
-def test_what_is_wrong_is_said_without_flags(fake, values, message):
-    with pytest.raises((UsageError, ConfigError), match=message) as caught:
-        fake.generate("a", SamplingParams(**values))
-    assert "--" not in str(caught.value)
+    ):
+        with pytest.raises((UsageError, ConfigError), match=message) as caught:
+            fake.generate("a", SamplingParams(**values))
+        assert "--" not in str(caught.value), (values, message)
 
 
 def test_an_unknown_stage_is_refused_with_the_nearest_name(fake):
@@ -155,14 +152,14 @@ def test_an_unknown_stage_is_refused_with_the_nearest_name(fake):
 OWN_STAGE = "examples/plugin_minimal/gencli_max_run.py:MaxRun"
 
 
-@pytest.mark.parametrize("values", [{"chain": "max_run=1"}, {"stages": {"max_run": 1}}])
-def test_stages_of_plug_ins_are_read_by_the_llm_that_has_them(values):
-    with LLM("fake", plugins=[OWN_STAGE]) as llm:
-        events = llm.stream("hi", SamplingParams(**values), seed=5, max_tokens=40)
-        ids = [token for event in events if isinstance(event, Token) for token in event.ids]
-        assert all(token != following for token, following in pairwise(ids))
-        with pytest.raises(UnknownStage, match="Did you mean 'max_run'"):
-            llm.generate("hi", chain="maxrun=1")
+def test_stages_of_plug_ins_are_read_by_the_llm_that_has_them():
+    for values in ({"chain": "max_run=1"}, {"stages": {"max_run": 1}}):
+        with LLM("fake", plugins=[OWN_STAGE]) as llm:
+            events = llm.stream("hi", SamplingParams(**values), seed=5, max_tokens=40)
+            ids = [token for event in events if isinstance(event, Token) for token in event.ids]
+            assert all(token != following for token, following in pairwise(ids)), values
+            with pytest.raises(UnknownStage, match="Did you mean 'max_run'"):
+                llm.generate("hi", chain="maxrun=1")
 
 
 def test_built_in_stages_of_a_chain_are_checked_at_once():
@@ -171,12 +168,10 @@ def test_built_in_stages_of_a_chain_are_checked_at_once():
             SamplingParams(**values)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"), [({"dtyp": "x"}, "Did you mean dtype"), ({"dtype": "x"}, "dtype: 'x'")]
-)
-def test_the_options_of_a_model_are_checked(options, message):
-    with pytest.raises(UsageError, match=message):
-        LLM("fake", **options)
+def test_the_options_of_a_model_are_checked():
+    for options, message in (({"dtyp": "x"}, "Did you mean dtype"), ({"dtype": "x"}, "dtype: 'x'")):
+        with pytest.raises(UsageError, match=message):
+            LLM("fake", **options)
 
 
 def test_a_notice_is_kept_and_is_a_warning_once(fake):
@@ -203,19 +198,16 @@ def test_notices_about_the_model_reach_python(tmp_path):
     assert len(llm.notices) == 2
 
 
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
+def test_messages_are_checked_as_those_of_a_batch_are(llm):
+    for messages, message in (
         ("hello", "messages has to be a list of objects"),
         ([[]], "messages has to be a list of objects"),
         ([{"role": "robot", "content": "x"}], "Message 1 has the role 'robot'"),
         ([[{"role": "user", "content": "x"}, {"role": "user"}]], "Message 2 has no content that is a text."),
         ([{"role": "user", "content": "x", "name": "y"}], "Message 1 has 'name'"),
-    ],
-)
-def test_messages_are_checked_as_those_of_a_batch_are(llm, messages, message):
-    with pytest.raises(UsageError, match=message):
-        llm.chat(messages)
+    ):
+        with pytest.raises(UsageError, match=message):
+            llm.chat(messages)
 
 
 def test_text_parts_of_a_message_are_joined(llm):

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from gencli.core.request import FIXED_DRAFTS, Drafting
 from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
@@ -45,16 +43,16 @@ def mixed(policies=OTHERS, *, tokens=None, least=0.0):
         yield replace(one, drafting=Drafting(names[i % len(names)], tokens, least, verification))
 
 
-@pytest.mark.parametrize("least", [0.0, 0.2])
-def test_neighbours_batches_order_and_clock_change_no_text(least):
-    requests = list(mixed(least=least))
-    expected, stood = outcomes(requests, drafter=drafters(), max_batch=64)
-    assert stood > 100
-    other, _ = outcomes(requests[::-1], drafter=drafters(step=3.0), max_batch=5, step_tokens=16)
-    assert other == expected
-    for part in (requests[::7], requests[3::5]):
-        found, _ = outcomes(part, drafter=drafters(), max_batch=2)
-        assert found == {key: expected[key] for key in found}
+def test_neighbours_batches_order_and_clock_change_no_text():
+    for least in (0.0, 0.2):
+        requests = list(mixed(least=least))
+        expected, stood = outcomes(requests, drafter=drafters(), max_batch=64)
+        assert stood > 100, least
+        other, _ = outcomes(requests[::-1], drafter=drafters(step=3.0), max_batch=5, step_tokens=16)
+        assert other == expected, least
+        for part in (requests[::7], requests[3::5]):
+            found, _ = outcomes(part, drafter=drafters(), max_batch=2)
+            assert found == {key: expected[key] for key in found}, least
 
 
 def test_a_full_memory_changes_no_text():
@@ -85,23 +83,23 @@ def test_requests_that_match_keep_their_text_beside_others():
     assert {key: found[key] for key in keys} == {key: plain()[key] for key in keys}
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_greedy_texts_are_the_same_under_rejection(name):
-    greedy = [one for one in everything() if one.chain.is_greedy or one.draw == "greedy"]
-    drafting = Drafting(name, 3, 0.0, Verification("rejection"))
-    found, stood = outcomes([replace(one, drafting=drafting) for one in greedy], drafter=drafters())
-    assert found == {key: plain()[key] for key in found}
-    assert stood > 0
+def test_greedy_texts_are_the_same_under_rejection():
+    for name in DRAFTERS:
+        greedy = [one for one in everything() if one.chain.is_greedy or one.draw == "greedy"]
+        drafting = Drafting(name, 3, 0.0, Verification("rejection"))
+        found, stood = outcomes([replace(one, drafting=drafting) for one in greedy], drafter=drafters())
+        assert found == {key: plain()[key] for key in found}, name
+        assert stood > 0, name
 
 
-@pytest.mark.parametrize("policy", OTHERS)
-def test_texts_are_counted_as_any(policy):
-    drafting = Drafting("model", None, 0.0, Verification(policy, 0.05))
-    one = request("abcabc", key="k", chain="ignore_eos=true", max_tokens=40, drafting=drafting)
-    drafted = generate([one], drafter=drafters(), runner=FakeRunner(WIDTH))["k", 0].drafted
-    assert len(drafted.proposed) == FIXED_DRAFTS
-    assert drafted.forwards + sum(drafted.accepted) >= 40
-    assert drafted.forwards < 40
+def test_texts_are_counted_as_any():
+    for policy in OTHERS:
+        drafting = Drafting("model", None, 0.0, Verification(policy, 0.05))
+        one = request("abcabc", key="k", chain="ignore_eos=true", max_tokens=40, drafting=drafting)
+        drafted = generate([one], drafter=drafters(), runner=FakeRunner(WIDTH))["k", 0].drafted
+        assert len(drafted.proposed) == FIXED_DRAFTS, policy
+        assert drafted.forwards + sum(drafted.accepted) >= 40, policy
+        assert drafted.forwards < 40, policy
 
 
 def test_what_changes_texts_is_said_once():

@@ -1,5 +1,7 @@
 """The cost of a draft token, fitted over steps of all sizes; guesses that bring less are left out."""
 
+from itertools import product
+
 import pytest
 
 from gencli.core.events import Token
@@ -19,17 +21,16 @@ def fitted(sizes=SIZES, *, base=0.0, slope=0.0):
     return model
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
-@pytest.mark.parametrize(("base", "slope"), [(1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
-def test_it_is_the_share_of_a_plain_step_that_one_token_per_text_takes(base, slope, lanes):
-    assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(
-        slope * lanes / (base + slope * lanes)
-    )
+def test_it_is_the_share_of_a_plain_step_that_one_token_per_text_takes():
+    for lanes, (base, slope) in product((1, 4), ((1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0))):
+        assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(
+            slope * lanes / (base + slope * lanes)
+        ), (lanes, base, slope)
 
 
-@pytest.mark.parametrize("sizes", [(), (1, 2), (3,) * 20])
-def test_without_steps_of_several_sizes_it_is_none(sizes):
-    assert fitted(sizes, slope=1.0).draft_cost(1) == 0
+def test_without_steps_of_several_sizes_it_is_none():
+    for sizes in ((), (1, 2), (3,) * 20):
+        assert fitted(sizes, slope=1.0).draft_cost(1) == 0, sizes
 
 
 def test_more_tokens_are_never_less_work():

@@ -39,13 +39,13 @@ def test_logprobs_of_samples_come_with_the_tokens():
     assert counts == {"tolist": 20}
 
 
-@pytest.mark.parametrize("is_drafted", [False, True])
-def test_the_logprob_of_a_sample_is_the_models_own_of_its_tokens(is_drafted):
-    drafter = None
-    if is_drafted:
-        drafter = Scripted({tuple(TOKENIZER.encode(PROMPT)): ended()[0][1]})
-    logprobs = runner().table.double().log_softmax(-1)
-    for logprob, ids in ended(drafter):
-        steps = pairwise([TOKENIZER.encode(PROMPT)[-1], *ids])
-        assert logprob == pytest.approx(sum(logprobs[step].item() for step in steps))
-    assert drafter is None or drafter.proposed
+def test_the_logprob_of_a_sample_is_the_models_own_of_its_tokens():
+    for is_drafted in (False, True):
+        drafter = None
+        if is_drafted:
+            drafter = Scripted({tuple(TOKENIZER.encode(PROMPT)): ended()[0][1]})
+        logprobs = runner().table.double().log_softmax(-1)
+        for logprob, ids in ended(drafter):
+            steps = pairwise([TOKENIZER.encode(PROMPT)[-1], *ids])
+            assert logprob == pytest.approx(sum(logprobs[step].item() for step in steps)), is_drafted
+        assert drafter is None or drafter.proposed, is_drafted

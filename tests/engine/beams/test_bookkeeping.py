@@ -22,16 +22,16 @@ def ranked(*args):
     return ranking.read(ranking.packed.tolist())
 
 
-@pytest.mark.parametrize(("penalty", "expected"), [(0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)])
-def test_a_score_divides_by_a_power_of_the_length(penalty, expected):
-    assert length_score(-6.0, 3, penalty) == pytest.approx(expected)
+def test_a_score_divides_by_a_power_of_the_length():
+    for penalty, expected in ((0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)):
+        assert length_score(-6.0, 3, penalty) == pytest.approx(expected), (penalty, expected)
 
 
-@pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
-def test_no_continuation_beats_the_bound_and_one_reaches_it(penalty):
-    bound = best_reachable(-6.0, 3, 9, penalty)
-    reached = [length_score(-6.0 - lost, n, penalty) for n in range(4, 10) for lost in (0.0, 0.5)]
-    assert max(reached) == pytest.approx(bound)
+def test_no_continuation_beats_the_bound_and_one_reaches_it():
+    for penalty in (-1.0, 0.0, 0.6, 1.0, 2.0):
+        bound = best_reachable(-6.0, 3, 9, penalty)
+        reached = [length_score(-6.0 - lost, n, penalty) for n in range(4, 10) for lost in (0.0, 0.5)]
+        assert max(reached) == pytest.approx(bound), penalty
 
 
 def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
@@ -43,18 +43,15 @@ def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
     assert (found.is_full, found.worst) == (True, -1.0)
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
+def test_four_significant_digits_are_written():
+    for value, written in (
         (-230.1478, -230.1),
         (-0.000123456, -0.0001235),
         (-12345.6, -12350.0),
         (0.0, 0.0),
         (-math.inf, -math.inf),
-    ],
-)
-def test_four_significant_digits_are_written(value, written):
-    assert rounded(value) == written
+    ):
+        assert rounded(value) == written, (value, written)
 
 
 def test_what_lies_below_four_digits_decides_nothing():
@@ -85,13 +82,15 @@ def test_candidates_come_in_order_and_none_is_masked():
     ]
 
 
-@pytest.mark.parametrize("num_top", [1, 7, 30, 200])
-def test_how_many_are_transferred_at_once_changes_nothing(num_top):
-    logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    few, all_of_them = (ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (num_top, 80))
-    found = list(few)
-    assert found == list(all_of_them)
-    assert len({(one.beam, one.token) for one in found}) == 80
+def test_how_many_are_transferred_at_once_changes_nothing():
+    for num_top in (1, 7, 30, 200):
+        logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        few, all_of_them = (
+            ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (num_top, 80)
+        )
+        found = list(few)
+        assert found == list(all_of_them), num_top
+        assert len({(one.beam, one.token) for one in found}) == 80, num_top
 
 
 def test_a_search_ranks_the_same_beside_others_and_names_its_own_faulty_beams():
@@ -114,19 +113,16 @@ def test_a_row_where_nothing_is_allowed_has_no_candidate():
     assert found[1].tolist() == pytest.approx([math.log(0.5)] * 2)
 
 
-@pytest.mark.parametrize(
-    ("parents", "placed"),
-    [
+def test_children_take_their_parents_slot_or_one_that_is_free():
+    for parents, placed in (
         ([4, 5, 6], [4, 5, 6]),
         ([6, 5, 4], [6, 5, 4]),
         ([5, 5, 5], [5, 4, 6]),
         ([6, 4, 6], [6, 4, 5]),
         ([4], [4]),
         ([], []),
-    ],
-)
-def test_children_take_their_parents_slot_or_one_that_is_free(parents, placed):
-    assert assign_slots(parents, (4, 5, 6)) == placed
+    ):
+        assert assign_slots(parents, (4, 5, 6)) == placed, (parents, placed)
 
 
 def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():

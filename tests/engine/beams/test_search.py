@@ -33,26 +33,26 @@ def every_text(table, prompt, most):
     return found
 
 
-@pytest.mark.parametrize("penalty", [-0.5, 0.0, 0.6, 1.0, 2.0])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_enough_beams_find_the_best_of_all_texts(penalty, seed):
-    runner = FakeRunner(258, seed, eos_ids=TOKENIZER.eos_ids, max_lanes=120)
-    prompt = TOKENIZER.encode("x")
-    known = every_text(runner.table, prompt, 4)
-    best = sorted((total / len(ids) ** penalty for ids, total in known.items()), reverse=True)[:5]
-    one = request("x", width=120, penalty=penalty, chain=CHAIN, max_tokens=4, n=5)
-    ends = search([one], runner=runner, max_batch=120)
-    assert [ends["x", j].score for j in range(5)] == pytest.approx(best)
+def test_enough_beams_find_the_best_of_all_texts():
+    for penalty, seed in product((-0.5, 0.0, 0.6, 1.0, 2.0), (1, 2)):
+        runner = FakeRunner(258, seed, eos_ids=TOKENIZER.eos_ids, max_lanes=120)
+        prompt = TOKENIZER.encode("x")
+        known = every_text(runner.table, prompt, 4)
+        best = sorted((total / len(ids) ** penalty for ids, total in known.items()), reverse=True)[:5]
+        one = request("x", width=120, penalty=penalty, chain=CHAIN, max_tokens=4, n=5)
+        ends = search([one], runner=runner, max_batch=120)
+        assert [ends["x", j].score for j in range(5)] == pytest.approx(best), (penalty, seed)
 
 
-@pytest.mark.parametrize("stage", ["", "|repetition=1.4", "|frequency=0.7", "|min_tokens=5"])
-def test_one_beam_is_greedy(stage):
-    for text in ("Hello", "abc", "the cat"):
-        one = request(text, width=1, chain=LETTERS + stage)
-        greedy = plain(text, chain=LETTERS + stage, draw="greedy")
-        assert (
-            search([one])[text, 0].text == generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
-        )
+def test_one_beam_is_greedy():
+    for stage in ("", "|repetition=1.4", "|frequency=0.7", "|min_tokens=5"):
+        for text in ("Hello", "abc", "the cat"):
+            one = request(text, width=1, chain=LETTERS + stage)
+            greedy = plain(text, chain=LETTERS + stage, draw="greedy")
+            assert (
+                search([one])[text, 0].text
+                == generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
+            ), stage
 
 
 def test_neighbours_change_nothing():
@@ -101,13 +101,11 @@ def test_a_stop_id_finishes_a_beam():
     assert not any({"a", "b"} & set(end.text) for end in ends.values())
 
 
-@pytest.mark.parametrize(
-    ("chain", "most"), [(LETTERS + "|min_tokens=12", 24), (LETTERS + "|ignore_eos=true", 9)]
-)
-def test_lengths_hold_for_every_beam(chain, most):
-    ends = search([request(width=4, n=4, chain=chain, max_tokens=most)])
-    least = 12 if "min" in chain else most
-    assert all(least <= end.completion_tokens <= most for end in ends.values())
+def test_lengths_hold_for_every_beam():
+    for chain, most in ((LETTERS + "|min_tokens=12", 24), (LETTERS + "|ignore_eos=true", 9)):
+        ends = search([request(width=4, n=4, chain=chain, max_tokens=most)])
+        least = 12 if "min" in chain else most
+        assert all(least <= end.completion_tokens <= most for end in ends.values()), (chain, most)
 
 
 def test_the_context_ends_every_beam():

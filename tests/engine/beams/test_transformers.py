@@ -100,44 +100,44 @@ def assert_same(found, expected):
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_sequences_and_scores_are_those_of_transformers(kind):
-    model, wanted = model_of(kind), list(cases())
-    found = ours(model, wanted)
-    assert_same(found, [theirs(model, *case) for case in wanted])
-    lengths = {len(ids) for beams in found for ids, _ in beams}
-    assert len(lengths) > 5  # texts end in many places
+def test_sequences_and_scores_are_those_of_transformers():
+    for kind in KINDS:
+        model, wanted = model_of(kind), list(cases())
+        found = ours(model, wanted)
+        assert_same(found, [theirs(model, *case) for case in wanted])
+        lengths = {len(ids) for beams in found for ids, _ in beams}
+        assert len(lengths) > 5, kind  # texts end in many places
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_a_length_penalty_the_heuristic_is_the_bound(kind):
-    model, wanted = model_of(kind), list(cases(early=(False,), penalties=(0.0,)))[:12]
-    assert_same(ours(model, wanted), [theirs(model, *case, bound=False) for case in wanted])
+def test_without_a_length_penalty_the_heuristic_is_the_bound():
+    for kind in KINDS:
+        model, wanted = model_of(kind), list(cases(early=(False,), penalties=(0.0,)))[:12]
+        assert_same(ours(model, wanted), [theirs(model, *case, bound=False) for case in wanted])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_penalties_are_those_of_transformers(kind):
-    model, wanted = model_of(kind, normalised=True), list(cases())[:18]
-    expected = [theirs(model, *case, repetition_penalty=1.3, renormalize_logits=True) for case in wanted]
-    assert_same(ours(model, wanted, "repetition:penalty=1.3,exempt=[]"), expected)
+def test_penalties_are_those_of_transformers():
+    for kind in KINDS:
+        model, wanted = model_of(kind, normalised=True), list(cases())[:18]
+        expected = [theirs(model, *case, repetition_penalty=1.3, renormalize_logits=True) for case in wanted]
+        assert_same(ours(model, wanted, "repetition:penalty=1.3,exempt=[]"), expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_minimal_lengths_are_those_of_transformers(kind):
-    model, wanted = model_of(kind), list(cases())[:18]
-    expected = [theirs(model, *case, min_new_tokens=6, renormalize_logits=True) for case in wanted]
-    assert_same(ours(model, wanted, "min_tokens=6"), expected)
+def test_minimal_lengths_are_those_of_transformers():
+    for kind in KINDS:
+        model, wanted = model_of(kind), list(cases())[:18]
+        expected = [theirs(model, *case, min_new_tokens=6, renormalize_logits=True) for case in wanted]
+        assert_same(ours(model, wanted, "min_tokens=6"), expected)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "opt", "mamba", "falcon_h1"])
-def test_scores_are_those_of_a_fresh_prefill(kind):
-    model, wanted = model_of(kind), list(cases(early=(False,)))[:6]
-    for (prompt, beams), found in zip(wanted, ours(model, wanted), strict=True):
-        for ids, score in found:
-            with torch.inference_mode():
-                logprobs = model(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
-            total = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
-            assert score == pytest.approx(total / len(ids) ** beams.length_penalty, abs=1e-4)
+def test_scores_are_those_of_a_fresh_prefill():
+    for kind in ("llama", "gemma3", "opt", "mamba", "falcon_h1"):
+        model, wanted = model_of(kind), list(cases(early=(False,)))[:6]
+        for (prompt, beams), found in zip(wanted, ours(model, wanted), strict=True):
+            for ids, score in found:
+                with torch.inference_mode():
+                    logprobs = model(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
+                total = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(ids))
+                assert score == pytest.approx(total / len(ids) ** beams.length_penalty, abs=1e-4), kind
 
 
 def test_the_heuristic_of_transformers_can_miss_the_better_text():

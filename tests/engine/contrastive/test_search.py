@@ -1,7 +1,7 @@
 """Contrastive search on the fake model: ends, streams, neighbours, and what is refused."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -30,11 +30,10 @@ def texts_of(ends):
     return {key: (end.text, end.reason) for key, end in ends.items()}
 
 
-@pytest.mark.parametrize("text", ["Hello", "a", "the cat"])
-@pytest.mark.parametrize("chain", ["", LETTERS, "frequency=0.5 | top_p=0.6"])
-def test_alpha_0_is_a_greedy_draw(text, chain):
-    greedy = plain_request(text, draw="greedy", chain=chain.partition(" | top_p")[0])
-    assert end_of(request(text, alpha=0.0, chain=chain)).text == end_of(greedy).text
+def test_alpha_0_is_a_greedy_draw():
+    for text, chain in product(("Hello", "a", "the cat"), ("", LETTERS, "frequency=0.5 | top_p=0.6")):
+        greedy = plain_request(text, draw="greedy", chain=chain.partition(" | top_p")[0])
+        assert end_of(request(text, alpha=0.0, chain=chain)).text == end_of(greedy).text, (text, chain)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
@@ -52,27 +51,29 @@ def test_a_text_does_not_repeat_what_it_has():
     assert len({*b"abc", *found}) == 3 + len(found)
 
 
-@pytest.mark.parametrize("max_batch", [4, 6, 9])
-def test_searches_and_others_of_one_batch_are_as_alone(max_batch):
-    rows = [
-        request("a", chain=LETTERS),
-        request("a long prompt, read in chunks", alpha=0.3, k=3, chain=LETTERS),
-        plain_request("drawn", chain=LETTERS),
-        plain_request("beams", chain=LETTERS, beams=Beams(3)),
-        replace(plain_request("guided", chain=LETTERS), guidance=Guidance(2.0)),
-        request("scored", chain=LETTERS, prompt_logprobs=1),
-        plain_request("also scored", chain=LETTERS, prompt_logprobs=2),
-    ]
-    alone = {key: text for row in rows for key, text in texts_of(generate([row])).items()}
-    assert texts_of(generate(rows, max_batch=max_batch, step_tokens=6)) == alone
+def test_searches_and_others_of_one_batch_are_as_alone():
+    for max_batch in (4, 6, 9):
+        rows = [
+            request("a", chain=LETTERS),
+            request("a long prompt, read in chunks", alpha=0.3, k=3, chain=LETTERS),
+            plain_request("drawn", chain=LETTERS),
+            plain_request("beams", chain=LETTERS, beams=Beams(3)),
+            replace(plain_request("guided", chain=LETTERS), guidance=Guidance(2.0)),
+            request("scored", chain=LETTERS, prompt_logprobs=1),
+            plain_request("also scored", chain=LETTERS, prompt_logprobs=2),
+        ]
+        alone = {key: text for row in rows for key, text in texts_of(generate([row])).items()}
+        assert texts_of(generate(rows, max_batch=max_batch, step_tokens=6)) == alone, max_batch
 
 
-@pytest.mark.parametrize("stop", ["b", "ab", "de"])
-def test_a_stop_string_ends_the_text_where_a_candidate_with_it_is_chosen(stop):
-    whole = end_of(request(chain="allowed=[97,98,99,100,101]", max_tokens=40)).text
-    end = end_of(request(chain="allowed=[97,98,99,100,101]", max_tokens=40, stops=Stops(strings=(stop,))))
-    assert end.text == whole.partition(stop)[0]
-    assert (end.reason, end.matched) == (("stop", stop) if stop in whole else ("length", "max_tokens"))
+def test_a_stop_string_ends_the_text_where_a_candidate_with_it_is_chosen():
+    for stop in ("b", "ab", "de"):
+        whole = end_of(request(chain="allowed=[97,98,99,100,101]", max_tokens=40)).text
+        end = end_of(request(chain="allowed=[97,98,99,100,101]", max_tokens=40, stops=Stops(strings=(stop,))))
+        assert end.text == whole.partition(stop)[0], stop
+        assert (end.reason, end.matched) == (("stop", stop) if stop in whole else ("length", "max_tokens")), (
+            stop
+        )
 
 
 def test_each_token_is_told_once_and_when_it_is_chosen():
@@ -84,20 +85,22 @@ def test_each_token_is_told_once_and_when_it_is_chosen():
     assert [ids] == [*tokens([one]).values()]
 
 
-@pytest.mark.parametrize("steps", [0, 1, 5])
-def test_a_search_that_is_cancelled_ends_with_what_was_chosen(steps):
-    rows = [request("gone", chain="ignore_eos=true"), plain_request("stays", chain=LETTERS)]
-    whole, on = tokens(rows[:1])["gone"], engine()
-    for row in rows:
-        on.submit(row)
-    events = [event for _ in range(steps) for event in on.step()]
-    on.cancel("gone")
-    events += on.run()
-    ids = [token for one in events if isinstance(one, Token) and one.request == "gone" for token in one.ids]
-    ends = {one.request: one for one in events if isinstance(one, Finish)}
-    assert ids == whole[: max(0, steps - 1)]
-    assert (ends["gone"].reason, ends["gone"].completion_tokens) == ("interrupted", len(ids))
-    assert ends["stays"].text == end_of(rows[1]).text
+def test_a_search_that_is_cancelled_ends_with_what_was_chosen():
+    for steps in (0, 1, 5):
+        rows = [request("gone", chain="ignore_eos=true"), plain_request("stays", chain=LETTERS)]
+        whole, on = tokens(rows[:1])["gone"], engine()
+        for row in rows:
+            on.submit(row)
+        events = [event for _ in range(steps) for event in on.step()]
+        on.cancel("gone")
+        events += on.run()
+        ids = [
+            token for one in events if isinstance(one, Token) and one.request == "gone" for token in one.ids
+        ]
+        ends = {one.request: one for one in events if isinstance(one, Finish)}
+        assert ids == whole[: max(0, steps - 1)], steps
+        assert (ends["gone"].reason, ends["gone"].completion_tokens) == ("interrupted", len(ids)), steps
+        assert ends["stays"].text == end_of(rows[1]).text, steps
 
 
 def test_memory_that_is_full_starts_searches_again():
@@ -165,9 +168,8 @@ def test_a_row_without_a_possible_token_is_an_error():
     assert "No token is left" in end.message
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
+def test_options_that_a_search_lacks_are_refused():
+    for option, message in (
         ({"contrastive": Contrastive(1.5, 4)}, "alpha 1.5"),
         ({"contrastive": Contrastive(0.5, 0)}, "k 0"),
         ({"contrastive": Contrastive(0.5, 9)}, "`max_batch` lets only 8"),
@@ -180,11 +182,9 @@ def test_a_row_without_a_possible_token_is_an_error():
         ({"trace": 3}, "`trace`"),
         ({"given": (97,)}, "not chosen"),
         ({"limits": Limits(0), "prompt_logprobs": 1}, "nothing is generated"),
-    ],
-)
-def test_options_that_a_search_lacks_are_refused(option, message):
-    with pytest.raises(UsageError, match=message):
-        engine().submit(replace(request(), **option))
+    ):
+        with pytest.raises(UsageError, match=message):
+            engine().submit(replace(request(), **option))
 
 
 def test_a_model_without_states_is_refused_by_name():
