@@ -29,10 +29,19 @@ def options(rng):
     return {"max_batch": rng.choice((3, 4, 8)), "step_tokens": rng.choice((8, 40, None))}
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_random_requests_have_the_same_events_step_by_step(seed):
+def check_seed(seed):
     rng = random.Random(seed)
     both(random_script(rng, 24, kinds=KINDS if seed % 2 else PLAIN), **options(rng))
+
+
+def test_random_requests_have_the_same_events_step_by_step():
+    for seed in range(4):
+        check_seed(seed)
+
+
+def test_many_random_requests_have_the_same_events_step_by_step():
+    for seed in range(4, 24):
+        check_seed(seed)
 
 
 def test_most_steps_of_plain_requests_are_launched_ahead():
@@ -48,16 +57,23 @@ def test_a_text_that_finds_no_token_fails_alone():
     assert on.ahead.num_used == 8
 
 
+def check_on_a_model(seed):
+    rng, runs = random.Random(seed), []
+    script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
+    for is_on in (False, True):
+        runner = load(ModelChoice("tiny", dtype="float32")).runner
+        runs.append(play(script, runner=runner, run_ahead=is_on, **chosen))
+    assert runs[0][0] == runs[1][0], seed
+    assert runs[1][1].ahead.num_used, seed
+
+
 def test_a_model_with_keys_and_values_gives_the_same_events():
-    for seed in range(3):
-        rng = random.Random(seed)
-        script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
-        runs = [
-            play(script, runner=load(ModelChoice("tiny", dtype="float32")).runner, run_ahead=is_on, **chosen)
-            for is_on in (False, True)
-        ]
-        assert runs[0][0] == runs[1][0], seed
-        assert runs[1][1].ahead.num_used, seed
+    check_on_a_model(0)
+
+
+def test_a_model_with_keys_and_values_gives_the_same_events_of_more_requests():
+    for seed in (1, 2):
+        check_on_a_model(seed)
 
 
 def test_an_interruption_gives_the_texts_so_far():
@@ -164,12 +180,20 @@ def test_a_step_ahead_launches_no_more_than_another():
     assert launches(5) == launches(5, run_ahead=False)
 
 
+def check_waits(seed):
+    rng = random.Random(seed)
+    script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
+    here, _ = play(script, run_ahead=False, **chosen)
+    with sham_device() as seen:
+        there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
+    assert there == here, seed
+    assert seen.waits[READ] == seen.waits.total() <= len(there), seed
+
+
 def test_on_a_device_no_step_waits_more_than_once():
-    for seed in range(4):
-        rng = random.Random(seed)
-        script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
-        here, _ = play(script, run_ahead=False, **chosen)
-        with sham_device() as seen:
-            there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
-        assert there == here, seed
-        assert seen.waits[READ] == seen.waits.total() <= len(there), seed
+    check_waits(0)
+
+
+def test_on_a_device_no_step_of_more_requests_waits_more_than_once():
+    for seed in (1, 2, 3):
+        check_waits(seed)

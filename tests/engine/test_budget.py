@@ -35,14 +35,23 @@ def is_document(text):
         return False
 
 
+def check_ends(max_tokens, backend):
+    ends = generate([lists(seed, max_tokens, backend=backend) for seed in range(12)])
+    assert {(end.reason, end.document, is_document(end.text)) for end in ends.values()} <= {
+        ("grammar", "over", True),
+        ("eos", "over", True),
+        ("length", "complete", True),
+    }, (max_tokens, backend)
+
+
 def test_a_document_that_can_be_ended_in_time_is():
-    for backend, max_tokens in product(BACKENDS, LIMITS):
-        ends = generate([lists(seed, max_tokens, backend=backend) for seed in range(12)])
-        assert {(end.reason, end.document, is_document(end.text)) for end in ends.values()} <= {
-            ("grammar", "over", True),
-            ("eos", "over", True),
-            ("length", "complete", True),
-        }, (backend, max_tokens)
+    for case in ((24, "xgrammar"), (40, "llguidance"), (64, "xgrammar")):
+        check_ends(*case)
+
+
+def test_a_document_that_can_be_ended_in_time_is_with_each_back_end():
+    for case in product(LIMITS, BACKENDS):
+        check_ends(*case)
 
 
 PATTERNS = (
@@ -58,22 +67,38 @@ def strings(seed, pattern, max_tokens, **rest):
     return record(f"r{seed}", seed=seed, schema=schema, max_tokens=max_tokens, **rest)
 
 
+def check_strings(pattern, backend, limits):
+    ends = generate([strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits)])
+    assert {end.document for end in ends.values()} <= {"over", "complete"}, (pattern, backend)
+
+
+def check_company(rows):
+    """Neighbours and drafts change nothing."""
+    together = tokens_of(rows, max_batch=3)[:2]
+    assert tokens_of(off(rows), max_batch=2)[:2] == together
+    alone = [tokens_of([one])[0] for one in rows]
+    assert {key: ids for found in alone for key, ids in found.items()} == together[0]
+
+
 def test_strings_with_a_pattern_are_brought_to_their_end():
-    for backend, pattern in product(BACKENDS, PATTERNS):
-        limits = (16, 17, 20, 40, 60)
-        ends = generate(
-            [strings(seed, pattern, limit, backend=backend) for seed, limit in enumerate(limits * 2)]
-        )
-        assert {end.document for end in ends.values()} <= {"over", "complete"}, (backend, pattern)
+    check_strings(PATTERNS[0], "xgrammar", (16, 40))
+    check_strings(PATTERNS[1], "llguidance", (17, 60))
 
 
-def test_how_they_end_does_not_depend_on_drafts_or_neighbours():
+def test_strings_with_each_pattern_are_brought_to_their_end():
+    for pattern, backend in product(PATTERNS, BACKENDS):
+        check_strings(pattern, backend, (16, 17, 20, 40, 60) * 2)
+
+
+def test_the_way_to_the_end_does_not_depend_on_drafts_or_neighbours():
+    check_company([lists(seed, 40) for seed in range(4)])
+
+
+def test_no_way_to_the_end_depends_on_drafts_or_neighbours():
+    for max_tokens in LIMITS:
+        check_company([lists(seed, max_tokens) for seed in range(5)])
     for pattern in PATTERNS[:2]:
-        rows = [strings(seed, pattern, 40) for seed in range(4)]
-        together = tokens_of(rows, max_batch=3)[:2]
-        assert tokens_of(off(rows), max_batch=2)[:2] == together, pattern
-        alone = [tokens_of([one])[0] for one in rows]
-        assert {key: ids for found in alone for key, ids in found.items()} == together[0], pattern
+        check_company([strings(seed, pattern, 40) for seed in range(4)])
 
 
 def test_without_the_budget_in_view_the_same_documents_are_cut():
@@ -85,15 +110,6 @@ def test_far_from_the_limit_the_budget_changes_nothing():
     rows = [record(f"r{seed}", seed=seed, max_tokens=900) for seed in range(6)]
     free = [record(f"r{seed}", seed=seed, max_tokens=900, grammar={"in_budget": False}) for seed in range(6)]
     assert tokens_of(rows)[:2] == tokens_of(free)[:2]
-
-
-def test_the_way_to_the_end_does_not_depend_on_drafts_or_neighbours():
-    for max_tokens in LIMITS:
-        rows = [lists(seed, max_tokens) for seed in range(5)]
-        together = tokens_of(rows, max_batch=3)[:2]
-        assert tokens_of(off(rows), max_batch=2)[:2] == together, max_tokens
-        alone = [tokens_of([one])[0] for one in rows]
-        assert {key: ids for found in alone for key, ids in found.items()} == together[0], max_tokens
 
 
 def test_a_cut_document_is_completed_if_asked_for():

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 
 import pytest
 
@@ -13,6 +13,7 @@ from processors.chain import Chain
 from processors.choose import Chooser
 from processors.conditions.when import NO_CONDITION
 from processors.errors import ChainError
+from processors.policy import Verification
 from processors.standalone import sample
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
@@ -75,55 +76,61 @@ def by_hand(one, base, entries, holds, count):
     return bytes(output).decode()
 
 
+def check_by_hand(chain, condition):
+    (base, entries), (when, holds) = chain, condition
+    made = conditional(base, entries, when)
+    some = [request("abc", key=key, seed=7, chain=made, max_tokens=40) for key in range(3)]
+    expected = {(one.id, 0): by_hand(one, base, entries, holds, 40) for one in some}
+    assert texts(some) == expected, (chain, when)
+    one = some[0]
+    answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
+    for most in (1, 3, 8):
+        drafted = texts([one], drafter=Scripted(answers, most))
+        assert drafted == {(one.id, 0): expected[one.id, 0]}, (chain, when, most)
+
+
 def test_the_text_is_that_of_a_loop_by_hand_with_drafts_and_in_a_batch():
+    for chain, condition in zip(CHAINS, cycle(CONDITIONS), strict=False):
+        check_by_hand(chain, condition)
+
+
+def test_the_text_of_each_chain_and_condition_is_that_of_a_loop_by_hand():
     for chain, condition in product(CHAINS, CONDITIONS):
-        (base, entries), (when, holds) = chain, condition
-        made = conditional(base, entries, when)
-        some = [request("abc", key=key, seed=7, chain=made, max_tokens=40) for key in range(3)]
-        expected = {(one.id, 0): by_hand(one, base, entries, holds, 40) for one in some}
-        assert texts(some) == expected, (chain, condition)
-        for one in some[:1]:
-            answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
-            for most in (1, 3, 8):
-                assert texts([one], drafter=Scripted(answers, most)) == {(one.id, 0): expected[one.id, 0]}, (
-                    chain,
-                    condition,
-                )
+        check_by_hand(chain, condition)
 
 
-EVERY = [
-    (spec.name, params)
-    for spec in BUILTIN
-    if spec.name not in NO_CONDITION
-    for params in EXAMPLES[spec.params][:2]
-    if fits(params)
-]
+def check_stages(number):
+    """Example `number` of each stage."""
+    for spec in BUILTIN:
+        examples = EXAMPLES[spec.params]
+        if spec.name not in NO_CONDITION and len(examples) > number and fits(examples[number]):
+            check_place(spec.name, examples[number])
+
+
+def check_place(name, params):
+    def told(*requests, **options):
+        return texts(requests, runner=FakeRunner(vocab_size=300), **options)
+
+    there = params.replace(when={"from": 8, "to": 30})
+    one = replace(request("the cat sat", max_tokens=40, jump="off"), chain=Chain(((name, there),)))
+    text, plain = told(one)[one.id, 0], told(replace(one, chain=Chain()))[one.id, 0]
+    assert text.encode(errors="replace")[:6] == plain.encode(errors="replace")[:6], (name, params)
+    drafter = Scripted({one.prompt_ids: tuple(text.encode())}, 8)
+    assert told(one, drafter=drafter) == {(one.id, 0): text}, (name, params)
+    beside = replace(one, id="beside", chain=Chain(((name, params),)))
+    assert told(beside, one)[one.id, 0] == text, (name, params)
 
 
 def test_every_stage_acts_in_its_place_only_and_takes_drafts_there():
-    for name, params in EVERY:
+    check_stages(0)
 
-        def runner():
-            return FakeRunner(vocab_size=300)
 
-        there = params.replace(when={"from": 8, "to": 30})
-        one = replace(request("the cat sat", max_tokens=40, jump="off"), chain=Chain(((name, there),)))
-        found, plain = generate([one], runner=runner()), texts([replace(one, chain=Chain())], runner=runner())
-        text = found[one.id, 0].text
-        assert text.encode(errors="replace")[:6] == plain[one.id, 0].encode(errors="replace")[:6], (
-            name,
-            params,
-        )
-        drafter = Scripted({one.prompt_ids: tuple(text.encode())}, 8)
-        assert texts([one], drafter=drafter, runner=runner()) == {(one.id, 0): text}, (name, params)
-        beside = [replace(one, id="beside", chain=Chain(((name, params),))), one]
-        assert texts(beside, runner=runner())[one.id, 0] == text, (name, params)
+def test_every_stage_with_other_values_acts_in_its_place_only():
+    check_stages(1)
 
 
 def test_greedy_places_verify_drafts_exactly():
     for policy in ("match", "rejection"):
-        from processors.policy import Verification
-
         made = conditional("temperature=1.5", "temperature:temperature=0,when={}", {"from": 0, "to": 40})
         one = request("abc", chain=made, max_tokens=30)
         greedy = texts([replace(one, chain=Chain.parse(LETTERS + " | temperature=0"))])

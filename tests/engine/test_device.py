@@ -64,8 +64,16 @@ def asks_the_host(one):
     return kgw is not None and kgw.scheme == "selfhash"
 
 
+def check_each(step):
+    check([one for one in short(everything()) if not asks_the_host(one)][::step], max_batch=16)
+
+
+def test_stages_stops_and_grammars():
+    check_each(4)
+
+
 def test_each_stage_stop_and_grammar():
-    check([one for one in short(everything()) if not asks_the_host(one)], max_batch=16)
+    check_each(1)
 
 
 def test_beams_beside_samples():
@@ -83,9 +91,7 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["match", "rejection", "lossy-typical"])
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_drafts_however_they_are_verified(name, policy):
+def check_drafts(name, policy):
     def drafter(**where):
         return AdaptiveDrafter(DRAFTERS[name](**where), name=name, clock=lambda: 0.0)
 
@@ -93,7 +99,17 @@ def test_drafts_however_they_are_verified(name, policy):
     chains = (LETTERS, f"{two} | temperature=0.7 | top_p=0.9", f"{two} | repetition=1.3 | top_k=3")
     drafting = Drafting(name, 3, verification=Verification(policy))
     requests = [request("abcabcdabc", key=c, chain=c, drafting=drafting) for c in chains]
-    assert check(requests, drafter=drafter)
+    assert check(requests, drafter=drafter), (name, policy)
+
+
+def test_drafts_however_they_are_verified():
+    for case in (("ngram", "match"), ("model", "rejection"), ("model", "lossy-typical")):
+        check_drafts(*case)
+
+
+def test_drafts_of_each_drafter_however_they_are_verified():
+    for case in (("model", "match"), ("ngram", "rejection"), ("ngram", "lossy-typical")):
+        check_drafts(*case)
 
 
 def test_guidance_beside_requests_without():
@@ -139,37 +155,55 @@ LAUNCHES = {
 }
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
+TABLE_OF = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13"
+)
+
+
+def check_launches(chain):
+    counts = []
+    for tokens in (4, 12):
+        with sham_device() as seen:
+            asked = {"chain": f"ignore_eos=true | {chain}", "max_tokens": tokens}
+            requests = [request(c * 5, key=c, **asked) for c in "abcdefgh"]
+            outcomes(requests, runner=Wide(), max_batch=8, run_ahead=False)
+            counts.append(sum(seen.launches.values()))
+    assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain], chain
+
+
+@TABLE_OF
 def test_a_step_launches_no_more_kernels_than_the_table_says():
+    for chain in [*LAUNCHES][1::3]:
+        check_launches(chain)
+
+
+@TABLE_OF
+def test_no_chain_launches_more_kernels_than_the_table_says():
     for chain in LAUNCHES:
-        counts = []
-        for tokens in (4, 12):
-            with sham_device() as seen:
-                requests = [
-                    request(c * 5, key=c, chain=f"ignore_eos=true | {chain}", max_tokens=tokens)
-                    for c in "abcdefgh"
-                ]
-                outcomes(requests, runner=Wide(), max_batch=8, run_ahead=False)
-                counts.append(sum(seen.launches.values()))
-        assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain], chain
+        check_launches(chain)
 
 
 CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
 
 
+def check_model(kind):
+    sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
+    requests = [request(c * size, key=c, chain=CHAIN, max_tokens=6) for c, size in sizes.items()]
+    here = outcomes(requests, runner=HFRunner(build(kind), max_lanes=4), max_batch=3, step_tokens=16)
+    with sham_device() as seen:
+        runner = HFRunner(on_sham(build(kind)), max_lanes=4)
+        seen.clear()  # of what loading tried: it may wait, steps may not
+        assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here, kind
+    new_cache = ("tensor of host values", "gencli/models/kv/calls.py:__call__")
+    assert reads(seen), kind
+    assert set(seen.waits) == ({new_cache} if kind == "falcon_h1" else set()), kind
+
+
 def test_prompts_chunks_and_decoding_share_steps_on_a_model():
-    for kind in ("llama", "qwen3", "gemma3", "phi3", "falcon_h1"):
-        sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
-        requests = [request(c * size, key=c, chain=CHAIN, max_tokens=6) for c, size in sizes.items()]
-        here = outcomes(requests, runner=HFRunner(build(kind), max_lanes=4), max_batch=3, step_tokens=16)
-        with sham_device() as seen:
-            runner = HFRunner(on_sham(build(kind)), max_lanes=4)
-            seen.clear()  # of what loading tried: it may wait, steps may not
-            assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here, kind
-        new_cache = (
-            {("tensor of host values", "gencli/models/kv/calls.py:__call__")}
-            if kind == "falcon_h1"
-            else set()
-        )
-        assert reads(seen), kind
-        assert set(seen.waits) == new_cache, kind
+    for kind in ("gemma3", "falcon_h1"):
+        check_model(kind)
+
+
+def test_prompts_chunks_and_decoding_share_steps_on_other_models():
+    for kind in ("llama", "qwen3", "phi3"):
+        check_model(kind)

@@ -86,7 +86,15 @@ def texts(**rest):
     return [request(c * size, key=c, **options) for c, size in sizes.items()]
 
 
-@pytest.mark.parametrize("kind", [*NATIVE_CONFIGS, "longrope"])
+SUITE = ("llama", "gemma3", "mixtral", "gpt_oss", "longrope")  # a model for each class of attention
+
+
+def test_prompts_in_chunks(folder):
+    for kind in SUITE:
+        check(folder, kind, texts(), max_batch=3, step_tokens=16)
+
+
+@pytest.mark.parametrize("kind", sorted({*NATIVE_CONFIGS} - {*SUITE}))
 def test_each_family_with_prompts_in_chunks(folder, kind):
     check(folder, kind, texts(), max_batch=3, step_tokens=16)
 
@@ -127,18 +135,11 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["match", "rejection"])
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize(("name", "policy"), [("ngram", "match"), ("model", "match"), ("model", "rejection")])
 def test_drafts(folder, name, policy):
     drafting = Drafting(name, 3, verification=Verification(policy))
-    requests = [
-        request("abcabcdabcaaaa", key=c, chain=c, drafting=drafting, max_tokens=16)
-        for c in (
-            LETTERS,
-            f"{LETTERS} | temperature=0.7 | top_p=0.9",
-            f"{LETTERS} | repetition=1.3 | top_k=3",
-        )
-    ]
+    chains = (LETTERS, f"{LETTERS} | temperature=0.7 | top_p=0.9", f"{LETTERS} | repetition=1.3 | top_k=3")
+    requests = [request("abcabcdabcaaaa", key=c, chain=c, drafting=drafting, max_tokens=16) for c in chains]
     stood = check(
         folder,
         "llama",

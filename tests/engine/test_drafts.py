@@ -9,8 +9,6 @@ from processors.chain import Chain
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import Scripted, Token, engine, generate, request
 
-CASES = [(spec.name, params) for spec in BUILTIN for params in EXAMPLES[spec.params]]
-
 
 class Counting(FakeRunner):
     """Counts forward passes; wide enough for the ids that the examples name."""
@@ -40,16 +38,21 @@ def fits(params):
     return not any(word in values for word in ("284", "283", "' the'", "'cat', -"))
 
 
+CASES = [(spec.name, params) for spec in BUILTIN for params in EXAMPLES[spec.params] if fits(params)]
+
+
+def check(name, params):
+    one = replace(request("the cat sat on the", max_tokens=40, jump="off"), chain=Chain(((name, params),)))
+    text, ids, passes = generated(one)
+    drafted_text, drafted_ids, drafted_passes = generated(one, Scripted({one.prompt_ids: ids}))
+    assert (drafted_text, drafted_ids) == (text, ids), (name, params)
+    if len(ids) > 8:
+        assert drafted_passes < passes, (name, params)
+
+
 def test_text_with_drafts_is_text_without():
-    for name, params in [case for case in CASES if fits(case[1])]:
-        one = replace(
-            request("the cat sat on the", max_tokens=40, jump="off"), chain=Chain(((name, params),))
-        )
-        text, ids, passes = generated(one)
-        drafted_text, drafted_ids, drafted_passes = generated(one, Scripted({one.prompt_ids: ids}))
-        assert (drafted_text, drafted_ids) == (text, ids), (name, params)
-        if len(ids) > 8:
-            assert drafted_passes < passes, (name, params)
+    for name, params in CASES:
+        check(name, params)
 
 
 def test_a_stop_inside_the_draft_drops_the_rest():

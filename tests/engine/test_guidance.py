@@ -3,7 +3,6 @@
 import json
 import random
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
@@ -120,14 +119,14 @@ MIXED = [
 
 
 def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text():
-    for max_batch, step_tokens in product((1, 3, 8), (16, 512)):
-        alone = {key: text for one in MIXED for key, text in run([one]).items()}
+    alone = {key: text for one in MIXED for key, text in run([one]).items()}
+    for max_batch, step_tokens in ((1, 512), (3, 16), (8, 512)):
         shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
         assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone, (max_batch, step_tokens)
 
 
 def test_drafts_keep_the_text():
-    for most, chain in product((1, 2, 3, 4), ("ignore_eos=true", "ignore_eos=true | temperature=0", CUT)):
+    for most, chain in ((1, "ignore_eos=true | temperature=0"), (2, "ignore_eos=true"), (4, CUT)):
         one = guided(chain=chain, max_tokens=40, jump="off")
         answer = ids(one)
         drafter = Scripted({one.prompt_ids: answer}, most=most)

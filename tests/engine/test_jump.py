@@ -63,24 +63,43 @@ def off(requests):
     return [replace(one, jump="off") for one in requests]
 
 
+def check(backend, grammar, chain):
+    rows = [record(f"r{i}", seed=i, backend=backend, grammar=grammar, chain=chain) for i in range(6)]
+    ids, ends, passes = tokens_of(rows)
+    plain_ids, plain_ends, plain_passes = tokens_of(off(rows))
+    assert (ids, ends) == (plain_ids, plain_ends), (backend, grammar, chain)
+    assert passes < plain_passes, (backend, grammar, chain)
+
+
+def check_near_the_limit(max_tokens):
+    rows = [record(f"r{i}", seed=i, max_tokens=max_tokens) for i in range(6)]
+    found = tokens_of(rows)[:2]
+    assert found == tokens_of(off(rows))[:2], max_tokens
+    assert all(len(ids) <= max_tokens for ids in found[0].values()), max_tokens
+
+
+GRAMMARS = ({}, {"whitespace": 0}, {"canonical": False})
+CHAINS = ("temperature=0", "", "temperature=1.5 | frequency=2 | min_p=0.01")
+
+
 def test_jumps_change_no_token():
-    for backend, grammar, chain in product(
-        BACKENDS,
-        ({}, {"whitespace": 0}, {"canonical": False}),
-        ("", "temperature=0", "temperature=1.5 | frequency=2 | min_p=0.01"),
-    ):
-        rows = [record(f"r{i}", seed=i, backend=backend, grammar=grammar, chain=chain) for i in range(6)]
-        ids, ends, passes = tokens_of(rows)
-        plain_ids, plain_ends, plain_passes = tokens_of(off(rows))
-        assert (ids, ends) == (plain_ids, plain_ends), (backend, grammar, chain)
-        assert passes < plain_passes, (backend, grammar, chain)
+    for backend, grammar, chain in zip((*BACKENDS, "xgrammar"), GRAMMARS, CHAINS, strict=True):
+        check(backend, grammar, chain)
+
+
+def test_jumps_change_no_token_of_any_grammar_and_chain():
+    for backend, grammar, chain in product(BACKENDS, GRAMMARS, CHAINS):
+        check(backend, grammar, chain)
 
 
 def test_jumps_change_no_token_near_the_limit():
-    for max_tokens in (1, 2, 12, 40, 60, 75):
-        rows = [record(f"r{i}", seed=i, max_tokens=max_tokens) for i in range(6)]
-        assert tokens_of(rows)[:2] == tokens_of(off(rows))[:2], max_tokens
-        assert all(len(ids) <= max_tokens for ids in tokens_of(rows)[0].values()), max_tokens
+    for max_tokens in (2, 40):
+        check_near_the_limit(max_tokens)
+
+
+def test_jumps_change_no_token_near_each_limit():
+    for max_tokens in (1, 12, 60, 75):
+        check_near_the_limit(max_tokens)
 
 
 def test_samples_and_neighbours_jump_for_themselves():

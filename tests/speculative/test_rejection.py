@@ -79,17 +79,40 @@ def measured(name, drafter, tables, *, least=0.0, samples=0):
     return Gap.of(counts, due), stood / samples
 
 
+def check(name):
+    tables = Tables.make()
+    found, stood = measured(name, ModelDrafter(tables.draft), tables)
+    assert not found.is_wide, name
+    assert stood > 0.4, name
+
+
+def check_through_text(least):
+    tables = Tables.make()
+    others = [token for token in range(258) if token not in IDS]
+    draft = FakeRunner(max_lanes=SLOTS + 1)
+    draft.table = tables.draft.table.index_fill(1, torch.tensor(others), -20.0)
+    found, stood = measured("truncated", turned(draft), tables, least=least)
+    assert not found.is_wide, least
+    assert stood > 0.2, least
+
+
+def check_is_noticed(name):
+    tables = Tables.make()
+    assert measured(name, Raw(tables.draft), tables, samples=1500)[0].is_wide, name
+
+
 def test_texts_have_the_distribution_that_they_have_without_drafts():
+    check("all")
+
+
+def test_texts_have_the_distribution_of_each_chain():
     for name in CHAINS:
-        tables = Tables.make()
-        found, stood = measured(name, ModelDrafter(tables.draft), tables)
-        assert not found.is_wide, name
-        assert stood > 0.4, name
+        check(name)
 
 
 def test_they_have_it_without_any_overlap():
+    tables = Tables.make(are_near=False)
     for name in ("truncated", "penalised"):
-        tables = Tables.make(are_near=False)
         found, stood = measured(name, ModelDrafter(tables.draft), tables, samples=2000)
         assert not found.is_wide, name
         assert stood == 0, name
@@ -104,21 +127,20 @@ def test_improbable_drafts_may_be_dropped():
 
 
 def test_drafts_through_text_were_not_drawn():
-    for least in (0.0, 0.3):
-        tables = Tables.make()
-        others = [token for token in range(258) if token not in IDS]
-        draft = FakeRunner(max_lanes=SLOTS + 1)
-        draft.table = tables.draft.table.index_fill(1, torch.tensor(others), -20.0)
-        found, stood = measured("truncated", turned(draft), tables, least=least)
-        assert not found.is_wide, least
-        assert stood > 0.2, least
+    check_through_text(0.3)
+
+
+def test_none_of_the_drafts_through_text_was_drawn():
+    check_through_text(0.0)
 
 
 def test_drafts_from_something_else_than_was_said_are_noticed():
+    check_is_noticed("truncated")
+
+
+def test_they_are_noticed_with_each_chain():
     for name in CHAINS:
-        tables = Tables.make()
-        found, _ = measured(name, Raw(tables.draft), tables, samples=1500)
-        assert found.is_wide, name
+        check_is_noticed(name)
 
 
 def test_the_letters_are_all_that_can_come():
