@@ -129,10 +129,7 @@ def test_texts_that_share_a_prefix(folder):
     check(folder, "qwen3", requests, max_batch=2, step_tokens=64)
 
 
-DRAFTERS = {
-    "ngram": lambda make: NgramDrafter(),
-    "model": lambda make: ModelDrafter(make()),
-}
+DRAFTERS = {"ngram": lambda make: NgramDrafter(), "model": lambda make: ModelDrafter(make())}
 
 
 @pytest.mark.parametrize(("name", "policy"), [("ngram", "match"), ("model", "match"), ("model", "rejection")])

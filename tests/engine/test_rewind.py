@@ -25,7 +25,7 @@ from tests.engine.test_guidance import Remembering
 
 LETTERS = f"allowed=[{','.join(str(byte) for byte in b'abcdef ')}]"
 BANNED = (("ab", "ec"), ("abc", "bcd", "e f", "dad"), ("fa", "fab", "aa"), ("a",))
-SEEDS = range(4)
+SEEDS, WORDS, FREE = range(4), ("ab", "ec", "dad"), Chain.parse(LETTERS)
 
 
 def ban(texts, **rest):
@@ -102,37 +102,25 @@ def test_the_text_is_that_of_a_plain_loop():
 
 def test_drafts_and_company_change_nothing():
     for texts in BANNED:
-        many = [asked(texts, seed=seed, n=2) for seed in range(2)]
-        ends = {}
+        many, ends = [asked(texts, seed=seed, n=2) for seed in range(2)], {}
         for one in many:
             ends |= run([one])
-        free = {
-            one.prompt_ids: tuple(text(replace(one, chain=Chain.parse(LETTERS), n=1)).encode())
-            for one in many
-        }
+        free = {o.prompt_ids: tuple(text(replace(o, chain=FREE, n=1)).encode()) for o in many}
         other = [request(f"other {n}", max_tokens=30) for n in range(3)]
         together = run([*many, *other], max_batch=3, drafter=Scripted(free), step_tokens=16)
-        assert {key: together[key].text for key in ends} == {key: end.text for key, end in ends.items()}, (
-            texts
-        )
-        alone = text(replace(many[0], n=1))
-        answers = {many[0].prompt_ids: tuple(alone.encode())}
-        assert text(replace(many[0], n=1), drafter=Scripted(answers)) == alone, texts
+        assert all(together[key].text == end.text for key, end in ends.items()), texts
+        alone = text(one := replace(many[0], n=1))
+        assert text(one, drafter=Scripted({one.prompt_ids: tuple(alone.encode())})) == alone, texts
 
 
-def test_preempted_texts_are_the_same():
-    many = [asked(("ab", "ec", "dad"), seed=seed) for seed in SEEDS]
-    alone = {one.id: text(one) for one in many}
+def test_preempted_texts_are_the_same_and_guided_ones_go_back_in_both_lanes():
+    many = [asked(WORDS, seed=seed) for seed in SEEDS]
     ends = run(many, runner=Remembering(memory_lanes=2), max_batch=4)
-    assert {key: end.text for (key, _), end in ends.items()} == alone
-
-
-def test_guided_texts_go_back_in_both_lanes():
-    one = asked(("ab", "ec", "dad"), guidance=Guidance(1.7, tuple(b"cold ")))
+    assert {key: end.text for (key, _), end in ends.items()} == {one.id: text(one) for one in many}
+    one = asked(WORDS, guidance=Guidance(1.7, tuple(b"cold ")))
     found = text(one)
-    free = replace(one, chain=Chain.parse(LETTERS))
-    assert found != text(free)
-    assert not any(banned in found for banned in ("ab", "ec", "dad"))
+    assert found != text(replace(one, chain=FREE))
+    assert not any(banned in found for banned in WORDS)
     beside = [asked(("ab",), seed=9), request("x", max_tokens=50)]
     assert run([one, *beside], max_batch=2)[one.id, 0].text == found
 
@@ -153,26 +141,18 @@ def test_a_stop_inside_of_held_text_ends_it():
         one = asked(("cdef", "ab"), seed=seed)
         full = text(one)
         stopped = run([replace(one, stops=Stops(strings=("cd",)))])[one.id, 0]
-        assert stopped.text == full.partition("cd")[0], seed
-        assert stopped.reason == ("stop" if "cd" in full else "length"), seed
+        reason = "stop" if "cd" in full else "length"
+        assert (stopped.text, stopped.reason) == (full.partition("cd")[0], reason), seed
 
 
-def test_a_text_that_begins_in_the_prompt_does_not_go_on():
+def test_a_text_may_begin_in_the_prompt_and_case_may_not_matter():
+    made = 'allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true'
     for seed in SEEDS:
-        assert not text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz")).startswith(
-            ("a", "b", "c", "d")
-        )
-
-
-def test_case_may_not_matter():
-    chain = Chain.parse('allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],rewind=true,ignore_case=true')
-    masked = Chain.parse('allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true')
-    for seed in SEEDS:
-        one = request("x", seed=seed, max_tokens=40, chain=chain)
-        for found in (text(one), text(replace(one, chain=masked))):
-            assert len(found) == 40
-            assert "ab" not in found.lower()
-            assert "bb" not in found.lower()
+        begun = text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz"))
+        assert not begun.startswith(("a", "b", "c", "d")), seed
+        for chain in (made, f"{made},rewind=true"):
+            found = text(request("x", seed=seed, max_tokens=40, chain=chain)).lower()
+            assert (len(found), "ab" in found, "bb" in found) == (40, False, False), (seed, chain)
 
 
 def test_log_probabilities_are_those_of_the_tokens_that_stay():

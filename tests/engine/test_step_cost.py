@@ -70,12 +70,7 @@ def calls(chain, rows):
 
 
 # Operations, and passes over all logits, of a step of four rows. Raise a number only for a reason.
-OPERATIONS = {
-    "greedy": (13, 5),
-    "default": (20, 7),
-    "temperature, top_p": (20, 7),
-    "four stages": (46, 11),
-}
+OPERATIONS = {"greedy": (13, 5), "default": (20, 7), "temperature, top_p": (20, 7), "four stages": (46, 11)}
 
 
 @pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")

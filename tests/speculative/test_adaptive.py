@@ -100,15 +100,12 @@ def test_a_single_slow_step_does_not_end_drafting():
             one.measure(Measured(1, len(run), len(run), 30.0 if step == slow else 1.0))
 
 
-def test_what_a_step_takes_beyond_its_drafts_one_by_one_is_not_believed():
+def test_a_cost_is_the_lower_quartile_and_what_a_step_takes_beyond_its_drafts_is_not_believed():
     costs = Costs()
     costs.add_verify(2, 40.0, longest=2)
     assert costs.verify(2) == 2
     costs.add_verify(6, 0.5, longest=6)
     assert costs.verify(2) == 0.5  # more drafts take no less
-
-
-def test_a_cost_is_the_lower_quartile():
     for slow in (1, 2, 3):
         costs = Costs()
         for step in range(7):

@@ -61,22 +61,18 @@ def test_no_committed_token_is_read_twice():
         assert read <= committed + drafts_fed, seed
 
 
-def test_a_long_prompt_is_read_in_chunks_before_it_drafts():
-    runner = Watched(context=4096)
-    one = rows(2, prompt="a long text " * 120)
-    outcomes(one, drafter=Limited(runner), runner=FakeRunner(WIDTH, context=4096), max_batch=2)
-    sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
-    assert max(sizes) <= 512
-    assert sizes[:2] == [512, 512]
-    assert all(feed.num_logits == 0 for feed in runner.feeds[0])
-
-
-def test_samples_of_one_request_copy_what_one_has_read():
-    runner = Watched(context=4096)
-    one = rows(1, prompt="a long text " * 40, n=4)
-    outcomes(one, drafter=Limited(runner), runner=FakeRunner(WIDTH, context=4096), max_batch=4)
-    read = sum(len(feed.tokens) for feeds in runner.feeds for feed in feeds)
-    assert read < 2 * 480 + 4 * 100
+def test_a_long_prompt_is_read_in_chunks_before_it_drafts_and_once_for_all_samples():
+    for count, words, n in ((2, 120, 1), (1, 40, 4)):
+        runner, options = Watched(context=4096), {"runner": FakeRunner(WIDTH, context=4096), "max_batch": 4}
+        made = rows(count, prompt="a long text " * words, n=n)
+        outcomes(made, drafter=Limited(runner), **options)
+        sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
+        if n == 1:
+            assert max(sizes) <= 512
+            assert sizes[:2] == [512, 512]
+            assert all(feed.num_logits == 0 for feed in runner.feeds[0])
+        else:
+            assert sum(sizes) < 2 * 480 + 4 * 100
 
 
 def test_a_draft_of_the_same_distribution_is_always_right():
@@ -132,48 +128,35 @@ def test_vocabularies_are_compared_by_content():
     assert first_difference(plain, other)[0] == 97
 
 
-def test_a_model_that_cannot_forget_drafts_is_refused_by_name():
+def test_what_cannot_draft_is_refused_by_name():
     runner = FakeRunner()
     runner._spec = replace(runner.spec, name="mamba", can_rollback=False)
     one = request("abc", drafting=Drafting("ngram"))
+    drafter = AdaptiveDrafter(NgramDrafter(), name="ngram", clock=time.perf_counter)
     with pytest.raises(UsageError, match=r"mamba takes no drafts \(ngram\)"):
-        generate(
-            [one],
-            runner=runner,
-            drafter=AdaptiveDrafter(NgramDrafter(), name="ngram", clock=time.perf_counter),
-        )
+        generate([one], runner=runner, drafter=drafter)
     plain = generate([replace(one, drafting=Drafting("none"))], runner=runner)
     assert plain["abc", 0].drafted is None
-
-
-def test_a_drafter_that_is_not_there_is_refused_by_name():
     with pytest.raises(UsageError, match="'other' is not among those of this run"):
         generate([request("abc", drafting=Drafting("other"))])
 
 
 def test_the_first_layers_share_the_weights():
-    for count in (1, 2, 5):
-        runner = load(ModelChoice("tiny", dtype="float32", backend="transformers")).runner
+    runner, native = (
+        load(ModelChoice("tiny", dtype="float32", backend=kind)).runner for kind in ("transformers", "native")
+    )
+    weights = {p.data_ptr() for p in runner._model.parameters()}
+    for count in (1, 5):
         first = runner.first_layers(count, max_lanes=2)
         assert first.spec.vocab_size == runner.spec.vocab_size, count
-        weights = [p.data_ptr() for p in runner._model.parameters()]
-        own = [p.data_ptr() for p in first._model.parameters()]
-        assert set(own) < set(weights), count
-        assert len(first._model.base_model.layers) == count, count
-
-
-def test_the_first_layers_of_the_decoder_are_its_own():
-    runner = load(ModelChoice("tiny", dtype="float32", backend="native")).runner
-    first = runner.first_layers(2, max_lanes=2)
-    assert first._decoder.layers == runner._decoder.layers[:2]
-    assert first._decoder.embeddings is runner._decoder.embeddings
-
-
-def test_as_many_layers_as_there_are_cannot_be_the_first():
-    for backend, count in product(("native", "transformers"), (0, 6, 7)):
-        runner = load(ModelChoice("tiny", dtype="float32", backend=backend)).runner
+        assert {p.data_ptr() for p in first._model.parameters()} < weights, count
+        assert len(first._model.base_model.layers) == count
+    first = native.first_layers(2, max_lanes=2)
+    assert first._decoder.layers == native._decoder.layers[:2]
+    assert first._decoder.embeddings is native._decoder.embeddings
+    for whole, count in product((runner, native), (0, 6, 7)):
         with pytest.raises(ModelError, match="1 to 5 can be the first"):
-            runner.first_layers(count, max_lanes=2)
+            whole.first_layers(count, max_lanes=2)
 
 
 def test_scripted_drafts_are_counted_by_position():
