@@ -36,9 +36,8 @@ def test_samples_that_are_chosen_among_tell_of_no_sample_that_is_not_wanted():
     for options in ({"best_of": 3}, {"beams": Beams(2), "draw": "greedy"}, {"n": 3}):
         found = events(request(LONG, max_tokens=2, **options))
         assert told(found)[0] == (LONG, 0, len(TOKENIZER.encode(LONG))), options
-        assert {event.sample for event in found if isinstance(event, Reading)} <= set(
-            range(options.get("n", 1))
-        ), options
+        samples = {event.sample for event in found if isinstance(event, Reading)}
+        assert samples <= {*range(options.get("n", 1))}, options
 
 
 def test_texts_are_those_of_an_engine_that_nobody_asks():

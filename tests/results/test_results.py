@@ -48,10 +48,8 @@ def test_an_invalid_text_is_shown_where_partial_ones_are():
         row = results.add(finish(verdict=INVALID))
         assert row.shown(0) == shown, (is_partial, shown)
         (failed,) = results.failures
-        assert (failed.type, failed.message) == (
-            "InvalidOutput",
-            "The output is not valid (2 attempts): no number.",
-        ), (is_partial, shown)
+        said = "The output is not valid (2 attempts): no number."
+        assert (failed.type, failed.message) == ("InvalidOutput", said), (is_partial, shown)
 
 
 def test_the_speed_counts_tokens_after_the_first_of_each_sample():

@@ -53,9 +53,8 @@ class Compiler:
 
 
 def plan_of(*names, seconds=30.0):
-    return Plan(
-        tuple(Variant(Constraint("json_schema", "{}", name), Audit(name)) for name in names), seconds=seconds
-    )
+    constraints = (Constraint("json_schema", "{}", name) for name in names)
+    return Plan(tuple(Variant(one, Audit(one.backend)) for one in constraints), seconds=seconds)
 
 
 BOTH = plan_of("xgrammar", "llguidance")
