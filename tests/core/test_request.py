@@ -23,12 +23,7 @@ def test_drafts_are_as_many_as_pay_only_where_they_decide_nothing():
         (REJECTION, 7, True, 7),
     ):
         one = request(tokens=tokens, verification=verification)
-        assert (one.drafts_decide, one.num_drafts) == (decides, num_drafts), (
-            verification,
-            tokens,
-            decides,
-            num_drafts,
-        )
+        assert (one.drafts_decide, one.num_drafts) == (decides, num_drafts), (verification, tokens)
 
 
 def test_a_companion_reads_the_negative_prompt_or_the_last_token():
@@ -39,11 +34,7 @@ def test_a_companion_reads_the_negative_prompt_or_the_last_token():
         (Guidance(1.5, negative=(8, 9)), True, (8, 9)),
         (Guidance(1.5, amateur="small"), True, (1, 2, 3)),
     ):
-        assert (guidance.is_on, guidance.companion_prompt((1, 2, 3))) == (is_on, prompt), (
-            guidance,
-            is_on,
-            prompt,
-        )
+        assert (guidance.is_on, guidance.companion_prompt((1, 2, 3))) == (is_on, prompt), guidance
 
 
 def test_a_time_limit_is_over_from_its_second_on():

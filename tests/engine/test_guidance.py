@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -88,33 +89,21 @@ def test_a_guided_text_is_the_one_of_two_separate_lanes():
         assert ids(one) == by_hand(one), guidance
 
 
-def test_a_scale_of_one_feeds_nothing_more_and_changes_nothing():
-    plain, unguided = Remembering(), Remembering()
-    assert run([request()], runner=plain) == run([guided(guidance=Guidance(1.0, COLD))], runner=unguided)
+def test_a_guided_step_feeds_two_tokens_and_a_scale_of_one_nothing_more():
+    plain, unguided, with_companion = Remembering(), Remembering(), Remembering()
+    options = {"max_tokens": 100, "chain": "ignore_eos=true"}
+    of_one = guided(guidance=Guidance(1.0, COLD), **options)
+    assert run([request(**options)], runner=plain) == run([of_one], runner=unguided)
+    run([guided(**options)], runner=with_companion)
     assert plain.num_fed == unguided.num_fed
-
-
-def test_a_guided_step_feeds_two_tokens():
-    plain, with_companion = Remembering(), Remembering()
-    run([request(max_tokens=100, chain="ignore_eos=true")], runner=plain)
-    run([guided(max_tokens=100, chain="ignore_eos=true")], runner=with_companion)
     assert with_companion.num_fed <= 2.1 * plain.num_fed
     assert with_companion.steps == plain.steps
 
 
+SEVERAL = (GUIDED, Guidance(), Guidance(2.5), Guidance(0.3, (7,) * 150), Guidance(1.4, COLD * 40))
 MIXED = [
     guided(text, guidance=guidance, key=f"{n}", n=1 + n % 2)
-    for n, (text, guidance) in enumerate(
-        (text, guidance)
-        for text in PROMPTS
-        for guidance in (
-            GUIDED,
-            Guidance(),
-            Guidance(2.5),
-            Guidance(0.3, (7,) * 150),
-            Guidance(1.4, COLD * 40),
-        )
-    )
+    for n, (text, guidance) in enumerate(product(PROMPTS, SEVERAL))
 ]
 
 
@@ -132,9 +121,6 @@ def test_drafts_keep_the_text():
         drafter = Scripted({one.prompt_ids: answer}, most=most)
         assert ids(one, drafter=drafter) == answer, (most, chain)
         assert drafter.proposed > 0, (most, chain)
-
-
-def test_drafts_of_ngram_keep_the_text():
     one = guided("abcabcabcabc", max_tokens=60, drafting=Drafting(tokens=4), chain="allowed=[97,98,99]")
     assert ids(one, drafter=NgramDrafter()) == ids(one)
 
@@ -167,14 +153,9 @@ def test_an_interrupt_leaves_room_for_the_next():
 
 
 def test_the_text_ends_where_the_companion_has_no_room():
-    end = generate(
-        [guided(guidance=Guidance(2.0, (1,) * 40), max_tokens=99, chain=CUT)], runner=Remembering(context=60)
-    )
-    assert (end["Hello", 0].completion_tokens, end["Hello", 0].matched) == (20, "context")
-
-
-def contrast(beta=0.5, alpha=0.1):
-    return Guidance(1 + beta, cutoff=alpha, amateur="small")
+    one = guided(guidance=Guidance(2.0, (1,) * 40), max_tokens=99, chain=CUT)
+    end = generate([one], runner=Remembering(context=60))["Hello", 0]
+    assert (end.completion_tokens, end.matched) == (20, "context")
 
 
 def test_an_amateur_reads_the_same_text():
@@ -191,7 +172,8 @@ def test_an_amateur_reads_the_same_text():
 
 
 def test_rows_with_and_without_amateurs_share_steps():
-    rows = [replace(one, guidance=contrast()) if i % 3 == 0 else one for i, one in enumerate(MIXED)]
+    contrast = Guidance(1.5, cutoff=0.1, amateur="small")
+    rows = [replace(one, guidance=contrast) if i % 3 == 0 else one for i, one in enumerate(MIXED)]
 
     def made(some, **options):
         return run(some, amateurs={"small": Remembering(seed=5)}, **options)
@@ -217,17 +199,13 @@ WORDS = ("red", "green", "greenish", "blue and white", "blue and black")
 
 
 def test_a_guided_document_stays_in_its_grammar():
+    grammar = Chain((("grammar", GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")),))
     for jump in ("auto", "off"):
-        grammar = GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")
         rows = [
-            replace(
-                guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=Chain((("grammar", grammar),))
-            )
-            for i in range(6)
-            for guidance in (GUIDED if i % 2 else Guidance(2.5),)
+            replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=grammar)
+            for i, guidance in enumerate((GUIDED, Guidance(2.5)) * 3)
         ]
         ends = run(rows)
         assert {*ends.values()} <= {*WORDS}, jump
-        assert ends == {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}, (
-            jump
-        )
+        plain = {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
+        assert ends == plain, jump

@@ -82,7 +82,7 @@ def test_what_does_not_fit_alone_fails_alone():
     assert all(isinstance(one, Finish) for one in rest)
 
 
-def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone():
+def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone_and_a_session_goes_on():
     runner = Sudden()
     on = engine(runner=runner, max_batch=2)
     generate([REQUESTS[0]], on=on)
@@ -90,9 +90,6 @@ def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone():
     (end,) = generate([request("Another")], on=on).values()
     assert end.text == texts([request("Another")])["Another", 0]
     assert not on.notices
-
-
-def test_a_session_goes_on_after_the_memory_was_full():
     turns = [request("Hello.", key=0, session="chat"), request("Hello. And", key=1, session="chat")]
     on = engine(runner=Sudden(3), max_batch=2)
     generate([turns[0], request("Beside")], on=on)

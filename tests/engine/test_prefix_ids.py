@@ -1,7 +1,6 @@
 """An output that begins with known ids goes on as one that had drawn them."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -52,13 +51,19 @@ def again(one, ids, **options):
     return found, end.text, getattr(end, "reason", "")
 
 
+def check(name, guidance):
+    one = request("Hello", chain=CHAINS[name], guidance=guidance, max_tokens=20)
+    ids, end = ids_of(one)
+    assert len(ids) > 3, (name, guidance)
+    for size in range(1, len(ids) + 1):
+        assert again(one, ids[:size]) == (ids, end.text, end.reason), (name, guidance)
+
+
 def test_a_text_goes_on_from_every_part_of_itself():
-    for name, guidance in product(CHAINS, (Guidance(), Guidance(2.0, tuple(b"cold")))):
-        one = request("Hello", chain=CHAINS[name], guidance=guidance, max_tokens=20)
-        ids, end = ids_of(one)
-        assert len(ids) > 3, (name, guidance)
-        for size in range(1, len(ids) + 1):
-            assert again(one, ids[:size]) == (ids, end.text, end.reason), (name, guidance)
+    for name in CHAINS:
+        check(name, Guidance())
+    for name in ("rewind", "grammar"):
+        check(name, Guidance(2.0, tuple(b"cold")))
 
 
 def test_a_stop_string_may_begin_in_the_prefix():
@@ -98,14 +103,11 @@ def test_drafts_that_decide_the_text_run_behind_a_prefix():
     assert end.completion_tokens == len(found) == 30
 
 
-def test_samples_share_the_prefix_and_draw_on_their_own():
+def test_samples_share_the_prefix_which_runs_again_after_the_memory_was_full():
     one = request("Hello", chain="temperature=1.5", n=3, max_tokens=16)
     found = texts([replace(one, prefix=tuple(b"abc"))])
     assert len(set(found.values())) == 3
     assert all(text.startswith("abc") for text in found.values())
-
-
-def test_a_prefix_runs_again_after_the_memory_was_full():
     many = [request(name, chain="frequency=1", max_tokens=20, prefix=tuple(b"abcdefgh")) for name in "wxyz"]
     alone = {(one.id, 0): ids_of(one)[1].text for one in many}
     assert texts(many, runner=Remembering(memory_lanes=2), max_batch=4) == alone
@@ -123,21 +125,17 @@ def test_a_whole_prefix_is_read_at_once():
     assert sizes == [50, 1, 1, 1]
 
 
-def test_what_a_grammar_does_not_allow_is_an_error():
-    for ids, said in (
-        (b"abX", "Token 3 of the 3 that the output begins with is impossible"),
-        (b"abcddea", "The output ends behind 6 of the 7"),
+def test_a_prefix_that_cannot_be_or_ends_before_its_end_is_an_error():
+    stops = Stops(strings=("stop",))
+    for options, said in (
+        ({"chain": GRAMMAR, "prefix": b"abX"}, "Token 3 of the 3 that the output begins with is impossible"),
+        ({"chain": GRAMMAR, "prefix": b"abcddea"}, "The output ends behind 6 of the 7"),
+        ({"stops": stops, "prefix": b"a stop b"}, "ends behind 6 of the 8"),
     ):
-        end = generate([request("Hello", chain=GRAMMAR, prefix=tuple(ids))])["Hello", 0]
-        assert isinstance(end, Error), (ids, said)
-        assert said in end.message, (ids, said)
-
-
-def test_a_prefix_behind_a_stop_is_an_error_and_one_that_ends_with_it_is_the_text():
-    stop = Stops(strings=("stop",))
-    one = request("Hello", stops=stop, prefix=tuple(b"a stop b"))
-    assert "ends behind 6 of the 8" in generate([one])["Hello", 0].message
-    end = generate([replace(one, prefix=tuple(b"a stop"))])["Hello", 0]
+        end = generate([request("Hello", **options | {"prefix": tuple(options["prefix"])})])["Hello", 0]
+        assert isinstance(end, Error), said
+        assert said in end.message
+    end = generate([request("Hello", stops=stops, prefix=tuple(b"a stop"))])["Hello", 0]
     assert (end.text, end.reason, end.completion_tokens) == ("a ", "stop", 6)
 
 

@@ -1,7 +1,6 @@
 """A session reads again only what its prompt does not share with the one before, and says the same."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -65,18 +64,14 @@ def test_the_next_turn_reads_only_what_is_new():
 
 
 def test_what_differs_is_forgotten_and_the_text_is_that_of_a_new_engine():
-    for (then, cached), kind in product(
-        (("Help", 3), (HELLO, 12), ("Hello", 4), ("Other", 0)), (Watched, Onward)
-    ):
-        on = engine(runner=kind())
-        generate([turn(HELLO)], on=on)
-        end = only(generate([turn(then, 1)], on=on))
-        assert end.cached_tokens == (0 if kind is Onward else cached), (then, cached, kind)
-        assert end.text == texts([turn(then, 1)])["1", 0], (then, cached, kind)
-
-
-def test_a_model_that_cannot_forget_goes_on_from_all_it_has_read():
-    on = engine(runner=Onward())
+    for then, cached in (("Help", 3), (HELLO, 12), ("Hello", 4), ("Other", 0)):
+        for kind in (Watched, Onward):
+            on = engine(runner=kind())
+            generate([turn(HELLO)], on=on)
+            end = only(generate([turn(then, 1)], on=on))
+            assert end.cached_tokens == (0 if kind is Onward else cached), (then, kind)
+            assert end.text == texts([turn(then, 1)])["1", 0], (then, kind)
+    on = engine(runner=Onward())  # which goes on from all it has read
     first = generate([turn(HELLO, chain="suppress=[257] | allowed=" + str(list(range(97, 123))))], on=on)
     end = only(generate([turn(HELLO + only(first).text + "!", 1)], on=on))
     assert end.cached_tokens == len(HELLO) + 8  # the last token of an answer is never fed
