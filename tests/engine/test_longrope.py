@@ -79,40 +79,51 @@ def drafter(name: str) -> Drafter | None:
     return {"ngram": NgramDrafter, "suffix": SuffixDrafter}[name]() if name else None
 
 
+def check(draft, step_tokens, max_batch):
+    options = {"max_batch": max_batch, "step_tokens": step_tokens, "drafter": drafter(draft)}
+    assert run(runner(), requests(), **options) == expected(), (draft, step_tokens, max_batch)
+
+
+def check_companions(step_tokens, negative):
+    guidance = Guidance(1.5, negative=negative)
+    found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
+    assert found == expected(guidance=guidance), (step_tokens, negative)
+
+
+NEGATIVES = (tuple(_HEAD[:5]), (*_HEAD, *_WORD * 4), None)
+
+
 def test_texts_are_those_of_fresh_passes():
-    for draft, step_tokens, max_batch in product(
-        ("", "ngram", "suffix", "model", "early-exit"), (16, None), (1, 3, 8)
+    for case in (
+        ("", 16, 3),
+        ("ngram", None, 8),
+        ("suffix", 16, 1),
+        ("model", 16, 8),
+        ("early-exit", None, 3),
     ):
-        found = run(
-            runner(), requests(), max_batch=max_batch, step_tokens=step_tokens, drafter=drafter(draft)
-        )
-        assert found == expected(), (draft, step_tokens, max_batch)
+        check(*case)
 
 
-def test_samples_of_one_prompt_share_it():
-    for step_tokens in (16, None):
-        assert run(runner(), requests(n=3), max_batch=4, step_tokens=step_tokens) == expected(n=3), (
-            step_tokens
-        )
+def test_texts_are_those_of_fresh_passes_with_each_drafter_and_batch():
+    for case in product(("", "ngram", "suffix", "model", "early-exit"), (16, None), (1, 3, 8)):
+        check(*case)
+    for case in product((16, None), NEGATIVES):
+        check_companions(*case)
 
 
-def test_companions_cross_the_switch_by_themselves():
-    for step_tokens, negative in product((16, None), (_HEAD[:5], [*_HEAD, *_WORD * 4], None)):
-        guidance = Guidance(1.5, negative=None if negative is None else tuple(negative))
-        found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
-        assert found == expected(guidance=guidance), (step_tokens, negative)
+def test_samples_and_companions_cross_the_switch_by_themselves():
+    found = run(runner(), requests(n=3), max_batch=4, step_tokens=16)
+    assert found == expected(n=3)
+    check_companions(16, NEGATIVES[1])
+    check_companions(None, None)
 
 
-def test_beams_cross_the_switch_together() -> None:
-    assert run(runner(), requests(beams=Beams(3), n=3)) == expected_beams()
+def test_beams_cross_the_switch_together():
+    fresh = run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
+    assert run(runner(), requests(beams=Beams(3), n=3)) == fresh
 
 
-@cache
-def expected_beams() -> dict[Any, tuple[int, ...]]:
-    return run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
-
-
-def test_turns_of_a_session_cross_the_switch() -> None:
+def test_turns_of_a_session_cross_the_switch():
     chain = Chain.parse("temperature=0")
     for one in (runner(), FreshRunner(model())):
         on, texts, prompt = Engine(one, ByteTokenizer(), max_batch=2), [], PROMPTS[0]
@@ -130,7 +141,7 @@ def test_turns_of_a_session_cross_the_switch() -> None:
 class Counted(HFRunner):
     """Notes how many tokens each step feeds, and how much of a text is copied between lanes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(model(), max_lanes=16)
         self.steps: list[int] = []
         hook = lambda module, args, out: self.steps.append(args[0].numel())  # noqa: E731
@@ -145,7 +156,7 @@ def test_a_lane_is_read_anew_in_steps_as_a_prompt_is():
         assert max(on.steps) <= 16, max_batch
 
 
-def test_a_beginning_is_copied_on_one_side_of_the_switch_only() -> None:
+def test_a_beginning_is_copied_on_one_side_of_the_switch_only():
     head = (*_HEAD, *_WORD * 3)
     asked = [Request(str(n), (*head, 5, *_WORD * n), limits=Limits(2)) for n in (0, 2, 0, 2)]
     engine = Engine(runner(), ByteTokenizer(), max_batch=4)
