@@ -123,15 +123,21 @@ def test_a_pass_ahead_without_memory_runs_later(folder):
 
 
 def test_each_way_to_say_that_the_memory_is_full(folder):
-    for name in FULL:
-        assert is_out_of_memory(FULL[name]()), name
-        assert not device_fault(FULL[name]()), name
+    for name, make in FULL.items():
+        assert is_out_of_memory(make()), name
+        assert not device_fault(make()), name
         with sham_device() as seen:
             on = engine(runner=load(folder, "cuda"), max_batch=4)
-            seen.faults.append(Fault(FULL[name], at=PLACES["forward pass"]))
+            seen.faults.append(Fault(make, at=PLACES["forward pass"]))
             ends = generate([request(c * 9, key=c, max_tokens=4) for c in "abcd"], on=on)
             assert not any(isinstance(end, Error) for end in ends.values()), name
         assert "The memory is full with 4 sequences at once; from now on 2 run." in on.notices, name
+        with sham_device() as seen:
+            seen.faults.append(Fault(make, at="gencli/models/decoder/reader.py", after=5))
+            with pytest.raises(ModelError, match="does not fit into the memory of cuda:0"):
+                load(folder, "cuda")
+    with sham_device(Card(memory=40_000)), pytest.raises(ModelError, match="does not fit"):
+        load(folder, "cuda")
 
 
 def test_what_does_not_fit_alone_fails_alone(folder):
@@ -156,26 +162,17 @@ def test_memory_that_another_process_took_halves_the_batch(folder):
     assert on.limit < 4
 
 
-@pytest.mark.parametrize("what", LOST)
-def test_a_gpu_that_failed_is_one_error_and_no_full_memory(folder, what):
-    assert not is_out_of_memory(torch.AcceleratorError(what))
-    with sham_device() as seen:
-        on = engine(runner=load(folder, "cuda"), max_batch=4)
-        seen.faults.append(Fault(lambda: torch.AcceleratorError(what), after=40, lost=True))
-        for c in "abcd":
-            on.submit(request(c * 9, key=c, max_tokens=20))
-        with pytest.raises(DeviceError, match=what.split(": ")[1].split(" when")[0]):
-            list(on.run())
-        with pytest.raises(DeviceError):
-            on.step()
-    assert not any("memory" in notice for notice in on.notices)
-
-
-def test_a_model_that_does_not_fit_is_refused_while_it_is_loaded(folder):
-    for error in FULL.values():
+def test_a_gpu_that_failed_is_one_error_and_no_full_memory(folder):
+    for what in LOST:
+        error = torch.AcceleratorError(what)
+        assert not is_out_of_memory(error), what
         with sham_device() as seen:
-            seen.faults.append(Fault(error, at="gencli/models/decoder/reader.py", after=5))
-            with pytest.raises(ModelError, match="does not fit into the memory of cuda:0"):
-                load(folder, "cuda")
-    with sham_device(Card(memory=40_000)), pytest.raises(ModelError, match="does not fit"):
-        load(folder, "cuda")
+            on = engine(runner=load(folder, "cuda"), max_batch=4)
+            seen.faults.append(Fault(lambda error=error: error, after=40, lost=True))
+            for c in "abcd":
+                on.submit(request(c * 9, key=c, max_tokens=20))
+            with pytest.raises(DeviceError, match=what.split(": ")[1].split(" when")[0]):
+                list(on.run())
+            with pytest.raises(DeviceError):
+                on.step()
+        assert not any("memory" in notice for notice in on.notices), what

@@ -106,7 +106,7 @@ def test_drafts_change_no_number_and_one_that_a_lossy_policy_accepts_may_be_impo
     lossy = Drafting(tokens=4, verification=Verification("lossy-threshold", 1e-9))
     wanted = replace(wanted, chain=Chain.parse("top_k=1"), drafting=lossy)
     ((_, entries),) = tokens_of([wanted], drafter=drafter).values()
-    assert {entry.chosen.banned_by for entry in entries} == {"", "top_k"}
+    assert {entry.chosen.banned_by for entry in entries} <= {"", "top_k"}
     assert all((entry.chosen.processed == -math.inf) == bool(entry.chosen.banned_by) for entry in entries)
 
 

@@ -15,15 +15,14 @@ def draw_text(draw):
 
 
 def test_shared_length_is_what_a_look_at_each_token_gives():
-    for seed in range(20):
-        draw = random.Random(seed)
-        for _ in range(50):
-            a, b = draw_text(draw), draw_text(draw)
-            assert shared_length(a, b) == plain_length(a, b), seed
+    draw = random.Random(0)
+    for _ in range(500):
+        a, b = draw_text(draw), draw_text(draw)
+        assert shared_length(a, b) == plain_length(a, b), (a, b)
 
 
 def test_the_nearest_lane_shares_as_much_as_any():
-    for seed in range(20):
+    for seed in range(5):
         draw, index, texts = random.Random(seed), Prefixes(), {}
         kinds = [(rope, salt) for rope in (0, 1) for salt in ("", "s")]
         for step in range(200):

@@ -62,12 +62,8 @@ def test_samples_that_have_not_begun_run_out_of_time_too():
     assert {event.matched for event in ends} == {"max_time"}
 
 
-def test_samples_that_are_made_late_are_those_of_any_order():
-    many = generate([asked(150)], on=engine(max_batch=3))
-    few = generate([asked(150)], on=engine(max_batch=64))
+def test_samples_are_those_of_any_order_and_requests_of_many_take_their_turns():
+    many, few = (generate([asked(150)], on=engine(max_batch=count)) for count in (3, 64))
     assert {key: end.text for key, end in many.items()} == {key: end.text for key, end in few.items()}
-
-
-def test_requests_of_many_samples_take_their_turns():
     ends = generate([replace(asked(100), id="a"), replace(asked(1), id="b")], on=engine(max_batch=2))
     assert len(ends) == 101

@@ -126,7 +126,7 @@ def test_what_is_wrong_is_said_without_flags(fake):
         ({"beams": 3, "n": 5}, "n is 5, but with beams 3"),
         (
             {"contrastive_alpha": 0.6, "n": 5},
-            "n 5 asks for more than one text, but with contrastive_alpha 0.6",
+            "n 5 asks for more .*, but with contrastive_alpha 0.6",
         ),
         ({"json_schema": {"type": "text"}}, "text"),
     ):

@@ -66,18 +66,12 @@ def test_a_stream_has_an_explanation_for_each_token(fake):
     assert all([view.token for view in event.views] == list(event.ids) for event in tokens)
 
 
-def test_what_is_no_number_of_ids_is_refused():
+def test_what_is_no_number_of_ids_and_what_draws_no_tokens_has_no_trace(fake):
     for value in (0, -1, 101, 10**90, True, "3", 2.5, float("nan"), [1]):
         with pytest.raises(UsageError, match="trace is "):
             SamplingParams(trace=value)
-
-
-def test_what_draws_no_tokens_has_no_trace(fake):
     for values, said in (({"beams": 2}, "beams 2"), ({"finish_open": True, "json": True}, "finish_open")):
         with pytest.raises(UsageError, match=f"trace and {said} do not go together"):
             fake.generate("a", trace=2, **values)
-
-
-def test_a_score_has_no_trace(fake):
     with pytest.raises(UsageError, match="`trace` has no part in these scores"):
         fake.score("abc", trace=3)

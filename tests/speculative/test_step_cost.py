@@ -22,19 +22,12 @@ def fitted(sizes=SIZES, *, base=0.0, slope=0.0):
 
 
 def test_it_is_the_share_of_a_plain_step_that_one_token_per_text_takes():
-    for lanes, (base, slope) in product((1, 4), ((1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0))):
-        assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(
-            slope * lanes / (base + slope * lanes)
-        ), (lanes, base, slope)
-
-
-def test_without_steps_of_several_sizes_it_is_none():
-    for sizes in ((), (1, 2), (3,) * 20):
+    for (base, slope), lanes in product(((1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0)), (1, 4)):
+        share = slope * lanes / (base + slope * lanes)
+        assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(share), (base, slope, lanes)
+    for sizes in ((), (1, 2), (3,) * 20):  # without steps of several sizes it is none
         assert fitted(sizes, slope=1.0).draft_cost(1) == 0, sizes
-
-
-def test_more_tokens_are_never_less_work():
-    assert fitted(base=100.0, slope=-1.0).draft_cost(4) == 0
+    assert fitted(base=100.0, slope=-1.0).draft_cost(4) == 0  # more tokens are never less work
 
 
 def test_old_steps_fade():

@@ -92,13 +92,9 @@ def test_a_prompt_is_read_once_drafts_have_stood():
 
 def test_what_has_stood_in_one_text_holds_for_the_next():
     _, _, draft = run(ModelDrafter, rounds=2)
-    later = draft.fed[len(draft.fed) // 2 :]
     assert 16 in draft.fed
-    assert 16 not in later
-
-
-def test_texts_with_a_fixed_number_of_drafts_are_read_at_once():
-    _, _, draft = run(Wrong, tokens=3)
+    assert 16 not in draft.fed[len(draft.fed) // 2 :]
+    _, _, draft = run(Wrong, tokens=3)  # with a fixed number of drafts a text is read at once
     assert draft.fed[:3] == [512, 512, SIZE - 1024 + 1]
 
 
