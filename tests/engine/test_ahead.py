@@ -91,12 +91,6 @@ def test_an_interruption_gives_the_texts_so_far():
         assert found[0] == found[1], number
 
 
-def test_texts_stay_where_fewer_lanes_fit():
-    for lanes in (1, 2, 3, 5):
-        rows = [request(f"Row {n}", max_tokens=5 + n, chain="temperature=0.9") for n in range(9)]
-        assert texts(rows, runner=FakeRunner(memory_lanes=lanes), run_ahead=True) == texts(rows), lanes
-
-
 class Full(FakeRunner):
     """Has no memory for a pass beside what a step holds."""
 
@@ -107,21 +101,16 @@ class Full(FakeRunner):
         raise MemoryError
 
 
-def test_where_the_memory_is_too_small_for_it_no_step_runs_ahead():
+def test_where_the_memory_is_too_small_for_it_no_step_runs_ahead_and_texts_stay():
     rows = [request(key) for key in "abc"]
     runner = Full()
     on = engine(runner=runner, run_ahead=True)
     assert {key: end.text for key, end in generate(rows, on=on).items()} == texts(rows)
     assert (runner.tried, on.ahead.num_launched) == (2, 0)
     assert on.notices == ["The memory has no room for steps ahead: from now on each step is read first."]
-
-
-def test_it_is_on_for_a_gpu_alone_unless_it_is_asked_for():
-    assert make_ahead(FakeRunner(), None) is make_ahead(FakeRunner(), False) is None
-    assert isinstance(make_ahead(FakeRunner(), True), RunAhead)
-    with sham_device():
-        assert isinstance(make_ahead(FakeRunner(device=CUDA), None), RunAhead)
-        assert make_ahead(FakeRunner(device=CUDA), False) is None
+    rows = [request(f"Row {n}", max_tokens=5 + n, chain="temperature=0.9") for n in range(9)]
+    for lanes in (1, 3, 5):
+        assert texts(rows, runner=FakeRunner(memory_lanes=lanes), run_ahead=True) == texts(rows), lanes
 
 
 class Serial(FakeRunner):
@@ -132,7 +121,12 @@ class Serial(FakeRunner):
         self._spec = replace(self._spec, can_run_ahead=False)
 
 
-def test_a_model_that_cannot_is_refused_by_name():
+def test_it_is_on_for_a_gpu_alone_unless_it_is_asked_for():
+    assert make_ahead(FakeRunner(), None) is make_ahead(FakeRunner(), False) is None
+    assert isinstance(make_ahead(FakeRunner(), True), RunAhead)
+    with sham_device():
+        assert isinstance(make_ahead(FakeRunner(device=CUDA), None), RunAhead)
+        assert make_ahead(FakeRunner(device=CUDA), False) is None
     assert make_ahead(Serial(), None) is None
     with pytest.raises(UsageError, match="fake:258:0 takes no tokens that the host has not read"):
         make_ahead(Serial(), True)
@@ -154,15 +148,6 @@ class Watched(FakeRunner):
         return super().forward_ahead(plan, ids)
 
 
-def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw():
-    rows = [request(key, max_tokens=12, chain="ignore_eos=true") for key in "abc"]
-    with sham_device() as seen:
-        runner = Watched(seen)
-        assert texts(rows, runner=runner) == texts(rows)
-    assert (runner.plain, runner.ahead) == ([0], [*range(11)])
-    assert dict(seen.waits) == {READ: 12}
-
-
 def launches(steps, **options):
     with sham_device() as seen:
         on = engine(runner=FakeRunner(device=CUDA), **options)
@@ -176,7 +161,13 @@ def launches(steps, **options):
         return sum(seen.launches.values())
 
 
-def test_a_step_ahead_launches_no_more_than_another():
+def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw_and_launches_no_more():
+    rows = [request(key, max_tokens=12, chain="ignore_eos=true") for key in "abc"]
+    with sham_device() as seen:
+        runner = Watched(seen)
+        assert texts(rows, runner=runner) == texts(rows)
+    assert (runner.plain, runner.ahead) == ([0], [*range(11)])
+    assert dict(seen.waits) == {READ: 12}
     assert launches(5) == launches(5, run_ahead=False)
 
 

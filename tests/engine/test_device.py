@@ -23,6 +23,9 @@ READ = ("tolist", "gencli/engine/step_result.py:_read"), ("event", "processors/u
 READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
 
 
+CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+
+
 class Counting(FakeRunner):
     """The fake model, which counts the steps that choose a token."""
 
@@ -76,13 +79,20 @@ def test_each_stage_stop_and_grammar():
     check_each(1)
 
 
-def test_beams_beside_samples():
+def test_searches_choices_and_guided_requests_beside_others():
     check([request("Hello", chain=LETTERS, beams=Beams(3), max_tokens=8), request("abc", chain=LETTERS)])
-
-
-def test_a_contrastive_search_beside_samples():
-    search = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
-    check([search, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
+    alpha = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
+    check([alpha, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
+    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
+    requests = [request(c * 9, key=c, chain=CHAIN, guidance=guidance) for c in "ab"]
+    check([*requests, request("c", chain=CHAIN)], max_batch=4, step_tokens=8)
+    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
+    runner = Counting()
+    here = searched(requests, runner=runner)
+    with sham_device() as seen:
+        assert searched(requests, runner=Counting(device=CUDA)) == here
+    assert reads(seen) == runner.steps  # a search reads its own, once a step
+    assert not seen.waits
 
 
 DRAFTERS = {
@@ -110,23 +120,6 @@ def test_drafts_however_they_are_verified():
 def test_drafts_of_each_drafter_however_they_are_verified():
     for case in (("model", "match"), ("ngram", "rejection"), ("ngram", "lossy-typical")):
         check_drafts(*case)
-
-
-def test_guidance_beside_requests_without():
-    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
-    chain = "repetition=1.3 | temperature=0.8 | top_p=0.9"
-    requests = [request(c * 9, key=c, chain=chain, guidance=guidance) for c in "ab"]
-    check([*requests, request("c", chain=chain)], max_batch=4, step_tokens=8)
-
-
-def test_searches_and_choices_among_samples():
-    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
-    runner = Counting()
-    here = searched(requests, runner=runner)
-    with sham_device() as seen:
-        assert searched(requests, runner=Counting(device=CUDA)) == here
-    assert reads(seen) == runner.steps  # a search reads its own, once a step
-    assert not seen.waits
 
 
 class Wide(FakeRunner):
@@ -181,9 +174,6 @@ def test_a_step_launches_no_more_kernels_than_the_table_says():
 def test_no_chain_launches_more_kernels_than_the_table_says():
     for chain in LAUNCHES:
         check_launches(chain)
-
-
-CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
 
 
 def check_model(kind):

@@ -102,15 +102,12 @@ def test_jumps_change_no_token_near_each_limit():
         check_near_the_limit(max_tokens)
 
 
-def test_samples_and_neighbours_jump_for_themselves():
+def test_samples_neighbours_and_turns_of_a_session_jump_for_themselves():
     rows = [record("n", n=4), record("one", seed=3), record("none", jump="off"), request("free", key="free")]
-    together = tokens_of(rows, max_batch=5)[:2]
+    ids, ends, _ = tokens_of(rows, max_batch=5)
     alone = [tokens_of([one]) for one in rows]
-    assert together[0] == {key: ids for found in alone for key, ids in found[0].items()}
-    assert together[1] == {key: end for found in alone for key, end in found[1].items()}
-
-
-def test_a_session_jumps_in_every_turn():
+    assert ids == {key: ids for found in alone for key, ids in found[0].items()}
+    assert ends == {key: end for found in alone for key, end in found[1].items()}
     turns = [record(f"t{i}", seed=i, session="s") for i in range(3)]
     assert tokens_of(turns, max_batch=1)[:2] == tokens_of(off(turns), max_batch=1)[:2]
 

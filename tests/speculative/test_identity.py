@@ -134,9 +134,8 @@ def test_the_context_may_end_inside_a_draft():
     for context, name in product((11, 12, 14, 17, 30), ("ngram", "half", "model", "text")):
         one = request("abcabcdabc", key="k", chain="allowed=[97,98,99,100]", max_tokens=200)
         expected, _ = outcomes([one], runner=FakeRunner(WIDTH, context=context))
-        found, _ = outcomes(
-            drafting([one], name, 5), runner=FakeRunner(WIDTH, context=context), drafter=named(name)
-        )
+        options = {"runner": FakeRunner(WIDTH, context=context), "drafter": named(name)}
+        found, _ = outcomes(drafting([one], name, 5), **options)
         assert found == expected, (context, name)
         assert [end[1] for _, end in found.values()] == ["length"], (context, name)
 

@@ -70,14 +70,13 @@ def test_a_full_memory_changes_no_text():
 
 
 def test_a_long_prompt_is_read_at_once_where_drafts_decide():
-    long = "a long text with some words, " * 40
-    one = request(
-        long, key="one", max_tokens=30, drafting=Drafting("model", 3, 0.0, Verification("rejection"))
-    )
+    drafting = Drafting("model", 3, 0.0, Verification("rejection"))
+    one = request("a long text with some words, " * 40, key="one", max_tokens=30, drafting=drafting)
     others = [replace(one, id=str(i), prompt_ids=one.prompt_ids[i:]) for i in range(4)]
-    options = {"drafter": drafters(), "max_batch": 5}
-    alone, _ = outcomes([one], runner=FakeRunner(WIDTH, context=2048), **options)
-    together, _ = outcomes([*others, one], runner=FakeRunner(WIDTH, context=2048), **options)
+    alone, together = (
+        outcomes(rows, runner=FakeRunner(WIDTH, context=2048), drafter=drafters(), max_batch=5)[0]
+        for rows in ([one], [*others, one])
+    )
     assert together["one", 0] == alone["one", 0]
 
 
