@@ -79,7 +79,7 @@ def test_drafts_that_become_good_are_taken_up_again():
     assert max(most for length, most in inner.asked if length > 300) >= 8
 
 
-def test_steps_with_the_drafts_of_others_are_not_held_against_it():
+def test_neither_drafts_of_others_nor_a_single_slow_step_end_drafting():
     one, ask = warm()
     for _ in range(3):
         assert one.propose([ask]) != [()]
@@ -88,9 +88,6 @@ def test_steps_with_the_drafts_of_others_are_not_held_against_it():
     for _ in range(20):
         one.measure(Measured(1, 4, 0, 50.0))
     assert one.propose([ask]) != [()]
-
-
-def test_a_single_slow_step_does_not_end_drafting():
     for slow in range(6):
         one, ask = warm()
         for step in range(8):
@@ -132,8 +129,5 @@ def test_passes_that_propose_nothing_are_held_against_it():
 def test_a_number_is_a_number_whatever_it_costs():
     _, inner = gain(40, right=0.0, cost=3.0, tokens=3)
     assert {most for length, most in inner.asked if length < 30} == {3}
-
-
-def test_tokens_of_a_step():
     for acceptance, length, tokens in ((0.0, 4, 1.0), (1.0, 4, 5.0), (0.5, 2, 1.75)):
-        assert tokens_per_step(acceptance, length) == pytest.approx(tokens), (acceptance, length, tokens)
+        assert tokens_per_step(acceptance, length) == pytest.approx(tokens), (acceptance, length)
