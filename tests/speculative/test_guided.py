@@ -190,7 +190,7 @@ def crowd():
 
 def check_company(requests):
     expected, stood = run(requests, max_batch=64)
-    assert stood > len(requests)
+    assert stood > 2.1 * len(requests)
     assert run(requests[::-1], max_batch=5, step_tokens=16)[0] == expected
     for part in (requests[::5], requests[7:8]):
         found, _ = run(part, max_batch=2)
@@ -208,7 +208,7 @@ def test_no_company_changes_a_text_of_any_policy_guidance_and_chain():
 
 
 def test_those_that_match_keep_the_text_without_drafts_beside_others():
-    requests = list(crowd())[::2]
+    requests = list(crowd())[::3]
     found, _ = run(requests, max_batch=32)
     expected, _ = run([one for one in requests if not one.drafts_decide], drafter=None)
     assert len(expected) > 4
