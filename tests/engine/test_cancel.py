@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from gencli.core.request import Beams
-from tests.engine.harness import Error, Finish, Token, engine, request, texts
+from tests.engine.harness import Token, ends_of, engine, request, texts
 
 CHAIN = "temperature=0.9 | top_p=0.95"
 
@@ -17,10 +17,6 @@ def finish(on):
     while on.has_work:
         events += on.step()
     return ends_of(events)
-
-
-def ends_of(events):
-    return {(one.request, one.sample): one for one in events if isinstance(one, Finish | Error)}
 
 
 def test_steps_tell_what_a_run_does():

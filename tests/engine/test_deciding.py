@@ -6,29 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.events import Finish
 from gencli.models.fake import FakeRunner
 from processors.catalog import BUILTIN, Phase
 from processors.errors import ProcessorsError
-from tests.engine.harness import Error, Token, engine, request
+from tests.engine.harness import Token, engine, events_of, ids_of, request
 from tests.engine.test_random_chains import random_chain
 
 PHASES = {spec.name: spec.phase for spec in BUILTIN}
 TOKENS = 250  # for each seed
-
-
-def outputs(on, requests):
-    """Ids, explanations and end of each request."""
-    found = {one.id: ([], [], []) for one in requests}
-    for one in requests:
-        on.submit(one)
-    for event in on.run():
-        if isinstance(event, Token):
-            found[event.request][0].extend(event.ids)
-            found[event.request][1].extend(event.views)
-        elif isinstance(event, Finish | Error):
-            found[event.request][2].append(event)
-    return found
 
 
 def runner(lanes=1):
@@ -72,11 +57,12 @@ def traced(rng):
         if any(getattr(params, "rewind", False) for _, params in one.chain):
             continue  # what is taken back was chosen in another step
         try:
-            ((ids, views, _),) = outputs(engine(runner=runner()), [replace(one, trace=4)]).values()
+            events = events_of([replace(one, trace=4)], runner=runner())
         except ProcessorsError:
             continue
-        if ids and names:
-            return one, ids, views
+        views = [view for event in events if isinstance(event, Token) for view in event.views]
+        if views and names:
+            return one, [*ids_of(events)[one.id, 0]], views
 
 
 def check(seed):

@@ -7,7 +7,7 @@ from gencli.models.fake import FakeRunner
 from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.testing.examples import EXAMPLES
-from tests.engine.harness import Scripted, Token, engine, generate, request
+from tests.engine.harness import Scripted, events_of, generate, ids_of, request
 
 
 class Counting(FakeRunner):
@@ -25,11 +25,8 @@ class Counting(FakeRunner):
 
 def generated(one, drafter=None):
     runner = Counting()
-    on = engine(runner=runner, drafter=drafter)
-    on.submit(one)
-    events = list(on.run())
-    ids = tuple(i for event in events if isinstance(event, Token) for i in event.ids)
-    return events[-1].text, ids, runner.passes
+    events = events_of([one], runner=runner, drafter=drafter)
+    return events[-1].text, ids_of(events).get((one.id, 0), ()), runner.passes
 
 
 def fits(params):

@@ -12,7 +12,19 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from processors.chain import Chain
 from processors.errors import ProcessorsError
-from tests.engine.harness import TOKENIZER, Error, Finish, Scripted, Token, engine, generate, request, texts
+from tests.engine.harness import (
+    TOKENIZER,
+    Error,
+    Finish,
+    Scripted,
+    Token,
+    engine,
+    events_of,
+    generate,
+    ids_of,
+    request,
+    texts,
+)
 from tests.transfers import counted_transfers
 
 CHAINS = [
@@ -39,13 +51,6 @@ def crowd(count=40, *, seed=0):
         yield request(text, key=i, seed=seed, chain=chain, draw=draw, max_tokens=most, n=n, stops=stops)
 
 
-def collect(requests, **options):
-    on = engine(**options)
-    for one in requests:
-        on.submit(one)
-    return list(on.run())
-
-
 def test_a_request_gives_the_same_text_alone_and_in_any_company():
     requests = list(crowd())
     expected = {key: text for one in requests for key, text in texts([one]).items()}
@@ -62,10 +67,7 @@ def test_a_request_gives_the_same_text_alone_and_in_any_company():
 
 def test_drafts_change_the_number_of_steps_and_nothing_else():
     requests = [one for one in crowd() if one.n == 1]
-    answers = {
-        one.prompt_ids: sum((event.ids for event in collect([one]) if isinstance(event, Token)), ())
-        for one in requests
-    }
+    answers = {one.prompt_ids: ids_of(events_of([one]))[one.id, 0] for one in requests}
     drafter = Scripted(answers)
     plain, drafted = generate(requests, max_batch=4), generate(requests, max_batch=4, drafter=drafter)
     assert drafter.proposed > 200
@@ -76,7 +78,7 @@ def test_drafts_change_the_number_of_steps_and_nothing_else():
 
 
 def test_joined_token_texts_are_the_final_text():
-    events = collect(crowd(20), max_batch=6)
+    events = events_of(crowd(20), max_batch=6)
     joined = defaultdict(str)
     for event in events:
         if isinstance(event, Token):
@@ -213,7 +215,7 @@ def test_a_refused_request_leaves_nothing_behind():
 
 def test_ids_beyond_the_tokenizer_are_never_drawn():
     wide = FakeRunner(vocab_size=400)
-    events = collect([request("abc", max_tokens=200)], runner=wide)
+    events = events_of([request("abc", max_tokens=200)], runner=wide)
     assert max(i for e in events if isinstance(e, Token) for i in e.ids) < TOKENIZER.vocab_size
     on = engine(runner=wide)
     assert str(on.effective(request()).chain) == "tail=258"

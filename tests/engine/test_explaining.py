@@ -4,20 +4,17 @@ import weakref
 from dataclasses import replace
 
 from gencli.core.request import Drafting, Guidance
-from gencli.models.fake import FakeRunner
 from processors.chain import Chain
 from processors.policy import Verification
-from tests.engine.harness import Scripted, Token, engine, request
+from tests.engine.harness import Scripted, Token, engine, events_of, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
 
 
 def views(requests, **options):
     """Explanations and ids of each request."""
-    on, found = engine(runner=FakeRunner(), **options), {one.id: ([], []) for one in requests}
-    for one in requests:
-        on.submit(one)
-    for event in on.run():
+    found = {one.id: ([], []) for one in requests}
+    for event in events_of(requests, **options):
         if isinstance(event, Token):
             found[event.request][0].extend(event.views)
             found[event.request][1].extend(event.ids)

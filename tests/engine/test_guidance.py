@@ -16,7 +16,7 @@ from gencli.speculative.ngram import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.guidance import fold
-from tests.engine.harness import Scripted, Token, engine, generate, request, texts
+from tests.engine.harness import Scripted, engine, events_of, generate, ids_of, request, texts
 
 COLD = tuple(b"cold ")
 GUIDED = Guidance(1.7, COLD)
@@ -78,9 +78,7 @@ def by_hand(one, steps=24):
 
 
 def ids(one, **options):
-    on = engine(runner=Remembering(), **options)
-    on.submit(one)
-    return tuple(i for event in on.run() if isinstance(event, Token) for i in event.ids)
+    return ids_of(events_of([one], runner=Remembering(), **options))[one.id, 0]
 
 
 def test_a_guided_text_is_the_one_of_two_separate_lanes():

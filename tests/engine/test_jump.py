@@ -11,7 +11,17 @@ from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.base import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, Finish, Scripted, Token, generate, request
+from tests.engine.harness import (
+    TOKENIZER,
+    Finish,
+    Scripted,
+    Token,
+    ends_of,
+    events_of,
+    generate,
+    ids_of,
+    request,
+)
 
 PERSON = {
     "type": "object",
@@ -46,17 +56,9 @@ class Counting(FakeRunner):
 def tokens_of(requests, **options):
     """The ids of each sample, how each ended, and the number of passes."""
     runner = Counting()
-    on = Engine(runner, TOKENIZER, **options)
-    for one in requests:
-        on.submit(one)
-    ids, ends = {}, {}
-    for event in on.run():
-        key = (event.request, event.sample)
-        if isinstance(event, Token):
-            ids[key] = (*ids.get(key, ()), *event.ids)
-        elif isinstance(event, Finish):
-            ends[key] = (event.text, event.reason, event.document)
-    return ids, ends, runner.passes
+    events = events_of(requests, runner=runner, **options)
+    ends = {key: (end.text, end.reason, end.document) for key, end in ends_of(events).items()}
+    return ids_of(events), ends, runner.passes
 
 
 def off(requests):
@@ -192,16 +194,15 @@ def test_a_drafter_hears_of_every_sample_from_start_to_end():
 
 
 def test_on_a_model_jumps_change_no_token_and_save_passes():
-    loaded = load(ModelChoice(name="tiny", dtype="float32"))
-    found = []
+    loaded, found = load(ModelChoice(name="tiny", dtype="float32")), []
+    prompt = tuple(loaded.tokenizer.encode("A record:"))
     for jump in ("auto", "off"):
-        on = Engine(loaded.runner, loaded.tokenizer, max_batch=4)
+        requests = []
         for seed in range(4):
             grammar = GrammarParams(json.dumps(PERSON))
             chain = Chain((("grammar", grammar), *Chain.parse(f"temperature={seed % 2}").stages))
-            prompt = tuple(loaded.tokenizer.encode("A record:"))
-            on.submit(Request(str(seed), prompt, chain, seed=seed, limits=Limits(120), jump=jump))
-        found.append([(e.request, e.ids) for e in on.run() if isinstance(e, Token)])
-    joined = [{key: sum((ids for k, ids in one if k == key), ()) for key, _ in one} for one in found]
-    assert joined[0] == joined[1]
+            requests.append(Request(str(seed), prompt, chain, seed=seed, limits=Limits(120), jump=jump))
+        on = Engine(loaded.runner, loaded.tokenizer, max_batch=4)
+        found.append([event for event in events_of(requests, on=on) if isinstance(event, Token)])
+    assert ids_of(found[0]) == ids_of(found[1])
     assert len(found[0]) < 0.7 * len(found[1])  # an event a step and row

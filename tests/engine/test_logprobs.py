@@ -15,18 +15,15 @@ from gencli.models.fake import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification
-from tests.engine.harness import TOKENIZER, Scripted, engine, request
+from tests.engine.harness import TOKENIZER, Scripted, engine, events_of, request
 
 CHAIN = 'ban=["a"] | temperature=0.8 | top_k=20'
 
 
-def tokens_of(requests, on=None, **options):
+def tokens_of(requests, **options):
     """Ids and their entries by (request, sample)."""
-    on = on or engine(**options)
-    for one in requests:
-        on.submit(one)
     found = {}
-    for event in on.run():
+    for event in events_of(requests, **options):
         assert not hasattr(event, "message"), event
         if isinstance(event, Token):
             ids, entries = found.setdefault((event.request, event.sample), ([], []))

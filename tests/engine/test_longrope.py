@@ -1,10 +1,7 @@
 """Long-rope models in the engine: each text is that of fresh passes, in any company."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
-from typing import Any
 
 import torch
 
@@ -12,12 +9,12 @@ from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Beams, Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.speculative.base import Drafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
+from tests.engine.harness import ends_of, events_of, ids_of
 from tests.models.fresh import FreshRunner
 from tests.models.tiny_models import SWITCH, VOCAB, long_rope
 
@@ -32,11 +29,11 @@ torch.set_num_threads(1)
 
 
 @cache
-def model() -> Any:
+def model():
     return long_rope("phi3")
 
 
-def requests(**rest: Any) -> list[Request]:
+def requests(**rest):
     chain = Chain.parse("temperature=0.7")
     return [
         Request(str(number), prompt, chain=chain, seed=number, limits=Limits(COUNT), **rest)
@@ -44,34 +41,23 @@ def requests(**rest: Any) -> list[Request]:
     ]
 
 
-def run(
-    runner: Any, asked: list[Request], *, max_batch: int = 8, **options: Any
-) -> dict[Any, tuple[int, ...]]:
+def run(runner, asked, *, max_batch=8, **options):
     """Ids by request and sample."""
-    on = Engine(runner, ByteTokenizer(), max_batch=max_batch, **options)
-    for one in asked:
-        on.submit(one)
-    found: dict[Any, tuple[int, ...]] = {}
-    for event in on.run():
-        assert not isinstance(event, Error), event
-        if isinstance(event, Token):
-            key = event.request, event.sample
-            found[key] = (*found.get(key, ()), *event.ids)
-        if isinstance(event, Finish):
-            found.setdefault((event.request, event.sample), ())
-    return found
+    events = events_of(asked, on=Engine(runner, ByteTokenizer(), max_batch=max_batch, **options))
+    assert not [event for event in events if isinstance(event, Error)]
+    return dict.fromkeys(ends_of(events), ()) | ids_of(events)
 
 
-def runner(max_lanes: int = 16) -> HFRunner:
+def runner(max_lanes=16):
     return HFRunner(model(), max_lanes=max_lanes)
 
 
 @cache
-def expected(**rest: Any) -> dict[Any, tuple[int, ...]]:
+def expected(**rest):
     return run(FreshRunner(model()), requests(**rest), max_batch=1, share_prefixes=False)
 
 
-def drafter(name: str) -> Drafter | None:
+def drafter(name):
     if name == "model":
         return ModelDrafter(HFRunner(long_rope("llama", SWITCH + 3), max_lanes=8))
     if name == "early-exit":
@@ -143,7 +129,7 @@ class Counted(HFRunner):
 
     def __init__(self):
         super().__init__(model(), max_lanes=16)
-        self.steps: list[int] = []
+        self.steps = []
         hook = lambda module, args, out: self.steps.append(args[0].numel())  # noqa: E731
         self.hook = model().model.embed_tokens.register_forward_hook(hook)
 

@@ -7,7 +7,7 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
-from tests.engine.harness import engine, generate, request, texts
+from tests.engine.harness import ends_of, engine, events_of, generate, request, texts
 
 REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]
 
@@ -46,16 +46,13 @@ def test_texts_stay_wherever_the_memory_ends():
 
 def test_no_piece_of_text_is_told_twice():
     for n in (1, 3):
-        on = engine(runner=Sudden(4, 9), max_batch=8)
-        for one in (request(f"Row {i}", n=n) for i in range(4)):
-            on.submit(one)
-        told, ends = {}, {}
-        for event in on.run():
-            key = event.request, event.sample
+        rows, told = [request(f"Row {i}", n=n) for i in range(4)], {}
+        events = events_of(rows, runner=Sudden(4, 9), max_batch=8)
+        for event in events:
             if isinstance(event, Token):
+                key = event.request, event.sample
                 told[key] = told.get(key, "") + event.text
-            elif isinstance(event, Finish):
-                ends[key] = event.text
+        ends = {key: end.text for key, end in ends_of(events).items()}
         assert told == ends, n
         assert len(ends) == 4 * n, n
 

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.events import Token
 from gencli.core.request import Beams, Drafting, Guidance, Limits, Stops
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from processors.catalog import BanParams, GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification
-from tests.engine.harness import Error, Scripted, engine, generate, request, texts
+from tests.engine.harness import Error, Scripted, engine, events_of, generate, ids_of, request, texts
 from tests.engine.test_guidance import Remembering
 
 GRAMMAR = Chain((("grammar", GrammarParams(text="(abc|d){3,}e", kind="regex")),))
@@ -33,27 +32,21 @@ CHAINS = {
 }
 
 
-def ids_of(one, **options):
+def told(one, **options):
     """The output's ids and its last event."""
-    on, ids, end = engine(**{"runner": Remembering()} | options), [], None
-    on.submit(one)
-    for event in on.run():
-        if isinstance(event, Token):
-            ids += event.ids
-        else:
-            end = event
-    return tuple(ids), end
+    events = events_of([one], **{"runner": Remembering()} | options)
+    return ids_of(events).get((one.id, 0), ()), events[-1]
 
 
 def again(one, ids, **options):
     """The output and its text, with these ids at its beginning."""
-    found, end = ids_of(replace(one, prefix=ids), **options)
+    found, end = told(replace(one, prefix=ids), **options)
     return found, end.text, getattr(end, "reason", "")
 
 
 def check(name, guidance):
     one = request("Hello", chain=CHAINS[name], guidance=guidance, max_tokens=20)
-    ids, end = ids_of(one)
+    ids, end = told(one)
     assert len(ids) > 3, (name, guidance)
     for size in range(1, len(ids) + 1):
         assert again(one, ids[:size]) == (ids, end.text, end.reason), (name, guidance)
@@ -71,20 +64,20 @@ def test_a_stop_string_may_begin_in_the_prefix():
         one = replace(request("x", chain=LETTERS, max_tokens=30), stops=stop)
         ids = tuple(b"ab fe")
         scripted = f'{LETTERS} | bias={{"32":99}}'
-        found, end = ids_of(replace(one, prefix=ids, chain=Chain.parse(scripted)))
+        found, end = told(replace(one, prefix=ids, chain=Chain.parse(scripted)))
         assert found[:6] == (*ids, 32), stop
         tail = request("x", chain=f'{LETTERS} | bias={{"100":99}}', max_tokens=30)
-        _, end = ids_of(replace(tail, prefix=tuple(b"ab fe "), stops=stop))
+        _, end = told(replace(tail, prefix=tuple(b"ab fe "), stops=stop))
         assert (end.reason, end.text) == ("stop", "ab fe d" if stop.include else "ab "), stop
 
 
 def test_drafts_and_company_change_nothing():
     one = request("Hello", chain="frequency=0.5 | temperature=1.2", max_tokens=40)
-    ids, end = ids_of(one)
+    ids, end = told(one)
     drafter = Scripted({one.prompt_ids: ids})
     for size in (1, 7, 30):
         part = replace(one, prefix=ids[:size])
-        assert ids_of(part, drafter=drafter)[1].text == end.text
+        assert told(part, drafter=drafter)[1].text == end.text
         beside = [request(text, max_tokens=9) for text in ("one", "two", "three")]
         alone = texts(beside, runner=Remembering())
         mixed = texts([*beside[:2], part, beside[2]], runner=Remembering(), max_batch=3, step_tokens=7)
@@ -95,10 +88,10 @@ def test_drafts_and_company_change_nothing():
 def test_drafts_that_decide_the_text_run_behind_a_prefix():
     lossy = Drafting(verification=Verification("rejection"))
     one = request("Hello", chain="temperature=1.2", max_tokens=30, drafting=lossy)
-    ids, _ = ids_of(one)
+    ids, _ = told(one)
     part = replace(one, prefix=ids[:20])
     drafter = Scripted({one.prompt_ids: ids})
-    found, end = ids_of(part, drafter=drafter, step_tokens=6)
+    found, end = told(part, drafter=drafter, step_tokens=6)
     assert found[:20] == ids[:20]
     assert end.completion_tokens == len(found) == 30
 
@@ -109,7 +102,7 @@ def test_samples_share_the_prefix_which_runs_again_after_the_memory_was_full():
     assert len(set(found.values())) == 3
     assert all(text.startswith("abc") for text in found.values())
     many = [request(name, chain="frequency=1", max_tokens=20, prefix=tuple(b"abcdefgh")) for name in "wxyz"]
-    alone = {(one.id, 0): ids_of(one)[1].text for one in many}
+    alone = {(one.id, 0): told(one)[1].text for one in many}
     assert texts(many, runner=Remembering(memory_lanes=2), max_batch=4) == alone
 
 
@@ -153,12 +146,10 @@ def test_what_no_output_can_begin_with_is_refused():
 
 def test_log_probabilities_and_explanations_are_those_of_the_whole_output():
     one = request("Hello", chain="top_k=5 | temperature=1.3", max_tokens=12, logprobs=1, trace=2)
-    on = engine(runner=Remembering())
-    on.submit(one)
-    first = [event for event in on.run() if isinstance(event, Token)]
-    ids = tuple(token for event in first for token in event.ids)
-    on.submit(replace(one, prefix=ids[:7]))
-    second = [event for event in on.run() if isinstance(event, Token)]
+    first = events_of([one], runner=Remembering())
+    second = events_of([replace(one, prefix=ids_of(first)[one.id, 0][:7])], runner=Remembering())
     for key in ("ids", "logprobs", "views"):
-        whole = [[each for event in events for each in getattr(event, key)] for events in (first, second)]
-        assert [str(each) for each in whole[0]] == [str(each) for each in whole[1]]
+        whole = [
+            [str(each) for event in told for each in getattr(event, key, ())] for told in (first, second)
+        ]
+        assert whole[0] == whole[1] != []

@@ -9,7 +9,7 @@ from gencli.core.step import Feed, StepPlan
 from gencli.engine.prompt_scores import slice_rows
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from tests.engine.harness import TOKENIZER, engine, request
+from tests.engine.harness import TOKENIZER, engine, events_of, request
 from tests.engine.test_guidance import Remembering
 from tests.transfers import counted_transfers
 
@@ -22,12 +22,9 @@ def scored(text, key=None, **options):
     return request(text, key=key or text, **rest)
 
 
-def run(requests, on=None, **options):
+def run(requests, **options):
     """Scores and all events by request."""
-    on = on or engine(**options)
-    for one in requests:
-        on.submit(one)
-    events = list(on.run())
+    events = events_of(requests, **options)
     assert not [event for event in events if isinstance(event, Error)]
     return {event.request: event.scores for event in events if isinstance(event, PromptScores)}, events
 

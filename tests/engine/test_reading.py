@@ -2,19 +2,15 @@
 
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.core.request import Beams
-from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.results.prompt_progress import PromptProgress
-from tests.engine.harness import TOKENIZER, request
+from tests.engine.harness import TOKENIZER, events_of, request
 
 LONG = "x" * 300
 
 
 def events(*requests, **options):
-    engine = Engine(FakeRunner(258), TOKENIZER, max_batch=4, **options)
-    for one in requests:
-        engine.submit(one)
-    return list(engine.run())
+    return events_of(requests, runner=FakeRunner(258), max_batch=4, **options)
 
 
 def told(found):

@@ -20,7 +20,7 @@ from processors.rng import derive
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.rewind import MOST_REWINDS
-from tests.engine.harness import TOKENIZER, Scripted, Token, engine, generate, request
+from tests.engine.harness import TOKENIZER, Scripted, Token, ends_of, engine, events_of, generate, request
 from tests.engine.test_guidance import Remembering
 
 LETTERS = f"allowed=[{','.join(str(byte) for byte in b'abcdef ')}]"
@@ -67,17 +67,13 @@ def reference(one, texts):
 
 
 def run(requests, **options):
-    """The text of each sample, and that of its Token events joined."""
-    on = engine(runner=options.pop("runner", None) or Remembering(), **options)
-    for one in requests:
-        on.submit(one)
-    ends, streamed = {}, {}
-    for event in on.run():
-        key = (event.request, event.sample)
+    """The text of each sample, which is that of its Token events joined."""
+    events, streamed = events_of(requests, **{"runner": Remembering()} | options), {}
+    for event in events:
         if isinstance(event, Token):
+            key = event.request, event.sample
             streamed[key] = streamed.get(key, "") + event.text
-        else:
-            ends[key] = event
+    ends = ends_of(events)
     assert {key: end.text for key, end in ends.items()} == {key: streamed.get(key, "") for key in ends}
     return ends
 
@@ -157,9 +153,7 @@ def test_a_text_may_begin_in_the_prompt_and_case_may_not_matter():
 
 def test_log_probabilities_are_those_of_the_tokens_that_stay():
     one = asked(("ab", "ec", "dad"), logprobs=1)
-    on = engine(runner=Remembering())
-    on.submit(one)
-    events = [event for event in on.run() if isinstance(event, Token)]
+    events = [event for event in events_of([one], runner=Remembering()) if isinstance(event, Token)]
     entries = [entry.chosen.id for event in events for entry in event.logprobs]
     assert entries == [token for event in events for token in event.ids]
     assert bytes(entries).decode() == text(replace(one, logprobs=None))

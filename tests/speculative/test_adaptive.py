@@ -9,7 +9,7 @@ from gencli.engine.engine import Engine
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Measured
 from gencli.speculative.costs import Costs, speedup, tokens_per_step
-from tests.engine.harness import TOKENIZER, Token, request
+from tests.engine.harness import TOKENIZER, Token, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 
 PROMPT = tuple(TOKENIZER.encode("abc"))
@@ -22,13 +22,8 @@ def timed(num_tokens, *, right=None, cost=0.1, row=0.05, rows=1, tokens=None, kn
     drafter = None if right is None else AdaptiveDrafter(inner, clock=clock)
     runner = TimedRunner(clock, row=row)
     on = Engine(runner, TOKENIZER, drafter=drafter, clock=clock, max_batch=rows)
-    for i in range(rows):
-        drafting = Drafting(tokens=tokens)
-        on.submit(request("abc", key=i, chain="ignore_eos=true", max_tokens=num_tokens, drafting=drafting))
-    ids = {}
-    for event in on.run():
-        if isinstance(event, Token):
-            ids[event.request] = ids.get(event.request, ()) + event.ids
+    asked = {"chain": "ignore_eos=true", "max_tokens": num_tokens, "drafting": Drafting(tokens=tokens)}
+    ids = ids_of(events_of([request("abc", key=i, **asked) for i in range(rows)], on=on))
     return ids, clock.now, inner
 
 
@@ -69,7 +64,7 @@ def test_good_drafts_come_near_to_the_best_length():
 def test_drafts_that_become_good_are_taken_up_again():
     plain_ids, _, _ = timed(600)
     clock = Ticking()
-    inner = TimedDrafter([PROMPT + plain_ids["0"]], clock, right=0.0, cost=0.05)
+    inner = TimedDrafter([PROMPT + plain_ids["0", 0]], clock, right=0.0, cost=0.05)
     on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
     on.submit(request("abc", key=0, chain="ignore_eos=true", max_tokens=600))
     tokens = 0

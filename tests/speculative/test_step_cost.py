@@ -4,10 +4,9 @@ from itertools import product
 
 import pytest
 
-from gencli.core.events import Token
 from gencli.engine.engine import Engine
 from gencli.speculative.costs import StepCostModel
-from tests.engine.harness import TOKENIZER
+from tests.engine.harness import TOKENIZER, events_of, ids_of
 from tests.engine.test_jump import record
 from tests.speculative.timed import Ticking, TimedRunner
 
@@ -40,7 +39,7 @@ def test_old_steps_fade():
 
 def texts(row, *, jump="auto"):
     """The ids of six records one after the other, and the tokens that were fed in all."""
-    clock, ids, fed = Ticking(), {}, 0
+    clock, fed = Ticking(), 0
 
     class Noting(TimedRunner):
         def forward(self, plan):
@@ -49,12 +48,7 @@ def texts(row, *, jump="auto"):
             return super().forward(plan)
 
     on = Engine(Noting(clock, row=row), TOKENIZER, max_batch=1, clock=clock)
-    for key in range(6):
-        on.submit(record(str(key), seed=key, jump=jump))
-    for event in on.run():
-        if isinstance(event, Token):
-            ids[event.request] = (*ids.get(event.request, ()), *event.ids)
-    return ids, fed
+    return ids_of(events_of([record(str(key), seed=key, jump=jump) for key in range(6)], on=on)), fed
 
 
 def test_guesses_are_made_while_they_cost_little():

@@ -11,7 +11,7 @@ from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.tail_first import TailFirstDrafter
-from tests.engine.harness import TOKENIZER, Token, request
+from tests.engine.harness import TOKENIZER, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedRunner
 from tests.speculative.turned import turned
 
@@ -44,22 +44,11 @@ def run(kind=None, *, rounds=1, rows=1, tokens=None, cost=0.3, max_tokens=128, c
     clock = Ticking()
     draft = Draft(clock, cost=cost)
     drafter = kind and AdaptiveDrafter(TailFirstDrafter(kind(draft)), clock=clock)
-    on = Engine(
-        TimedRunner(clock, row=0.05, context=8192),
-        TOKENIZER,
-        drafter=drafter,
-        clock=clock,
-        max_batch=rows,
-        share_prefixes=False,
-    )
-    texts = {}
-    for key in range(rounds * rows):
-        drafting = Drafting(tokens=tokens)
-        on.submit(request(PROMPT, key=key, chain=chain, max_tokens=max_tokens, drafting=drafting))
-    for event in on.run():
-        if isinstance(event, Token):
-            texts[event.request] = texts.get(event.request, ()) + event.ids
-    return texts, clock.now, draft
+    options = {"drafter": drafter, "clock": clock, "max_batch": rows, "share_prefixes": False}
+    on = Engine(TimedRunner(clock, row=0.05, context=8192), TOKENIZER, **options)
+    asked = {"chain": chain, "max_tokens": max_tokens, "drafting": Drafting(tokens=tokens)}
+    ids = ids_of(events_of([request(PROMPT, key=key, **asked) for key in range(rounds * rows)], on=on))
+    return ids, clock.now, draft
 
 
 def test_useless_drafts_cost_3_percent_at_most_long_prompts_included():

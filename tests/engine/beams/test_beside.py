@@ -4,21 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.events import Error, Finish
 from gencli.core.request import Drafting, Guidance
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from gencli.speculative.ngram import NgramDrafter
 from tests.engine.beams.harness import LETTERS, engine, request, search
+from tests.engine.harness import ends_of
 from tests.engine.harness import request as plain
 
 
 def samples(count, **options):
     return [plain(f"s{number}", chain=LETTERS, **options) for number in range(count)]
-
-
-def ends_of(events):
-    return {(one.request, one.sample): one for one in events if isinstance(one, Finish | Error)}
 
 
 def texts_of(ends):

@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from gencli.core.events import Finish, Token
 from gencli.models.fake import FakeRunner
 from tests.engine.beams.harness import LETTERS, engine
-from tests.engine.harness import TOKENIZER, Scripted, request
+from tests.engine.harness import TOKENIZER, Scripted, ends_of, events_of, ids_of, request
 from tests.transfers import counted_transfers
 
 PROMPT, OTHER = "Hello", "Hi"
@@ -19,14 +18,9 @@ def runner():
 
 def ended(drafter=None):
     """The texts of PROMPT's samples, chosen beside another request: (logprob, tokens) of each."""
-    on, ids, ends = engine(runner=runner(), drafter=drafter), {}, {}
-    on.submit(request(PROMPT, chain=LETTERS, best_of=3, n=3))
-    on.submit(request(OTHER, chain=LETTERS))
-    for event in on.run():
-        if isinstance(event, Token):
-            ids.setdefault((event.request, event.sample), []).extend(event.ids)
-        elif isinstance(event, Finish):
-            ends[event.request, event.sample] = event
+    requests = request(PROMPT, chain=LETTERS, best_of=3, n=3), request(OTHER, chain=LETTERS)
+    events = events_of(requests, on=engine(runner=runner(), drafter=drafter))
+    ends, ids = ends_of(events), ids_of(events)
     return [(ends[PROMPT, j].logprob, ids[PROMPT, j]) for j in range(3)]
 
 
