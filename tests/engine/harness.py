@@ -64,6 +64,18 @@ def texts(requests, **options):
     return {key: end.text for key, end in generate(requests, **options).items()}
 
 
+class Watched(FakeRunner):
+    """Keeps the plan of each pass."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.plans = []
+
+    def forward(self, plan):
+        self.plans.append(plan)
+        return super().forward(plan)
+
+
 class Scripted(Drafter):
     """A drafter that proposes a known continuation, with every third guess wrong."""
 

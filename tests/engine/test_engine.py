@@ -18,6 +18,7 @@ from tests.engine.harness import (
     Finish,
     Scripted,
     Token,
+    Watched,
     engine,
     events_of,
     generate,
@@ -87,18 +88,11 @@ def test_joined_token_texts_are_the_final_text():
 
 
 def test_samples_differ_share_the_prefill_and_each_is_that_of_a_request_for_it_alone():
-    class Counting(FakeRunner):
-        fed = 0
-
-        def forward(self, plan):
-            self.fed += plan.num_tokens
-            return super().forward(plan)
-
-    three, runner = texts([request(n=3, key="k")]), Counting()
+    three, runner = texts([request(n=3, key="k")]), Watched()
     assert len(set(three.values())) == 3
     assert texts([request(n=2, key="k")]) == {key: three[key] for key in [("k", 0), ("k", 1)]}
     generate([request("x" * 100, n=8, max_tokens=5)], runner=runner, max_batch=8)
-    assert runner.fed == 99 + 8 * 5
+    assert sum(plan.num_tokens for plan in runner.plans) == 99 + 8 * 5
     many = request("x" * 50, n=6, max_tokens=9, key="k")
     assert texts([many], max_batch=2) == texts([many], max_batch=8)  # late samples copy from those that run
 

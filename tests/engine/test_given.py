@@ -11,7 +11,7 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, engine, generate, request
+from tests.engine.harness import TOKENIZER, Watched, engine, generate, request
 from tests.engine.test_logprobs import assert_close, tokens_of
 
 GRAMMAR = Chain((("grammar", GrammarParams(text="(abc|d)+e", kind="regex")),))
@@ -48,21 +48,14 @@ def test_a_generated_text_has_its_numbers_again():
 
 
 def test_one_forward_reads_many_positions_and_no_more_than_a_slice(monkeypatch):
-    sizes = []
-
-    class Counting(FakeRunner):
-        def forward(self, plan):
-            sizes.append(plan.num_rows)
-            return super().forward(plan)
-
-    wanted = request("Hello", logprobs=0, given=(97, 98, 99) * 20, max_tokens=60)
-    tokens_of([wanted], runner=Counting())
-    assert sizes == [60]
+    wanted, runner = request("Hello", logprobs=0, given=(97, 98, 99) * 20, max_tokens=60), Watched()
+    tokens_of([wanted], runner=runner)
+    assert [plan.num_rows for plan in runner.plans] == [60]
     monkeypatch.setattr("gencli.engine.engine.slice_rows", lambda _: 32)
-    sizes.clear()
-    tokens_of([replace(wanted, id=name) for name in "abc"], runner=Counting())
-    assert max(sizes) <= 16
-    assert len(sizes) == 12  # five positions of each of three
+    runner = Watched()
+    tokens_of([replace(wanted, id=name) for name in "abc"], runner=runner)
+    assert max(plan.num_rows for plan in runner.plans) <= 16
+    assert len(runner.plans) == 12  # five positions of each of three
 
 
 def test_a_token_that_a_stage_bans_is_banned_and_the_next_one_is_not():

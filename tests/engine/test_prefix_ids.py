@@ -6,11 +6,10 @@ import pytest
 
 from gencli.core.request import Beams, Drafting, Guidance, Limits, Stops
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
 from processors.catalog import BanParams, GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification
-from tests.engine.harness import Error, Scripted, engine, events_of, generate, ids_of, request, texts
+from tests.engine.harness import Error, Scripted, Watched, engine, events_of, generate, ids_of, request, texts
 from tests.engine.test_guidance import Remembering
 
 GRAMMAR = Chain((("grammar", GrammarParams(text="(abc|d){3,}e", kind="regex")),))
@@ -107,15 +106,9 @@ def test_samples_share_the_prefix_which_runs_again_after_the_memory_was_full():
 
 
 def test_a_whole_prefix_is_read_at_once():
-    sizes = []
-
-    class Counting(FakeRunner):
-        def forward(self, plan):
-            sizes.append(plan.num_rows)
-            return super().forward(plan)
-
-    generate([request("Hello", prefix=(97,) * 50, max_tokens=53)], runner=Counting())
-    assert sizes == [50, 1, 1, 1]
+    runner = Watched()
+    generate([request("Hello", prefix=(97,) * 50, max_tokens=53)], runner=runner)
+    assert [plan.num_rows for plan in runner.plans] == [50, 1, 1, 1]
 
 
 def test_a_prefix_that_cannot_be_or_ends_before_its_end_is_an_error():

@@ -9,7 +9,7 @@ from gencli.core.request import Limits
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.runtime.attempts import RetryingEngine
-from tests.engine.harness import TOKENIZER, engine, generate, request
+from tests.engine.harness import TOKENIZER, engine, generate, request, texts
 
 MANY = 1_000_000
 
@@ -63,7 +63,6 @@ def test_samples_that_have_not_begun_run_out_of_time_too():
 
 
 def test_samples_are_those_of_any_order_and_requests_of_many_take_their_turns():
-    many, few = (generate([asked(150)], on=engine(max_batch=count)) for count in (3, 64))
-    assert {key: end.text for key, end in many.items()} == {key: end.text for key, end in few.items()}
+    assert texts([asked(150)], max_batch=3) == texts([asked(150)], max_batch=64)
     ends = generate([replace(asked(100), id="a"), replace(asked(1), id="b")], on=engine(max_batch=2))
     assert len(ends) == 101

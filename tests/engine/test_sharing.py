@@ -128,7 +128,7 @@ def test_lanes_of_every_kind_are_shared(kind):
 
     def run(batch, **options):
         on = Engine(HFRunner(model, max_lanes=3), tokenizer, max_batch=3, **options)
-        return {key: end.text for key, end in generate(batch, on=on).items()}
+        return texts(batch, on=on)
 
     assert run(requests) == run(requests, share_prefixes=False)
 

@@ -16,20 +16,12 @@ from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.text.tokenizer import ByteTokenizer
-from tests.engine.harness import Scripted, generate, request
+from tests.engine.harness import Scripted, Watched, generate, request
 from tests.speculative.cases import WIDTH, drafting, outcomes
 
 
-class Watched(FakeRunner):
-    """Records its feeds."""
-
-    def __init__(self, **options):
-        super().__init__(WIDTH, **options)
-        self.feeds = []
-
-    def forward(self, plan):
-        self.feeds.append(plan.feeds)
-        return super().forward(plan)
+def feeds_of(runner):
+    return [plan.feeds for plan in runner.plans]
 
 
 def rows(num, *, tokens=4, prompt="abc", chain="ignore_eos=true", **rest):
@@ -46,27 +38,30 @@ class Limited(ModelDrafter):
 
 def test_a_pass_for_each_place_serves_all_texts_and_no_committed_token_is_read_twice():
     for seed in (0, 1):  # the second is another model than the target
-        runner = Watched(seed=seed)
+        runner = Watched(WIDTH, seed)
         found, _ = outcomes(rows(3), drafter=Limited(runner), max_batch=3)
-        read = sum(len(feed.tokens) for feeds in runner.feeds for feed in feeds)
-        drafts_fed = sum(len(feeds) for feeds in runner.feeds)
+        read = sum(len(feed.tokens) for feeds in feeds_of(runner) for feed in feeds)
+        drafts_fed = sum(len(feeds) for feeds in feeds_of(runner))
         assert read <= sum(3 + len(ids) for ids, _ in found.values()) + drafts_fed, seed
-    runner = Watched()
+    runner = Watched(WIDTH)
     outcomes(rows(5), drafter=Limited(runner), max_batch=5)
     # After the first text's round, which reads the prompt that all have.
-    assert all(len(feeds) == 5 for feeds in runner.feeds[4:-8])
+    assert all(len(feeds) == 5 for feeds in feeds_of(runner)[4:-8])
 
 
 def test_a_long_prompt_is_read_in_chunks_before_it_drafts_and_once_for_all_samples():
     for count, words, n in ((2, 120, 1), (1, 40, 4)):
-        runner, options = Watched(context=4096), {"runner": FakeRunner(WIDTH, context=4096), "max_batch": 4}
+        runner, options = (
+            Watched(WIDTH, context=4096),
+            {"runner": FakeRunner(WIDTH, context=4096), "max_batch": 4},
+        )
         made = rows(count, prompt="a long text " * words, n=n)
         outcomes(made, drafter=Limited(runner), **options)
-        sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
+        sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in feeds_of(runner)]
         if n == 1:
             assert max(sizes) <= 512
             assert sizes[:2] == [512, 512]
-            assert all(feed.num_logits == 0 for feed in runner.feeds[0])
+            assert all(feed.num_logits == 0 for feed in feeds_of(runner)[0])
         else:
             assert sum(sizes) < 2 * 480 + 4 * 100
 
