@@ -10,7 +10,7 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
-from tests.engine.harness import Error, engine, generate, request, texts
+from tests.engine.harness import Error, engine, request, texts
 from tests.sham import CUDA, sham_device
 from tests.speculative.cases import WIDTH
 
@@ -105,7 +105,7 @@ def test_where_the_memory_is_too_small_for_it_no_step_runs_ahead_and_texts_stay(
     rows = [request(key) for key in "abc"]
     runner = Full()
     on = engine(runner=runner, run_ahead=True)
-    assert {key: end.text for key, end in generate(rows, on=on).items()} == texts(rows)
+    assert texts(rows, on=on) == texts(rows)
     assert (runner.tried, on.ahead.num_launched) == (2, 0)
     assert on.notices == ["The memory has no room for steps ahead: from now on each step is read first."]
     rows = [request(f"Row {n}", max_tokens=5 + n, chain="temperature=0.9") for n in range(9)]

@@ -148,7 +148,7 @@ LAUNCHES = {
 }
 
 
-TABLE_OF = pytest.mark.skipif(
+needs_2_13 = pytest.mark.skipif(
     not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13"
 )
 
@@ -164,13 +164,13 @@ def check_launches(chain):
     assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain], chain
 
 
-@TABLE_OF
+@needs_2_13
 def test_a_step_launches_no_more_kernels_than_the_table_says():
     for chain in [*LAUNCHES][1::3]:
         check_launches(chain)
 
 
-@TABLE_OF
+@needs_2_13
 def test_no_chain_launches_more_kernels_than_the_table_says():
     for chain in LAUNCHES:
         check_launches(chain)
