@@ -98,12 +98,15 @@ def test_stages_that_follow_the_tokens_are_not_disturbed():
         assert views([traced], drafter=drafter)[one.id] == (explained, ids), chain
 
 
-def test_a_choice_under_a_grammar_names_the_mask():
+def test_a_choice_under_a_grammar_names_the_mask_and_one_among_texts_explains_the_chosen_one():
     grammar = 'grammar:kind=choice,text="[\\"yes\\",\\"no\\"]",backend=trie'
     one = request("abc", chain=grammar, trace=2, max_tokens=8, jump="off")
     first = views([one])[one.id][0][0]
     assert (first.stages[0].name, first.stages[0].alive[1]) == ("grammar", 2)
     assert first.decided_by == ("grammar",)
+    one = replace(asked(), best_of=3)
+    explained, ids = views([one])[one.id]
+    assert [view.token for view in explained] == ids != []
 
 
 def test_explanations_are_not_held_behind_their_events():
@@ -114,10 +117,3 @@ def test_explanations_are_not_held_behind_their_events():
         most = max(most, sum(one() is not None for one in seen))
     assert len(seen) == 20
     assert most <= 2
-
-
-def test_a_choice_among_texts_has_the_explanations_of_the_chosen_one():
-    one = replace(asked(), best_of=3)
-    explained, ids = views([one])[one.id]
-    assert ids
-    assert [view.token for view in explained] == ids

@@ -70,25 +70,6 @@ def test_rows_with_and_without_a_grammar_and_samples_have_states_of_their_own():
     assert texts <= set(WORDS)
 
 
-def test_stops_count_only_behind_a_complete_document():
-    inside = end_of(constrained("ab}", stops=Stops(strings=("b", "}", "ab"))))
-    assert (inside.text, inside.reason) == ("ab}", "grammar")
-    texts, strings = ("ab", "abb", "abbb"), Stops(strings=("bb",))
-    longer = [end_of(constrained(*texts, seed=seed, stops=strings)) for seed in range(24)]
-    # "bb" would begin inside "ab" in "abb", and is cut off whole behind it in "abbb".
-    assert {(end.text, end.reason) for end in longer} == {("ab", "eos"), ("abb", "eos"), ("ab", "stop")}
-    texts, ids = ("axa", "ay", "aya"), Stops(ids=(120,))
-    ends = [end_of(constrained(*texts, seed=seed, stops=ids)) for seed in range(12)]
-    assert {(end.text, end.reason) for end in ends} == {("ay", "stop")}  # never "a", cut off at the first x
-
-
-def test_min_tokens_and_ignore_eos_lengthen_what_may_go_on_and_no_more():
-    for chain in ("min_tokens=7", "ignore_eos=true"):
-        ends = [end_of(constrained("green", "greenish", seed=s, chain=chain)) for s in range(6)]
-        assert {(end.text, end.reason) for end in ends} == {("greenish", "grammar")}, chain
-    assert end_of(constrained("no", chain="min_tokens=7 | ignore_eos=true")).reason == "grammar"
-
-
 def test_tokens_without_a_choice_are_not_penalised():
     heavy = FrequencyParams(50.0)
     # Of each word only the first byte is a choice, and b begins two of them.

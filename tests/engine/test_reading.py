@@ -22,9 +22,6 @@ def test_a_long_prompt_is_told_of_before_each_of_its_chunks():
     size = len(TOKENIZER.encode(LONG))
     assert told(found) == [(LONG, done, size) for done in (0, 100, 200)]
     assert not any(isinstance(event, Reading) for event in found[3:])
-
-
-def test_nothing_is_told_of_short_prompts():
     assert told(events(request("short", max_tokens=2), step_tokens=2)) == []
 
 

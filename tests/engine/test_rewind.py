@@ -171,17 +171,12 @@ def test_after_many_ways_back_the_texts_are_masked():
     assert runner.steps <= 10 * (MOST_REWINDS + 2)
 
 
-def test_where_every_id_is_banned_the_error_names_ban():
+def test_what_cannot_go_back_is_refused_and_where_every_id_is_banned_the_error_names_ban():
+    rejecting = Drafting(tokens=2, verification=Verification("rejection"))
+    for change in ({"beams": Beams(2), "n": 1}, {"drafting": rejecting}):
+        with pytest.raises(UsageError, match="A ban with rewind and .* do not go together"):
+            engine().submit(replace(asked(("a",)), **change))
     one = asked(("a", "b", "c"), chain="allowed=[97,98,99]")
     error = generate([one])[one.id, 0]
     assert "No token is left to choose from" in error.message
     assert "ban" in error.message
-
-
-def test_what_cannot_go_back_is_refused():
-    for change in (
-        {"beams": Beams(2), "n": 1},
-        {"drafting": Drafting(tokens=2, verification=Verification("rejection"))},
-    ):
-        with pytest.raises(UsageError, match="A ban with rewind and .* do not go together"):
-            engine().submit(replace(asked(("a",)), **change))

@@ -60,7 +60,9 @@ def test_neighbours_and_chunks_of_the_prompt_change_nothing():
         request("zz", width=1),
     ]
     alone = {key: found for one in many for key, found in texts([one]).items()}
-    assert texts(many) == texts(many, step_tokens=7) == alone
+    runner = FakeRunner(258, eos_ids=(257,))
+    assert texts(many, runner=runner) == texts(many, step_tokens=7) == alone
+    assert [runner.length(lane) for lane in range(8)] == [0] * 8  # lanes are empty after a search
     assert texts([*many, plain("beside", chain=LETTERS)], max_batch=4) == alone | {"beside": []}
 
 
@@ -118,12 +120,7 @@ def test_where_no_beam_and_no_sample_can_go_on_the_error_names_the_stage():
     assert ["suppress" in ends["a", j].message for j in range(2)] == [True, True]
 
 
-def test_a_full_memory_leaves_fewer_at_once_and_what_alone_is_too_much_fails():
-    requests = [request(text, width=2) for text in ("a", "b", "c")]
-    small = FakeRunner(258, eos_ids=(257,), memory_lanes=3)
-    on = engine(runner=small, max_batch=6)
-    assert texts(requests, on=on) == texts(requests)
-    assert "from now on" in on.notices[0]
+def test_a_search_that_alone_is_too_much_for_the_memory_fails():
     runner = FakeRunner(258, eos_ids=(257,), memory_lanes=3)
     assert "memory is full" in search([request(width=4)], runner=runner)["Hello", 0].message
 
@@ -148,9 +145,3 @@ def test_more_beams_than_slots_and_more_texts_than_beams_are_refused():
         engine().submit(request(width=9))
     with pytest.raises(UsageError, match="`n` is 5, but 4 beams"):
         engine().submit(request(width=4, n=5))
-
-
-def test_lanes_are_empty_after_the_search():
-    runner = FakeRunner(258, eos_ids=(257,))
-    search([request("a"), request("b", width=3)], runner=runner)
-    assert [runner.length(lane) for lane in range(8)] == [0] * 8

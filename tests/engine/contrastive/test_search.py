@@ -9,7 +9,6 @@ import torch
 
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
 from gencli.errors import UsageError
-from gencli.models.base import ModelSpec
 from gencli.models.fake import FakeRunner
 from tests.engine.contrastive.harness import Plain, request, tokens
 from tests.engine.harness import TOKENIZER, Error, Finish, Token, engine, generate
@@ -154,7 +153,17 @@ def test_a_faulty_model_and_a_row_without_a_possible_token_are_errors():
     assert "No token is left" in stuck.message
 
 
-def test_options_that_a_search_lacks_are_refused():
+class Stateless(FakeRunner):
+    """A model of which only logits are known."""
+
+    @property
+    def spec(self):
+        return replace(super().spec, name="m", has_states=False)
+
+
+def test_options_that_a_search_lacks_and_a_model_without_states_are_refused():
+    with pytest.raises(UsageError, match="m gives no hidden states"):
+        engine(runner=Stateless()).submit(request())
     for option, message in (
         ({"contrastive": Contrastive(1.5, 4)}, "alpha 1.5"),
         ({"contrastive": Contrastive(0.5, 0)}, "k 0"),
@@ -171,13 +180,3 @@ def test_options_that_a_search_lacks_are_refused():
     ):
         with pytest.raises(UsageError, match=message):
             engine().submit(replace(request(), **option))
-
-
-def test_a_model_without_states_is_refused_by_name():
-    class Stateless(FakeRunner):
-        @property
-        def spec(self) -> ModelSpec:
-            return replace(super().spec, name="m", has_states=False)
-
-    with pytest.raises(UsageError, match="m gives no hidden states"):
-        engine(runner=Stateless()).submit(request())
