@@ -104,12 +104,12 @@ def check_place(folder, here, place, after):
 
 
 def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, here):
-    for place in PLACES:
+    for place in ("forward pass", "keys and values", "a draft model", "a beam's lane", "the reading"):
         check_place(folder, here, place, 0)
 
 
 def test_texts_stay_whenever_the_memory_of_a_gpu_ends(folder, here):
-    for place, after in product(PLACES, (7, 60)):
+    for place, after in product(PLACES, (0, 7, 60)):
         check_place(folder, here, place, after)
 
 

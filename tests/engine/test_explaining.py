@@ -59,10 +59,9 @@ def test_company_and_drafts_change_nothing_that_is_said():
         together = views([*ones, guided], max_batch=4)
         assert [together[one.id] for one in ones] == alone, draw
         assert together["guided"] == views([guided])["guided"], draw
-        for most in (1, 5):
-            drafter = Scripted({ones[0].prompt_ids: tuple(alone[0][1])}, most=most)
-            assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0], (draw, most)
-            assert drafter.proposed, (draw, most)
+        drafter = Scripted({ones[0].prompt_ids: tuple(alone[0][1])}, most=5)
+        assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0], draw
+        assert drafter.proposed, draw
         said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
         assert any("seen" in one for one in said), draw
         assert "condition not met: from 6" in said, draw
