@@ -3,10 +3,7 @@
 import pytest
 
 from gencli.core.events import Error, Finish, Token
-from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.runtime.models import ModelChoice, load
 from tests.engine.harness import ends_of, engine, events_of, generate, request, texts
 
 REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]
@@ -81,33 +78,6 @@ def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone_and_a_sessio
     on = engine(runner=Sudden(3), max_batch=2)
     generate([turns[0], request("Beside")], on=on)
     assert generate([turns[1]], on=on)["1", 0].text == texts([turns[1]])["1", 0]
-
-
-def test_a_model_s_texts_stay():
-    loaded = load(ModelChoice("tiny", dtype="float32"))
-    prompts = ["Once upon a time", "The", "One winter, a fox met", "Who is", "A"]
-    wanted = [
-        Request(str(n), tuple(loaded.tokenizer.encode(text)), seed=n, limits=Limits(30))
-        for n, text in enumerate(prompts)
-    ]
-
-    class Full:
-        """The model, whose memory ends in two steps."""
-
-        count = 0
-
-        def __getattr__(self, name):
-            return getattr(loaded.runner, name)
-
-        def forward(self, plan):
-            self.count += 1
-            logits = loaded.runner.forward(plan)
-            if self.count in (3, 20):
-                raise MemoryError
-            return logits
-
-    plain, full = (texts(wanted, on=Engine(runner, loaded.tokenizer)) for runner in (loaded.runner, Full()))
-    assert full == plain
 
 
 def test_other_errors_are_not_taken_for_it():
