@@ -99,8 +99,8 @@ def assert_same(found, expected):
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-4)
 
 
-def check_sequences(kind):
-    model, wanted = model_of(kind), list(cases())
+def check_sequences(kind, count):
+    model, wanted = model_of(kind), list(cases())[:count]
     found = ours(model, wanted)
     assert_same(found, [theirs(model, *case) for case in wanted])
     assert len({len(ids) for beams in found for ids, _ in beams}) > 5, kind  # texts end in many places
@@ -132,7 +132,7 @@ def check_scores(kind):
 
 
 def test_sequences_and_scores_are_those_of_transformers():
-    check_sequences("llama")
+    check_sequences("llama", 18)  # each setting once
 
 
 def test_penalties_and_minimal_lengths_are_those_of_transformers():
@@ -150,7 +150,7 @@ def test_scores_are_those_of_a_fresh_prefill():
 
 def test_beams_of_each_model_are_those_of_transformers():
     for kind in ("llama", "gpt2", "qwen3"):
-        check_sequences(kind)
+        check_sequences(kind, NUM_PROMPTS)
         check_stages(kind)
         check_heuristic(kind)
     for kind in ("llama", "opt", "mamba"):
