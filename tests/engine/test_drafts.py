@@ -35,9 +35,6 @@ def fits(params):
     return not any(word in values for word in ("284", "283", "' the'", "'cat', -"))
 
 
-CASES = [(spec.name, params) for spec in BUILTIN for params in EXAMPLES[spec.params] if fits(params)]
-
-
 def check(name, params):
     one = replace(request("the cat sat on the", max_tokens=40, jump="off"), chain=Chain(((name, params),)))
     text, ids, passes = generated(one)
@@ -48,8 +45,15 @@ def check(name, params):
 
 
 def test_text_with_drafts_is_text_without():
-    for name, params in CASES:
-        check(name, params)
+    for spec in BUILTIN:
+        for params in filter(fits, EXAMPLES[spec.params][:1]):
+            check(spec.name, params)
+
+
+def test_text_with_drafts_is_text_without_whatever_the_values_of_a_stage():
+    for spec in BUILTIN:
+        for params in filter(fits, EXAMPLES[spec.params][1:]):
+            check(spec.name, params)
 
 
 def test_a_stop_inside_the_draft_drops_the_rest():
