@@ -16,6 +16,7 @@ from tests.engine.harness import (
     Finish,
     Scripted,
     Token,
+    Watched,
     ends_of,
     events_of,
     generate,
@@ -45,20 +46,12 @@ def record(
     return replace(one, chain=Chain((("grammar", params), *one.chain.stages)))
 
 
-class Counting(FakeRunner):
-    passes = 0
-
-    def forward(self, plan):
-        self.passes += 1
-        return super().forward(plan)
-
-
 def tokens_of(requests, **options):
     """The ids of each sample, how each ended, and the number of passes."""
-    runner = Counting()
+    runner = Watched()
     events = events_of(requests, runner=runner, **options)
     ends = {key: (end.text, end.reason, end.document) for key, end in ends_of(events).items()}
-    return ids_of(events), ends, runner.passes
+    return ids_of(events), ends, len(runner.plans)
 
 
 def off(requests):

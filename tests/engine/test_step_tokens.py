@@ -6,27 +6,14 @@ from itertools import product
 
 from gencli.core.request import Drafting, Guidance
 from gencli.engine.token_budget import fitting
-from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from processors.policy import Verification
-from tests.engine.harness import request
+from tests.engine.harness import Watched, request
 from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 ROWS = 6
 POLICIES = ["match", "rejection", "lossy-typical"]
-
-
-class Watched(FakeRunner):
-    """Notes how many tokens and lanes each step feeds."""
-
-    def __init__(self):
-        super().__init__(WIDTH, context=4096)
-        self.steps = []
-
-    def forward(self, plan):
-        self.steps.append((plan.num_tokens, len(plan.feeds)))
-        return super().forward(plan)
 
 
 def requests(policies, *, drafts=5, guided=False):
@@ -39,10 +26,10 @@ def requests(policies, *, drafts=5, guided=False):
 
 def run(rows, **options):
     """Outcomes, how many drafts stood, and the steps."""
-    runner = Watched()
+    runner = Watched(WIDTH, context=4096)
     drafter = AdaptiveDrafter(SuffixDrafter(), clock=time.perf_counter)
     found, stood = outcomes(rows, runner=runner, drafter=drafter, **options)
-    return found, stood, runner.steps
+    return found, stood, [(plan.num_tokens, len(plan.feeds)) for plan in runner.plans]
 
 
 def check(limit, policies):
