@@ -1,13 +1,11 @@
 """The plan of a step: its feeds say which rows of logits there will be."""
 
-import pytest
-
 from gencli.core.step import Feed, StepPlan, rope_factors
 
 
-@pytest.mark.parametrize(("num_logits", "drafts"), [(0, ()), (1, ()), (3, (4, 5))])
-def test_drafts_are_the_tokens_behind_the_first_with_logits(num_logits, drafts):
-    assert Feed(0, 7, (2, 3, 4, 5), num_logits).drafts == drafts
+def test_drafts_are_the_tokens_behind_the_first_with_logits():
+    for num_logits, drafts in ((0, ()), (1, ()), (3, (4, 5))):
+        assert Feed(0, 7, (2, 3, 4, 5), num_logits).drafts == drafts, (num_logits, drafts)
 
 
 def test_a_plan_counts_rows_and_tokens():
@@ -15,7 +13,7 @@ def test_a_plan_counts_rows_and_tokens():
     assert (plan.num_rows, plan.num_tokens) == (4, 7)
 
 
-@pytest.mark.parametrize(("length", "factors"), [(1, 0), (48, 0), (49, 1), (96, 1), (97, 2)])
-def test_rotary_factors_change_beyond_a_switch(length, factors):
-    assert rope_factors(length, (48, 96)) == factors
-    assert rope_factors(length, ()) == 0
+def test_rotary_factors_change_beyond_a_switch():
+    for length, factors in ((1, 0), (48, 0), (49, 1), (96, 1), (97, 2)):
+        assert rope_factors(length, (48, 96)) == factors, (length, factors)
+        assert rope_factors(length, ()) == 0, (length, factors)

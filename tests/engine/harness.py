@@ -31,18 +31,49 @@ def engine(**options):
     return Engine(runner, options.pop("tokenizer", TOKENIZER), **options)
 
 
-def generate(requests, *, on=None, **options):
-    """Final events by (request id, sample)."""
+def events_of(requests, *, on=None, **options):
+    """All events, in their order."""
     on = on or engine(**options)
     for one in requests:
         on.submit(one)
-    ends = [event for event in on.run() if isinstance(event, Finish | Error)]
-    return {(event.request, event.sample): event for event in ends}
+    return list(on.run())
+
+
+def ids_of(events):
+    """Ids by (request id, sample)."""
+    found = {}
+    for event in events:
+        if isinstance(event, Token):
+            key = event.request, event.sample
+            found[key] = (*found.get(key, ()), *event.ids)
+    return found
+
+
+def ends_of(events):
+    """Final events by (request id, sample)."""
+    return {(event.request, event.sample): event for event in events if isinstance(event, Finish | Error)}
+
+
+def generate(requests, **options):
+    """Final events of a run by (request id, sample)."""
+    return ends_of(events_of(requests, **options))
 
 
 def texts(requests, **options):
     """Final texts by (request id, sample)."""
     return {key: end.text for key, end in generate(requests, **options).items()}
+
+
+class Watched(FakeRunner):
+    """Keeps the plan of each pass."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.plans = []
+
+    def forward(self, plan):
+        self.plans.append(plan)
+        return super().forward(plan)
 
 
 class Scripted(Drafter):
@@ -65,6 +96,3 @@ class Scripted(Drafter):
                     run[-1] = (run[-1] + 1) % 256
                 return run
         return ()
-
-
-__all__ = ["TOKENIZER", "Error", "Finish", "Scripted", "Token", "engine", "generate", "request", "texts"]

@@ -1,6 +1,5 @@
 """Whoever uses the lanes of a runner that runs ahead finds in them what was fed, whatever was guessed."""
 
-import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
@@ -49,37 +48,32 @@ def lengths(inner):
     return [inner.length(lane) for lane in range(3)]
 
 
-def test_what_was_guessed_is_not_fed_again():
-    runner, inner = guessed()
-    plan = StepPlan(tuple(feed(lane, DRAWN) for lane in range(3)))
-    assert torch.equal(runner.forward(plan), rows(DRAWN, DRAWN, DRAWN))
-    assert (inner.passes, lengths(inner)) == ([], [4, 4, 4])
-
-
-@pytest.mark.parametrize(
-    ("feeds", "own"),
-    [
+def test_logits_are_in_the_order_of_the_feeds_wherever_they_come_from():
+    for feeds, own in (
+        ([feed(lane, DRAWN) for lane in range(3)], []),
         ([feed(2, DRAWN), feed(0, DRAWN)], []),
         ([feed(1, 9), feed(0, DRAWN)], [[1]]),
         ([feed(1, DRAWN, 8, 9, num_logits=3), feed(2, DRAWN)], [[1]]),
         ([feed(0, DRAWN), Feed(4, 0, (1, 2), 0), feed(1, DRAWN), Feed(5, 0, (1, 2), 2)], [[4, 5]]),
         ([feed(0, 8), feed(1, 9)], [[0, 1]]),
-    ],
-)
-def test_logits_are_in_the_order_of_the_feeds_wherever_they_come_from(feeds, own):
+    ):
+        runner, inner = guessed()
+        wanted = [token for one in feeds for token in one.tokens[len(one.tokens) - one.num_logits :]]
+        assert torch.equal(runner.forward(StepPlan(tuple(feeds))), rows(*wanted)), (feeds, own)
+        assert inner.passes == own, (feeds, own)
+        fed = {one.lane: one.end for one in feeds}
+        assert lengths(inner) == [fed.get(lane, 3) for lane in range(3)], (feeds, own)
+
+
+def test_a_token_that_was_not_drawn_is_fed_anew_and_states_are_not_taken_from_the_guess():
+    for read in (-1, 4):
+        runner, inner = guessed(read=read)
+        assert torch.equal(runner.forward(StepPlan((feed(0, 8),))), rows(8)), read
+        assert lengths(inner) == [4, 3, 3], read
     runner, inner = guessed()
-    wanted = [token for one in feeds for token in one.tokens[len(one.tokens) - one.num_logits :]]
-    assert torch.equal(runner.forward(StepPlan(tuple(feeds))), rows(*wanted))
-    assert inner.passes == own
-    fed = {one.lane: one.end for one in feeds}
-    assert lengths(inner) == [fed.get(lane, 3) for lane in range(3)]
-
-
-@pytest.mark.parametrize("read", [-1, 4])
-def test_a_token_that_was_not_drawn_is_fed_anew(read):
-    runner, inner = guessed(read=read)
-    assert torch.equal(runner.forward(StepPlan((feed(0, 8),))), rows(8))
-    assert lengths(inner) == [4, 3, 3]
+    logits, inside = runner.forward_layers(StepPlan((feed(1, DRAWN),)), (), {1})
+    assert torch.equal(logits, inside.states)
+    assert lengths(inner) == [3, 4, 3]
 
 
 def test_a_lane_holds_what_was_fed_to_whoever_changes_it():
@@ -92,13 +86,6 @@ def test_a_lane_holds_what_was_fed_to_whoever_changes_it():
     runner.release(1)
     assert torch.equal(runner.forward(StepPlan((feed(0, DRAWN), feed(2, DRAWN)))), rows(DRAWN, DRAWN))
     assert inner.passes == [[0, 2]]
-
-
-def test_a_pass_with_states_takes_nothing_from_the_guess():
-    runner, inner = guessed()
-    logits, inside = runner.forward_layers(StepPlan((feed(1, DRAWN),)), (), {1})
-    assert torch.equal(logits, inside.states)
-    assert lengths(inner) == [3, 4, 3]
 
 
 def test_guesses_that_come_untrue_end_until_they_would_have_come_true():

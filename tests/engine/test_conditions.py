@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import cycle, product
 
 import pytest
 
@@ -12,9 +13,10 @@ from processors.chain import Chain
 from processors.choose import Chooser
 from processors.conditions.when import NO_CONDITION
 from processors.errors import ChainError
+from processors.policy import Verification
 from processors.standalone import sample
 from processors.testing.examples import EXAMPLES
-from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
+from tests.engine.harness import Scripted, engine, request, texts
 from tests.engine.test_drafts import fits
 
 TABLE = FakeRunner().table
@@ -74,73 +76,86 @@ def by_hand(one, base, entries, holds, count):
     return bytes(output).decode()
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain[1])
-@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: json.dumps(condition[0]))
-def test_the_text_is_that_of_a_loop_by_hand_with_drafts_and_in_a_batch(chain, condition):
+def check_by_hand(chain, condition):
     (base, entries), (when, holds) = chain, condition
     made = conditional(base, entries, when)
     some = [request("abc", key=key, seed=7, chain=made, max_tokens=40) for key in range(3)]
     expected = {(one.id, 0): by_hand(one, base, entries, holds, 40) for one in some}
-    assert texts(some) == expected
-    for one in some[:1]:
-        answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
-        for most in (1, 3, 8):
-            assert texts([one], drafter=Scripted(answers, most)) == {(one.id, 0): expected[one.id, 0]}
+    assert texts(some) == expected, (chain, when)
+    one = some[0]
+    answers = {one.prompt_ids: tuple(expected[one.id, 0].encode())}
+    for most in (1, 3, 8):
+        drafted = texts([one], drafter=Scripted(answers, most))
+        assert drafted == {(one.id, 0): expected[one.id, 0]}, (chain, when, most)
 
 
-EVERY = [
-    (spec.name, params)
-    for spec in BUILTIN
-    if spec.name not in NO_CONDITION
-    for params in EXAMPLES[spec.params][:2]
-    if fits(params)
-]
+def test_the_text_is_that_of_a_loop_by_hand_with_drafts_and_in_a_batch():
+    for chain, condition in zip(CHAINS, cycle(CONDITIONS), strict=False):
+        check_by_hand(chain, condition)
 
 
-@pytest.mark.parametrize(("name", "params"), EVERY, ids=str)
-def test_every_stage_acts_in_its_place_only_and_takes_drafts_there(name, params):
-    def runner():
-        return FakeRunner(vocab_size=300)
+def test_the_text_of_each_chain_and_condition_is_that_of_a_loop_by_hand():
+    for chain, condition in product(CHAINS, CONDITIONS):
+        check_by_hand(chain, condition)
+
+
+def check_stages(number):
+    """Example `number` of each stage."""
+    for spec in BUILTIN:
+        examples = EXAMPLES[spec.params]
+        if spec.name not in NO_CONDITION and len(examples) > number and fits(examples[number]):
+            check_place(spec.name, examples[number])
+
+
+def check_place(name, params):
+    def told(*requests, **options):
+        return texts(requests, runner=FakeRunner(vocab_size=300), **options)
 
     there = params.replace(when={"from": 8, "to": 30})
     one = replace(request("the cat sat", max_tokens=40, jump="off"), chain=Chain(((name, there),)))
-    found, plain = generate([one], runner=runner()), texts([replace(one, chain=Chain())], runner=runner())
-    text = found[one.id, 0].text
-    assert text.encode(errors="replace")[:6] == plain[one.id, 0].encode(errors="replace")[:6]
+    text, plain = told(one)[one.id, 0], told(replace(one, chain=Chain()))[one.id, 0]
+    assert text.encode(errors="replace")[:6] == plain.encode(errors="replace")[:6], (name, params)
     drafter = Scripted({one.prompt_ids: tuple(text.encode())}, 8)
-    assert texts([one], drafter=drafter, runner=runner()) == {(one.id, 0): text}
-    beside = [replace(one, id="beside", chain=Chain(((name, params),))), one]
-    assert texts(beside, runner=runner())[one.id, 0] == text
+    assert told(one, drafter=drafter) == {(one.id, 0): text}, (name, params)
+    beside = replace(one, id="beside", chain=Chain(((name, params),)))
+    assert told(beside, one)[one.id, 0] == text, (name, params)
 
 
-@pytest.mark.parametrize("policy", ["match", "rejection"])
-def test_greedy_places_verify_drafts_exactly(policy):
-    from processors.policy import Verification
-
-    made = conditional("temperature=1.5", "temperature:temperature=0,when={}", {"from": 0, "to": 40})
-    one = request("abc", chain=made, max_tokens=30)
-    greedy = texts([replace(one, chain=Chain.parse(LETTERS + " | temperature=0"))])
-    drafting = replace(one.drafting, verification=Verification(policy))
-    drafter = Scripted({one.prompt_ids: tuple(greedy[one.id, 0].encode())})
-    assert texts([replace(one, drafting=drafting)], drafter=drafter) == greedy
-    assert drafter.proposed > 10
+def test_every_stage_acts_in_its_place_only_and_takes_drafts_there():
+    check_stages(0)
 
 
-def test_samples_each_follow_their_own_text():
+def test_every_stage_with_other_values_acts_in_its_place_only():
+    check_stages(1)
+
+
+def test_greedy_places_verify_drafts_exactly():
+    for policy in ("match", "rejection"):
+        made = conditional("temperature=1.5", "temperature:temperature=0,when={}", {"from": 0, "to": 40})
+        one = request("abc", chain=made, max_tokens=30)
+        greedy = texts([replace(one, chain=Chain.parse(LETTERS + " | temperature=0"))])
+        drafting = replace(one.drafting, verification=Verification(policy))
+        drafter = Scripted({one.prompt_ids: tuple(greedy[one.id, 0].encode())})
+        assert texts([replace(one, drafting=drafting)], drafter=drafter) == greedy, policy
+        assert drafter.proposed > 10, policy
+
+
+def test_samples_beams_and_slots_follow_their_own_texts():
     made = conditional("temperature=1.5", "temperature:temperature=0.1,when={}", {"after": "a"})
     one = request("abc", chain=made, max_tokens=30)
     many = texts([replace(one, n=4)])
     assert len(set(many.values())) == 4
     assert texts([one])[one.id, 0] == many[one.id, 0]
-
-
-def test_each_beam_follows_its_own_text():
-    made = Chain.parse(LETTERS + ' | suppress:ids=[98],when={"after": "a"}')
-    one = request("abc", chain=made, max_tokens=20, n=4, beams=Beams(4))
-    found = [text.partition("a") for text in texts([one]).values()]
-    assert len(found) == 4
-    assert any(tag for _, tag, _ in found)
-    assert not any("b" in rest for _, _, rest in found)
+    some = [request("abc", key=key, chain=made, max_tokens=20) for key in range(6)]
+    some[2] = request("abc", key=2, chain="temperature=1.5", max_tokens=20)
+    together = texts(some, max_batch=2)  # each slot is used again
+    assert together == {key: text for one in some for key, text in texts([one]).items()}
+    banned = Chain.parse(LETTERS + ' | suppress:ids=[98],when={"after": "a"}')
+    found = texts([request("abc", chain=banned, max_tokens=20, n=4, beams=Beams(4))])
+    parts = [text.partition("a") for text in found.values()]
+    assert len(parts) == 4
+    assert any(tag for _, tag, _ in parts)
+    assert not any("b" in rest for _, _, rest in parts)
 
 
 def test_a_stop_string_beside_a_condition_ends_where_the_text_has_it():
@@ -217,20 +232,7 @@ def test_a_document_behind_a_marker_drafts_and_jumps_change_no_field():
 def test_a_condition_that_a_stage_cannot_have_is_refused_at_once():
     with pytest.raises(ChainError, match="min_tokens takes no condition .when.: it is a promise"):
         engine().submit(request("a", chain='min_tokens:count=3,when={"from":2}'))
-
-
-def test_text_needs_a_tokenizer_and_positions_do_not():
     with pytest.raises(ChainError, match="there is no tokenizer"):
         sample(TABLE[0], 'top_k:k=1,when={"after":"a"}')
-    chain = 'top_k:k=1,when={"from":2}'
-    assert int(sample(TABLE[5], chain, output=[1, 2])) == int(TABLE[5].argmax())
-    assert TOKENIZER.vocab_size == len(TABLE)
-
-
-def test_a_slot_that_is_used_again_follows_the_new_text():
-    made = conditional("temperature=1.5", "temperature:temperature=0.1,when={}", {"after": "a"})
-    some = [request("abc", key=key, chain=made, max_tokens=20) for key in range(6)]
-    some[2] = request("abc", key=2, chain="temperature=1.5", max_tokens=20)
-    together = texts(some, max_batch=2)
-    assert together == {key: text for one in some for key, text in texts([one]).items()}
-    assert generate(some, max_batch=2)["0", 0].text == together["0", 0]
+    positions = sample(TABLE[5], 'top_k:k=1,when={"from":2}', output=[1, 2])  # which need no tokenizer
+    assert int(positions) == int(TABLE[5].argmax())

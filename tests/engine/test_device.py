@@ -23,6 +23,9 @@ READ = ("tolist", "gencli/engine/step_result.py:_read"), ("event", "processors/u
 READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
 
 
+CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+
+
 class Counting(FakeRunner):
     """The fake model, which counts the steps that choose a token."""
 
@@ -64,17 +67,32 @@ def asks_the_host(one):
     return kgw is not None and kgw.scheme == "selfhash"
 
 
+def check_each(step):
+    check([one for one in short(everything()) if not asks_the_host(one)][::step], max_batch=16)
+
+
+def test_stages_stops_and_grammars():
+    check_each(4)
+
+
 def test_each_stage_stop_and_grammar():
-    check([one for one in short(everything()) if not asks_the_host(one)], max_batch=16)
+    check_each(1)
 
 
-def test_beams_beside_samples():
+def test_searches_choices_and_guided_requests_beside_others():
     check([request("Hello", chain=LETTERS, beams=Beams(3), max_tokens=8), request("abc", chain=LETTERS)])
-
-
-def test_a_contrastive_search_beside_samples():
-    search = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
-    check([search, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
+    alpha = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
+    check([alpha, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
+    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
+    requests = [request(c * 9, key=c, chain=CHAIN, guidance=guidance) for c in "ab"]
+    check([*requests, request("c", chain=CHAIN)], max_batch=4, step_tokens=8)
+    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
+    runner = Counting()
+    here = searched(requests, runner=runner)
+    with sham_device() as seen:
+        assert searched(requests, runner=Counting(device=CUDA)) == here
+    assert reads(seen) == runner.steps  # a search reads its own, once a step
+    assert not seen.waits
 
 
 DRAFTERS = {
@@ -83,9 +101,7 @@ DRAFTERS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["match", "rejection", "lossy-typical"])
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_drafts_however_they_are_verified(name, policy):
+def check_drafts(name, policy):
     def drafter(**where):
         return AdaptiveDrafter(DRAFTERS[name](**where), name=name, clock=lambda: 0.0)
 
@@ -93,24 +109,17 @@ def test_drafts_however_they_are_verified(name, policy):
     chains = (LETTERS, f"{two} | temperature=0.7 | top_p=0.9", f"{two} | repetition=1.3 | top_k=3")
     drafting = Drafting(name, 3, verification=Verification(policy))
     requests = [request("abcabcdabc", key=c, chain=c, drafting=drafting) for c in chains]
-    assert check(requests, drafter=drafter)
+    assert check(requests, drafter=drafter), (name, policy)
 
 
-def test_guidance_beside_requests_without():
-    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
-    chain = "repetition=1.3 | temperature=0.8 | top_p=0.9"
-    requests = [request(c * 9, key=c, chain=chain, guidance=guidance) for c in "ab"]
-    check([*requests, request("c", chain=chain)], max_batch=4, step_tokens=8)
+def test_drafts_however_they_are_verified():
+    for case in (("ngram", "match"), ("model", "rejection"), ("model", "lossy-typical")):
+        check_drafts(*case)
 
 
-def test_searches_and_choices_among_samples():
-    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
-    runner = Counting()
-    here = searched(requests, runner=runner)
-    with sham_device() as seen:
-        assert searched(requests, runner=Counting(device=CUDA)) == here
-    assert reads(seen) == runner.steps  # a search reads its own, once a step
-    assert not seen.waits
+def test_drafts_of_each_drafter_however_they_are_verified():
+    for case in (("model", "match"), ("ngram", "rejection"), ("ngram", "lossy-typical")):
+        check_drafts(*case)
 
 
 class Wide(FakeRunner):
@@ -139,35 +148,52 @@ LAUNCHES = {
 }
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
-@pytest.mark.parametrize("chain", LAUNCHES)
-def test_a_step_launches_no_more_kernels_than_the_table_says(chain):
+needs_2_13 = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13"
+)
+
+
+def check_launches(chain):
     counts = []
     for tokens in (4, 12):
         with sham_device() as seen:
-            requests = [
-                request(c * 5, key=c, chain=f"ignore_eos=true | {chain}", max_tokens=tokens)
-                for c in "abcdefgh"
-            ]
+            asked = {"chain": f"ignore_eos=true | {chain}", "max_tokens": tokens}
+            requests = [request(c * 5, key=c, **asked) for c in "abcdefgh"]
             outcomes(requests, runner=Wide(), max_batch=8, run_ahead=False)
             counts.append(sum(seen.launches.values()))
-    assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain]
+    assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain], chain
 
 
-CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+@needs_2_13
+def test_a_step_launches_no_more_kernels_than_the_table_says():
+    for chain in [*LAUNCHES][1::3]:
+        check_launches(chain)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma3", "phi3", "falcon_h1"])
-def test_prompts_chunks_and_decoding_share_steps_on_a_model(kind):
+@needs_2_13
+def test_no_chain_launches_more_kernels_than_the_table_says():
+    for chain in LAUNCHES:
+        check_launches(chain)
+
+
+def check_model(kind):
     sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
     requests = [request(c * size, key=c, chain=CHAIN, max_tokens=6) for c, size in sizes.items()]
     here = outcomes(requests, runner=HFRunner(build(kind), max_lanes=4), max_batch=3, step_tokens=16)
     with sham_device() as seen:
         runner = HFRunner(on_sham(build(kind)), max_lanes=4)
         seen.clear()  # of what loading tried: it may wait, steps may not
-        assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here
-    new_cache = (
-        {("tensor of host values", "gencli/models/kv/calls.py:__call__")} if kind == "falcon_h1" else set()
-    )
-    assert reads(seen)
-    assert set(seen.waits) == new_cache
+        assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here, kind
+    new_cache = ("tensor of host values", "gencli/models/kv/calls.py:__call__")
+    assert reads(seen), kind
+    assert set(seen.waits) == ({new_cache} if kind == "falcon_h1" else set()), kind
+
+
+def test_prompts_chunks_and_decoding_share_steps_on_a_model():
+    for kind in ("gemma3", "falcon_h1"):
+        check_model(kind)
+
+
+def test_prompts_chunks_and_decoding_share_steps_on_other_models():
+    for kind in ("llama", "qwen3", "phi3"):
+        check_model(kind)

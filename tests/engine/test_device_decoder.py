@@ -86,7 +86,15 @@ def texts(**rest):
     return [request(c * size, key=c, **options) for c, size in sizes.items()]
 
 
-@pytest.mark.parametrize("kind", [*NATIVE_CONFIGS, "longrope"])
+SUITE = ("llama", "gemma3", "mixtral", "gpt_oss", "longrope")  # a model for each class of attention
+
+
+def test_prompts_in_chunks(folder):
+    for kind in SUITE:
+        check(folder, kind, texts(), max_batch=3, step_tokens=16)
+
+
+@pytest.mark.parametrize("kind", sorted({*NATIVE_CONFIGS} - {*SUITE}))
 def test_each_family_with_prompts_in_chunks(folder, kind):
     check(folder, kind, texts(), max_batch=3, step_tokens=16)
 
@@ -106,51 +114,36 @@ def test_stops_grammars_beams_searches_and_samples_share_steps(folder):
     check(folder, "llama", requests, max_batch=6, step_tokens=24)
 
 
-def test_guidance_and_a_contrast_of_layers_beside_others(folder):
+def test_guidance_contrasts_of_layers_and_prefixes_beside_others(folder):
     requests = [
         *texts(guidance=Guidance(1.7, tuple(b"cold "), cutoff=0.05)),
         request("abc", key="dola", chain=CHAIN, dola=LayerContrast((1,)), max_tokens=8),
         request("abc", key="plain", chain=CHAIN, max_tokens=8),
     ]
     check(folder, "gemma3", requests, max_batch=4, step_tokens=24)
-
-
-def test_texts_that_share_a_prefix(folder):
     prompt = "a prompt that others begin with " * 3
     requests = [request(prompt + c, key=c, chain=CHAIN, max_tokens=6) for c in "abcd"]
     check(folder, "qwen3", requests, max_batch=2, step_tokens=64)
 
 
-DRAFTERS = {
-    "ngram": lambda make: NgramDrafter(),
-    "model": lambda make: ModelDrafter(make()),
-}
+DRAFTERS = {"ngram": lambda make: NgramDrafter(), "model": lambda make: ModelDrafter(make())}
 
 
-@pytest.mark.parametrize("policy", ["match", "rejection"])
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_drafts(folder, name, policy):
-    drafting = Drafting(name, 3, verification=Verification(policy))
-    requests = [
-        request("abcabcdabcaaaa", key=c, chain=c, drafting=drafting, max_tokens=16)
-        for c in (
-            LETTERS,
-            f"{LETTERS} | temperature=0.7 | top_p=0.9",
-            f"{LETTERS} | repetition=1.3 | top_k=3",
-        )
-    ]
-    stood = check(
-        folder,
-        "llama",
-        requests,
-        drafter=lambda make: AdaptiveDrafter(DRAFTERS[name](make), name=name, clock=lambda: 0.0),
-        allowed=(READ_DRAFT,),
-    )
-    assert stood or name == "ngram"
+def test_drafts(folder):
+    for name, policy in (("ngram", "match"), ("model", "match"), ("model", "rejection")):
+        drafting = Drafting(name, 3, verification=Verification(policy))
+        stages = ("", " | temperature=0.7 | top_p=0.9", " | repetition=1.3 | top_k=3")
+        options = {"drafting": drafting, "max_tokens": 16}
+        requests = [request("abcabcdabcaaaa", key=c, chain=LETTERS + c, **options) for c in stages]
+
+        def drafter(make, name=name):
+            return AdaptiveDrafter(DRAFTERS[name](make), name=name, clock=lambda: 0.0)
+
+        stood = check(folder, "llama", requests, drafter=drafter, allowed=(READ_DRAFT,))
+        assert stood or name == "ngram"
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_draft_model_on_a_stream_of_its_own_on_either_of_two_gpus(folder, number):
+def test_a_draft_model_on_a_stream_of_its_own_on_the_second_of_two_gpus(folder):
     drafting = Drafting("model", 3)
     requests = [request("abcabc", key="drafts", chain=LETTERS, drafting=drafting, max_tokens=12), *texts()]
 
@@ -161,4 +154,4 @@ def test_a_draft_model_on_a_stream_of_its_own_on_either_of_two_gpus(folder, numb
 
     here = run("cpu")
     with sham_device(Card(), Card()):
-        assert run(f"cuda:{number}") == here
+        assert run("cuda:1") == here

@@ -1,5 +1,7 @@
 """A GPU that is full runs fewer sequences at once and changes no text; one that fails is one clear error."""
 
+from itertools import product
+
 import pytest
 import torch
 import transformers as hf
@@ -92,15 +94,23 @@ def here(folder):
     return outcomes(everything(), runner=load(folder, "cpu"), **options(folder, "cpu"))[0]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, here, place):
-    for after in (0, 7, 60):
-        with sham_device() as seen:
-            there = load(folder, "cuda")
-            given = options(folder, "cuda")
-            seen.faults.append(Fault(FULL["allocator"], at=PLACES[place], after=after))
-            assert outcomes(everything(), runner=there, **given)[0] == here
-            assert seen.faults[0].struck or after
+def check_place(folder, here, place, after):
+    with sham_device() as seen:
+        there = load(folder, "cuda")
+        given = options(folder, "cuda")
+        seen.faults.append(Fault(FULL["allocator"], at=PLACES[place], after=after))
+        assert outcomes(everything(), runner=there, **given)[0] == here, place
+        assert seen.faults[0].struck or after, place
+
+
+def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, here):
+    for place in ("forward pass", "keys and values", "a draft model", "a beam's lane", "the reading"):
+        check_place(folder, here, place, 0)
+
+
+def test_texts_stay_whenever_the_memory_of_a_gpu_ends(folder, here):
+    for place, after in product(PLACES, (0, 7, 60)):
+        check_place(folder, here, place, after)
 
 
 def test_a_pass_ahead_without_memory_runs_later(folder):
@@ -112,16 +122,22 @@ def test_a_pass_ahead_without_memory_runs_later(folder):
         assert seen.faults[0].struck
 
 
-@pytest.mark.parametrize("name", FULL)
-def test_each_way_to_say_that_the_memory_is_full(folder, name):
-    assert is_out_of_memory(FULL[name]())
-    assert not device_fault(FULL[name]())
-    with sham_device() as seen:
-        on = engine(runner=load(folder, "cuda"), max_batch=4)
-        seen.faults.append(Fault(FULL[name], at=PLACES["forward pass"]))
-        ends = generate([request(c * 9, key=c, max_tokens=4) for c in "abcd"], on=on)
-        assert not any(isinstance(end, Error) for end in ends.values())
-    assert "The memory is full with 4 sequences at once; from now on 2 run." in on.notices
+def test_each_way_to_say_that_the_memory_is_full(folder):
+    for name, make in FULL.items():
+        assert is_out_of_memory(make()), name
+        assert not device_fault(make()), name
+        with sham_device() as seen:
+            on = engine(runner=load(folder, "cuda"), max_batch=4)
+            seen.faults.append(Fault(make, at=PLACES["forward pass"]))
+            ends = generate([request(c * 9, key=c, max_tokens=4) for c in "abcd"], on=on)
+            assert not any(isinstance(end, Error) for end in ends.values()), name
+        assert "The memory is full with 4 sequences at once; from now on 2 run." in on.notices, name
+        with sham_device() as seen:
+            seen.faults.append(Fault(make, at="gencli/models/decoder/reader.py", after=5))
+            with pytest.raises(ModelError, match="does not fit into the memory of cuda:0"):
+                load(folder, "cuda")
+    with sham_device(Card(memory=40_000)), pytest.raises(ModelError, match="does not fit"):
+        load(folder, "cuda")
 
 
 def test_what_does_not_fit_alone_fails_alone(folder):
@@ -146,26 +162,17 @@ def test_memory_that_another_process_took_halves_the_batch(folder):
     assert on.limit < 4
 
 
-@pytest.mark.parametrize("what", LOST)
-def test_a_gpu_that_failed_is_one_error_and_no_full_memory(folder, what):
-    assert not is_out_of_memory(torch.AcceleratorError(what))
-    with sham_device() as seen:
-        on = engine(runner=load(folder, "cuda"), max_batch=4)
-        seen.faults.append(Fault(lambda: torch.AcceleratorError(what), after=40, lost=True))
-        for c in "abcd":
-            on.submit(request(c * 9, key=c, max_tokens=20))
-        with pytest.raises(DeviceError, match=what.split(": ")[1].split(" when")[0]):
-            list(on.run())
-        with pytest.raises(DeviceError):
-            on.step()
-    assert not any("memory" in notice for notice in on.notices)
-
-
-def test_a_model_that_does_not_fit_is_refused_while_it_is_loaded(folder):
-    for error in FULL.values():
+def test_a_gpu_that_failed_is_one_error_and_no_full_memory(folder):
+    for what in LOST:
+        error = torch.AcceleratorError(what)
+        assert not is_out_of_memory(error), what
         with sham_device() as seen:
-            seen.faults.append(Fault(error, at="gencli/models/decoder/reader.py", after=5))
-            with pytest.raises(ModelError, match="does not fit into the memory of cuda:0"):
-                load(folder, "cuda")
-    with sham_device(Card(memory=40_000)), pytest.raises(ModelError, match="does not fit"):
-        load(folder, "cuda")
+            on = engine(runner=load(folder, "cuda"), max_batch=4)
+            seen.faults.append(Fault(lambda error=error: error, after=40, lost=True))
+            for c in "abcd":
+                on.submit(request(c * 9, key=c, max_tokens=20))
+            with pytest.raises(DeviceError, match=what.split(": ")[1].split(" when")[0]):
+                list(on.run())
+            with pytest.raises(DeviceError):
+                on.step()
+        assert not any("memory" in notice for notice in on.notices), what

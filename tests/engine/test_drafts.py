@@ -2,16 +2,12 @@
 
 from dataclasses import replace
 
-import pytest
-
 from gencli.core.request import Stops
 from gencli.models.fake import FakeRunner
 from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.testing.examples import EXAMPLES
-from tests.engine.harness import Scripted, Token, engine, generate, request
-
-CASES = [(spec.name, params) for spec in BUILTIN for params in EXAMPLES[spec.params]]
+from tests.engine.harness import Scripted, events_of, generate, ids_of, request
 
 
 class Counting(FakeRunner):
@@ -29,11 +25,8 @@ class Counting(FakeRunner):
 
 def generated(one, drafter=None):
     runner = Counting()
-    on = engine(runner=runner, drafter=drafter)
-    on.submit(one)
-    events = list(on.run())
-    ids = tuple(i for event in events if isinstance(event, Token) for i in event.ids)
-    return events[-1].text, ids, runner.passes
+    events = events_of([one], runner=runner, drafter=drafter)
+    return events[-1].text, ids_of(events).get((one.id, 0), ()), runner.passes
 
 
 def fits(params):
@@ -42,14 +35,25 @@ def fits(params):
     return not any(word in values for word in ("284", "283", "' the'", "'cat', -"))
 
 
-@pytest.mark.parametrize(("name", "params"), [case for case in CASES if fits(case[1])], ids=str)
-def test_text_with_drafts_is_text_without(name, params):
+def check(name, params):
     one = replace(request("the cat sat on the", max_tokens=40, jump="off"), chain=Chain(((name, params),)))
     text, ids, passes = generated(one)
     drafted_text, drafted_ids, drafted_passes = generated(one, Scripted({one.prompt_ids: ids}))
-    assert (drafted_text, drafted_ids) == (text, ids)
+    assert (drafted_text, drafted_ids) == (text, ids), (name, params)
     if len(ids) > 8:
-        assert drafted_passes < passes
+        assert drafted_passes < passes, (name, params)
+
+
+def test_text_with_drafts_is_text_without():
+    for spec in BUILTIN:
+        for params in filter(fits, EXAMPLES[spec.params][:1]):
+            check(spec.name, params)
+
+
+def test_text_with_drafts_is_text_without_whatever_the_values_of_a_stage():
+    for spec in BUILTIN:
+        for params in filter(fits, EXAMPLES[spec.params][1:]):
+            check(spec.name, params)
 
 
 def test_a_stop_inside_the_draft_drops_the_rest():

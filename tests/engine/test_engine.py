@@ -18,8 +18,11 @@ from tests.engine.harness import (
     Finish,
     Scripted,
     Token,
+    Watched,
     engine,
+    events_of,
     generate,
+    ids_of,
     request,
     texts,
 )
@@ -39,67 +42,44 @@ CHAINS = [
 def crowd(count=40, *, seed=0):
     """Requests that differ in prompt length, chain, draw, length and number of samples."""
     rng = random.Random(seed)
-    made = []
     for i in range(count):
         chain = CHAINS[i % len(CHAINS)]
         greedy = chain == "temperature=0"
-        made.append(
-            request(
-                "".join(rng.choices("abcdefgh xyz", k=rng.randint(1, 60))),
-                key=i,
-                seed=seed,
-                chain=chain,
-                draw="gumbel" if greedy else rng.choice(["gumbel", "multinomial"]),
-                max_tokens=rng.randint(1, 30),
-                n=1 if greedy else rng.choice([1, 1, 3]),
-                stops=Stops(strings=(" x",)) if i % 5 == 0 else Stops(),
-            )
-        )
-    return made
-
-
-def alone(requests):
-    return {key: text for one in requests for key, text in texts([one]).items()}
+        text = "".join(rng.choices("abcdefgh xyz", k=rng.randint(1, 60)))
+        draw = "gumbel" if greedy else rng.choice(["gumbel", "multinomial"])
+        most, n = rng.randint(1, 30), 1 if greedy else rng.choice([1, 1, 3])
+        stops = Stops(strings=(" x",)) if i % 5 == 0 else Stops()
+        yield request(text, key=i, seed=seed, chain=chain, draw=draw, max_tokens=most, n=n, stops=stops)
 
 
 def test_a_request_gives_the_same_text_alone_and_in_any_company():
-    requests = crowd()
-    expected = alone(requests)
+    requests = list(crowd())
+    expected = {key: text for one in requests for key, text in texts([one]).items()}
     assert len(set(expected.values())) > 40
+    shuffled = random.Random(1).sample(requests, len(requests))
     for options in (
         {"max_batch": 2},
         {"max_batch": 64},
         {"step_tokens": 7},
         {"max_batch": 3, "step_tokens": 16},
     ):
-        assert texts(requests, **options) == expected, options
-    random.Random(1).shuffle(requests)
-    assert texts(requests, max_batch=5) == expected
+        assert texts(shuffled if "max_batch" not in options else requests, **options) == expected, options
 
 
 def test_drafts_change_the_number_of_steps_and_nothing_else():
     requests = [one for one in crowd() if one.n == 1]
-    expected = generate(requests, max_batch=4)
-    answers = {}
-    for one in requests:
-        collected = [e.ids for e in collect([one]) if isinstance(e, Token)]
-        answers[one.prompt_ids] = tuple(token for ids in collected for token in ids)
+    answers = {one.prompt_ids: ids_of(events_of([one]))[one.id, 0] for one in requests}
     drafter = Scripted(answers)
-    drafted = generate(requests, max_batch=4, drafter=drafter)
+    plain, drafted = generate(requests, max_batch=4), generate(requests, max_batch=4, drafter=drafter)
     assert drafter.proposed > 200
-    strip = {key: (e.text, e.reason, e.completion_tokens) for key, e in expected.items()}
-    assert {key: (e.text, e.reason, e.completion_tokens) for key, e in drafted.items()} == strip
-
-
-def collect(requests, **options):
-    on = engine(**options)
-    for one in requests:
-        on.submit(one)
-    return list(on.run())
+    plain, drafted = (
+        {key: (e.text, e.reason, e.completion_tokens) for key, e in ends.items()} for ends in (plain, drafted)
+    )
+    assert drafted == plain
 
 
 def test_joined_token_texts_are_the_final_text():
-    events = collect(crowd(20), max_batch=6)
+    events = events_of(crowd(20), max_batch=6)
     joined = defaultdict(str)
     for event in events:
         if isinstance(event, Token):
@@ -107,28 +87,14 @@ def test_joined_token_texts_are_the_final_text():
     assert joined == {(e.request, e.sample): e.text for e in events if isinstance(e, Finish)}
 
 
-def test_samples_differ_and_each_is_the_sample_of_a_request_for_it_alone():
-    three = texts([request(n=3, key="k")])
+def test_samples_differ_share_the_prefill_and_each_is_that_of_a_request_for_it_alone():
+    three, runner = texts([request(n=3, key="k")]), Watched()
     assert len(set(three.values())) == 3
     assert texts([request(n=2, key="k")]) == {key: three[key] for key in [("k", 0), ("k", 1)]}
-
-
-def test_samples_share_the_prefill_of_their_prompt():
-    class Counting(FakeRunner):
-        fed = 0
-
-        def forward(self, plan):
-            self.fed += plan.num_tokens
-            return super().forward(plan)
-
-    runner = Counting()
     generate([request("x" * 100, n=8, max_tokens=5)], runner=runner, max_batch=8)
-    assert runner.fed == 99 + 8 * 5
-
-
-def test_a_late_sample_copies_the_prompt_of_a_running_one():
+    assert sum(plan.num_tokens for plan in runner.plans) == 99 + 8 * 5
     many = request("x" * 50, n=6, max_tokens=9, key="k")
-    assert texts([many], max_batch=2) == texts([many], max_batch=8)
+    assert texts([many], max_batch=2) == texts([many], max_batch=8)  # late samples copy from those that run
 
 
 def test_a_long_prompt_does_not_stall_running_rows():
@@ -149,21 +115,18 @@ def test_requests_may_arrive_while_others_run():
     assert ends == {"1": texts([request("a", key=1)])["1", 0], "2": texts([request("b", key=2)])["2", 0]}
 
 
-@pytest.mark.parametrize(
-    ("options", "reason", "matched"),
-    [
+def test_every_end_has_its_reason():
+    for options, reason, matched in (
         ({"max_tokens": 3}, "length", "max_tokens"),
         ({"limits": Limits(max_time=0.0)}, "length", "max_time"),
         ({"stops": Stops(ids=tuple(range(256)))}, "stop", None),
         ({"chain": "bias=[[257,100]]"}, "eos", 257),
         ({"chain": "allowed=[97]", "stops": Stops(loop=4)}, "loop", None),
         ({"chain": "allowed=[97]", "stops": Stops(strings=("aa",))}, "stop", "aa"),
-    ],
-)
-def test_every_end_has_its_reason(options, reason, matched):
-    end = next(iter(generate([request(**options)]).values()))
-    assert end.reason == reason
-    assert matched is None or end.matched == matched
+    ):
+        end = next(iter(generate([request(**options)]).values()))
+        assert end.reason == reason, (options, reason, matched)
+        assert matched is None or end.matched == matched, (options, reason, matched)
 
 
 def test_a_text_that_runs_ends_when_its_time_has_passed():
@@ -177,7 +140,7 @@ def test_a_text_that_runs_ends_when_its_time_has_passed():
 
 
 def test_a_full_context_ends_the_text_and_says_so():
-    end = next(iter(generate([request("abc", max_tokens=99)], runner=FakeRunner(context=10)).values()))
+    end = generate([request("abc", key="k", max_tokens=99)], runner=FakeRunner(context=10))["k", 0]
     assert (end.reason, end.matched, end.completion_tokens) == ("length", "context", 7)
 
 
@@ -197,41 +160,32 @@ def test_interrupt_gives_the_text_so_far_of_all_that_is_open():
     assert ends["waits"].text == ""
 
 
-def test_a_failing_row_fails_alone_and_names_the_stage():
-    bad = request("b", key="bad", chain="allowed=[97] | suppress=[97]")
-    good = request("a", key="good")
-    ends = generate([bad, good])
-    assert ends["good", 0].text == texts([good])["good", 0]
-    assert isinstance(ends["bad", 0], Error)
-    assert ends["bad", 0].type == "EmptySupport"
-    assert "After stage 'suppress', for token 1 of" in ends["bad", 0].message
-
-
-def test_logits_that_are_not_finite_are_the_models_fault():
+def test_what_fails_fails_alone_and_names_its_cause():
     class Broken(FakeRunner):
         def forward(self, plan):
             logits = super().forward(plan)
             logits[0, 5] = torch.nan
             return logits
 
-    ends = generate([request("a", key=1), request("b", key=2)], runner=Broken())
-    assert ends["1", 0].type == "NonFiniteLogits"
-    assert "stage 'model'" in ends["1", 0].message
+    good = request("a", key="good")
+    slow = Stops(patterns=("(a|aa)+$.b",))
+    for bad, runner, kind, said in (
+        (request("b", key="bad", chain="allowed=[97] | suppress=[97]"), FakeRunner(), "EmptySupport",
+         "After stage 'suppress', for token 1 of"),
+        (request("b", key="bad"), Broken(), "NonFiniteLogits", "stage 'model'"),
+        (request("a", key="bad", chain="allowed=[97]", stops=slow, max_tokens=80), FakeRunner(),
+         "GenerationError", "(a|aa)+"),
+    ):  # fmt: skip
+        ends = generate([bad, good], runner=runner)
+        assert isinstance(ends["bad", 0], Error), said
+        assert ends["bad", 0].type == kind
+        assert said in ends["bad", 0].message
+        assert isinstance(runner, Broken) or ends["good", 0].text == texts([good])["good", 0], said
 
 
-def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
-    slow = request(
-        "a", key="slow", chain="allowed=[97]", stops=Stops(patterns=("(a|aa)+$.b",)), max_tokens=80
-    )
-    ends = generate([slow, request("b", key="good")])
-    assert ends["slow", 0].type == "GenerationError"
-    assert "(a|aa)+" in ends["slow", 0].message
-    assert ends["good", 0].text == texts([request("b", key="good")])["good", 0]
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_what_cannot_run_is_refused_before_anything_runs_and_leaves_nothing_behind():
+    on = engine()
+    for make, message in (
         (lambda: request(""), "prompt is empty"),
         (lambda: request("x" * 2000), "has 2000 tokens, but fake"),
         (lambda: request(n=2, chain="temperature=0"), "same text"),
@@ -242,33 +196,19 @@ def test_a_stop_pattern_that_takes_too_long_ends_its_request_alone():
         (lambda: request(stops=Stops(strings=("",))), "empty"),
         (lambda: request(stops=Stops(patterns=("a*",))), "empty text"),
         (lambda: request(stops=Stops(loop=1)), "loop"),
-    ],
-)
-def test_what_cannot_run_is_refused_before_anything_runs(make, message):
-    with pytest.raises((UsageError, ProcessorsError), match=message):
-        engine().submit(make())
-
-
-def test_a_refused_request_leaves_nothing_behind():
-    on = engine()
-    with pytest.raises(ProcessorsError):
-        on.submit(request(chain="suppress=[4000]"))
+    ):
+        with pytest.raises((UsageError, ProcessorsError), match=message):
+            on.submit(make())
     assert texts([request("a")], on=on) == texts([request("a")])
 
 
 def test_ids_beyond_the_tokenizer_are_never_drawn():
     wide = FakeRunner(vocab_size=400)
+    events = events_of([request("abc", max_tokens=200)], runner=wide)
+    assert max(i for e in events if isinstance(e, Token) for i in e.ids) < TOKENIZER.vocab_size
     on = engine(runner=wide)
-    ids = [i for e in _run(on, [request("abc", max_tokens=200)]) if isinstance(e, Token) for i in e.ids]
-    assert max(ids) < TOKENIZER.vocab_size
     assert str(on.effective(request()).chain) == "tail=258"
     assert on.effective(request(chain="top_p=1 | temperature=0")).chain == Chain.parse("tail=258")
-
-
-def _run(on, requests):
-    for one in requests:
-        on.submit(one)
-    return list(on.run())
 
 
 def test_a_step_reads_nothing_but_its_tokens():

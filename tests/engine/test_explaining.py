@@ -3,23 +3,18 @@
 import weakref
 from dataclasses import replace
 
-import pytest
-
 from gencli.core.request import Drafting, Guidance
-from gencli.models.fake import FakeRunner
 from processors.chain import Chain
 from processors.policy import Verification
-from tests.engine.harness import Scripted, Token, engine, request
+from tests.engine.harness import Scripted, Token, engine, events_of, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
 
 
 def views(requests, **options):
     """Explanations and ids of each request."""
-    on, found = engine(runner=FakeRunner(), **options), {one.id: ([], []) for one in requests}
-    for one in requests:
-        on.submit(one)
-    for event in on.run():
+    found = {one.id: ([], []) for one in requests}
+    for event in events_of(requests, **options):
         if isinstance(event, Token):
             found[event.request][0].extend(event.views)
             found[event.request][1].extend(event.ids)
@@ -38,16 +33,15 @@ def test_each_token_has_its_explanation_and_the_text_is_that_without():
     assert [stage.name for stage in explained[0].stages] == ["repetition", "temperature", "top_k", "top_p"]
 
 
-@pytest.mark.parametrize("chain", [CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"])
-def test_a_text_that_is_given_has_the_explanations_of_its_own_run(chain):
-    one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
-    explained, ids = views([one])[one.id]
-    again, same = views([replace(one, given=tuple(ids))])[one.id]
-    assert same == ids
-    assert [replace(view, kept=None) for view in again] == [replace(view, kept=None) for view in explained]
-    assert all(
-        first.kept.values.equal(other.kept.values) for first, other in zip(again, explained, strict=True)
-    )
+def test_a_text_that_is_given_has_the_explanations_of_its_own_run():
+    for chain in (CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"):
+        one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
+        explained, ids = views([one])[one.id]
+        again, same = views([replace(one, given=tuple(ids))])[one.id]
+        assert same == ids, chain
+        for first, other in zip(again, explained, strict=True):
+            assert replace(first, kept=None) == replace(other, kept=None), chain
+            assert first.kept.values.equal(other.kept.values), chain
 
 
 FULL = (
@@ -56,78 +50,62 @@ FULL = (
 )
 
 
-@pytest.mark.parametrize("draw", ["gumbel", "multinomial", "greedy"])
-def test_company_and_drafts_change_nothing_that_is_said(draw):
-    ones = [
-        request("the cat sat on the cat", key=i, seed=i, chain=FULL, trace=3, draw=draw, jump="off")
-        for i in range(3)
-    ]
-    alone = [views([one])[one.id] for one in ones]
-    together = views([*ones, asked(key="other")], max_batch=4)
-    assert [together[one.id] for one in ones] == alone
-    drafter = Scripted({one.prompt_ids: tuple(alone[0][1]) for one in ones[:1]}, most=5)
-    assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0]
-    assert drafter.proposed
-    said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
-    assert any("seen" in one for one in said)
-    assert "condition not met: from 6" in said
+def test_company_and_drafts_change_nothing_that_is_said():
+    for draw in ("gumbel", "multinomial", "greedy"):
+        options = {"chain": FULL, "trace": 3, "draw": draw, "jump": "off"}
+        ones = [request("the cat sat on the cat", key=i, seed=i, **options) for i in range(3)]
+        alone = [views([one])[one.id] for one in ones]
+        guided = replace(asked(key="guided"), guidance=Guidance(1.5))
+        together = views([*ones, guided], max_batch=4)
+        assert [together[one.id] for one in ones] == alone, draw
+        assert together["guided"] == views([guided])["guided"], draw
+        drafter = Scripted({ones[0].prompt_ids: tuple(alone[0][1])}, most=5)
+        assert views(ones[:1], drafter=drafter)[ones[0].id] == alone[0], draw
+        assert drafter.proposed, draw
+        said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
+        assert any("seen" in one for one in said), draw
+        assert "condition not met: from 6" in said, draw
 
 
-@pytest.mark.parametrize("verify", ["rejection", "lossy-typical"])
-def test_a_draft_that_was_not_drawn_is_behind_what_the_draw_gives(verify):
-    one = asked(jump="off")
-    answer = tuple(views([one])[one.id][1])
-    other = replace(one, seed=7, drafting=Drafting(verification=Verification(verify)))
-    explained, ids = views([other], drafter=Scripted({one.prompt_ids: answer}))[one.id]
-    assert [view.token for view in explained] == ids
-    undrawn = [view for view in explained if view.race.margin is not None and view.race.margin < 0]
-    assert undrawn
-    assert all(view.decided_by == () and view.forgone is None for view in undrawn)
-    assert all(view.race.runner_up != view.token for view in undrawn)
+def test_a_draft_that_was_not_drawn_is_behind_what_the_draw_gives():
+    for verify in ("rejection", "lossy-typical"):
+        one = asked(jump="off")
+        answer = tuple(views([one])[one.id][1])
+        other = replace(one, seed=7, drafting=Drafting(verification=Verification(verify)))
+        explained, ids = views([other], drafter=Scripted({one.prompt_ids: answer}))[one.id]
+        assert [view.token for view in explained] == ids, verify
+        undrawn = [view for view in explained if view.race.margin is not None and view.race.margin < 0]
+        assert undrawn, verify
+        assert all(view.decided_by == () and view.forgone is None for view in undrawn), verify
+        assert all(view.race.runner_up != view.token for view in undrawn), verify
 
 
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_drafts_change_no_explanation(count):
-    one = asked(jump="off")
-    plain = views([one])[one.id]
-    drafter = Scripted({one.prompt_ids: tuple(plain[1])}, most=count)
-    assert views([one], drafter=drafter)[one.id] == plain
-    assert drafter.proposed
-
-
-@pytest.mark.parametrize(
-    "chain",
-    [
+def test_stages_that_follow_the_tokens_are_not_disturbed():
+    for chain in (
         "mirostat:version=2,tau=3",
         "top_k=30 | adaptive_p=0.3",
         "dry=0.8 | temperature=1.5 | xtc:probability=0.5,threshold=0.05",
         'temperature=1.5 | temperature:temperature=0,when={"from": 5, "to": 9}',
         'ban:texts=["e"],rewind=true | top_p=0.9',
-    ],
-)
-def test_stages_that_follow_the_tokens_are_not_disturbed(chain):
-    one = request("the cat sat on the mat", chain=chain, max_tokens=20)
-    ids = views([one])[one.id][1]
-    traced = replace(one, trace=2)
-    explained, found = views([traced])[one.id]
-    assert found == ids == [view.token for view in explained]
-    drafter = Scripted({one.prompt_ids: tuple(ids)})
-    assert views([traced], drafter=drafter)[one.id] == (explained, ids)
+    ):
+        one = request("the cat sat on the mat", chain=chain, max_tokens=20)
+        ids = views([one])[one.id][1]
+        traced = replace(one, trace=2)
+        explained, found = views([traced])[one.id]
+        assert found == ids == [view.token for view in explained], chain
+        drafter = Scripted({one.prompt_ids: tuple(ids)})
+        assert views([traced], drafter=drafter)[one.id] == (explained, ids), chain
 
 
-def test_neighbours_change_no_explanation():
-    requests = [asked(key=i, seed=i) for i in range(4)]
-    requests += [replace(asked(key="guided"), guidance=Guidance(1.5)), asked(key="greedy", draw="greedy")]
-    together = views(requests, max_batch=8)
-    assert all(together[one.id] == views([one])[one.id] for one in requests)
-
-
-def test_a_choice_under_a_grammar_names_the_mask():
+def test_a_choice_under_a_grammar_names_the_mask_and_one_among_texts_explains_the_chosen_one():
     grammar = 'grammar:kind=choice,text="[\\"yes\\",\\"no\\"]",backend=trie'
     one = request("abc", chain=grammar, trace=2, max_tokens=8, jump="off")
     first = views([one])[one.id][0][0]
     assert (first.stages[0].name, first.stages[0].alive[1]) == ("grammar", 2)
     assert first.decided_by == ("grammar",)
+    one = replace(asked(), best_of=3)
+    explained, ids = views([one])[one.id]
+    assert [view.token for view in explained] == ids != []
 
 
 def test_explanations_are_not_held_behind_their_events():
@@ -138,10 +116,3 @@ def test_explanations_are_not_held_behind_their_events():
         most = max(most, sum(one() is not None for one in seen))
     assert len(seen) == 20
     assert most <= 2
-
-
-def test_a_choice_among_texts_has_the_explanations_of_the_chosen_one():
-    one = replace(asked(), best_of=3)
-    explained, ids = views([one])[one.id]
-    assert ids
-    assert [view.token for view in explained] == ids

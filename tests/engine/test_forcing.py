@@ -2,8 +2,7 @@
 
 import json
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from gencli.core.request import Drafting
 from gencli.speculative.base import Drafter
@@ -17,50 +16,43 @@ BUDGET = 'reasoning_budget:tokens=6,start="<t>",end="</t>",message="(enough)"'
 CHAINS = (FORCED, AT_END, f"{FORCED} | repetition=1.3 | temperature=0.8")
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("jump", ["auto", "off"])
-def test_a_text_in_company_and_with_drafts_is_that_of_a_request_alone(chain, jump):
-    many = [request(f"text {n}", chain=chain, max_tokens=30, jump=jump) for n in range(5)]
-    alone = {one.id: generated(replace(one, jump="off"))[:2] for one in many}
-    together = generate(
-        [*many, *(request(f"other {n}", max_tokens=20) for n in range(4))], runner=Counting(), max_batch=3
-    )
-    assert {one.id: together[one.id, 0].text for one in many} == {
-        key: text for key, (text, _) in alone.items()
-    }
-    for one in many:
-        drafted = generated(one, Scripted({one.prompt_ids: alone[one.id][1]}))
-        assert drafted[:2] == alone[one.id]
-    assert sum("So the answer is" in text or "-fin-" in text for text, _ in alone.values()) >= 4
+def test_a_text_in_company_and_with_drafts_is_that_of_a_request_alone():
+    for chain, jump in product(CHAINS, ("auto", "off")):
+        many = [request(f"text {n}", chain=chain, max_tokens=30, jump=jump) for n in range(5)]
+        alone = {one.id: generated(replace(one, jump="off"))[:2] for one in many}
+        others = [request(f"other {n}", max_tokens=20) for n in range(4)]
+        together = generate([*many, *others], runner=Counting(), max_batch=3)
+        for one in many:
+            text, ids = alone[one.id]
+            assert together[one.id, 0].text == text, (chain, jump)
+            assert generated(one, Scripted({one.prompt_ids: ids}))[:2] == (text, ids), (chain, jump)
+        texts = [text for text, _ in alone.values()]
+        assert sum("So the answer is" in text or "-fin-" in text for text in texts) >= 4, (chain, jump)
 
 
-def test_forced_text_is_verified_in_one_pass():
+def test_forced_text_is_verified_in_one_pass_and_samples_share_it():
     one = request("a", chain=FORCED, max_tokens=40)
     text, ids, passes = generated(one)
     assert (text, ids) == generated(replace(one, jump="off"))[:2]
     assert passes <= 40 - len(" So the answer is: ") + 2
     ruled = replace(one, drafting=Drafting("none"))
     assert generated(ruled)[:2] == (text, ids)
-
-
-def test_samples_have_texts_of_their_own_with_the_same_forced_part():
-    ends = generate([request("a", chain=FORCED, n=3, max_tokens=30)])
-    texts = {end.text for end in ends.values()}
+    texts = {end.text for end in generate([replace(one, n=3)]).values()}
     assert len(texts) == 3
     assert all(text[4:].startswith(" So the answer is: ") for text in texts)
 
 
-@pytest.mark.parametrize("prompt", ["think: <t>", "think: <t>\n"])
-def test_the_result_begins_behind_thinking_that_was_cut(prompt):
-    grammar = GrammarParams(json.dumps(["yes", "no"]), kind="choice", backend="trie", after="</t>")
-    one = request(prompt, chain=BUDGET, max_tokens=40)
-    one = replace(one, chain=replace(one.chain, stages=(*one.chain.stages, ("grammar", grammar))))
-    text = generated(one)[0]
-    thought, _, answer = text.partition("</t>")
-    assert thought.endswith("(enough)")
-    assert answer in ("yes", "no")
-    assert generated(replace(one, jump="off"))[0] == text
-    assert generated(one, Wrong())[0] == text
+def test_the_result_begins_behind_thinking_that_was_cut():
+    for prompt in ("think: <t>", "think: <t>\n"):
+        grammar = GrammarParams(json.dumps(["yes", "no"]), kind="choice", backend="trie", after="</t>")
+        one = request(prompt, chain=BUDGET, max_tokens=40)
+        one = replace(one, chain=replace(one.chain, stages=(*one.chain.stages, ("grammar", grammar))))
+        text = generated(one)[0]
+        thought, _, answer = text.partition("</t>")
+        assert thought.endswith("(enough)"), prompt
+        assert answer in ("yes", "no"), prompt
+        assert generated(replace(one, jump="off"))[0] == text, prompt
+        assert generated(one, Wrong())[0] == text, prompt
 
 
 class Wrong(Drafter):

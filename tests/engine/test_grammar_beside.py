@@ -49,28 +49,21 @@ def is_whole(end):
     return list(value) == ["name", "size", "tags"] and value["size"] in SCHEMA["properties"]["size"]["enum"]
 
 
-@BACKENDS
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_penalties_do_not_count_tokens_without_a_choice(backend, penalty):
-    seen = set()
-    for seed in range(12):  # only the sixth byte is a choice, after five b that nobody chose
-        plain = end_of(constrained(backend, "bbbbb(b|c)bbb2", seed=seed))
-        assert outcome(end_of(constrained(backend, "bbbbb(b|c)bbb2", seed=seed, chain=penalty))) == outcome(
-            plain
-        )
-        seen.add(plain.text)
-    assert len(seen) == 2
+def rows_of(backend, count=4, **rest):
+    return [constrained(backend, key=f"r{seed}", seed=seed, **rest) for seed in range(count)]
 
 
 @BACKENDS
-@pytest.mark.parametrize("penalty", PENALTIES)
-def test_penalties_do_not_break_a_document(backend, penalty):
-    rows = [constrained(backend, key=f"r{seed}", seed=seed, chain=penalty) for seed in range(4)]
-    assert all(map(is_whole, generate(rows).values()))
-
-
-@BACKENDS
-def test_penalties_count_what_was_chosen(backend):
+def test_penalties_break_no_document_and_count_what_was_chosen(backend):
+    for penalty in PENALTIES:
+        seen = set()
+        for seed in range(8):  # only the sixth byte is a choice, after five b that nobody chose
+            plain = constrained(backend, "bbbbb(b|c)bbb2", seed=seed)
+            penalised = constrained(backend, "bbbbb(b|c)bbb2", seed=seed, chain=penalty)
+            assert outcome(end_of(penalised)) == outcome(end_of(plain)), penalty
+            seen.add(end_of(plain).text)
+        assert len(seen) == 2, penalty
+        assert all(map(is_whole, generate(rows_of(backend, chain=penalty)).values())), penalty
     plain, penalised = (
         end_of(constrained(backend, "[bcd]{30}", chain=f"temperature=0{penalty}")).text
         for penalty in ("", " | frequency=50")
@@ -79,48 +72,43 @@ def test_penalties_count_what_was_chosen(backend):
 
 
 @BACKENDS
-def test_stop_strings_are_not_looked_for_inside_a_document(backend):
-    stops = Stops(strings=('"', ",", "name", "}", "t"))
-    rows = [constrained(backend, key=f"r{seed}", seed=seed, stops=stops) for seed in range(4)]
-    plain = [replace(one, stops=Stops()) for one in rows]
-    assert {end.text for end in generate(rows).values()} == {end.text for end in generate(plain).values()}
-    assert all(map(is_whole, generate(rows).values()))
+def test_stops_count_only_behind_a_complete_text(backend):
+    rows = rows_of(backend, stops=Stops(strings=('"', ",", "name", "}", "t")))
+    found = generate(rows)
+    plain = generate([replace(one, stops=Stops()) for one in rows])
+    assert {key: end.text for key, end in found.items()} == {key: end.text for key, end in plain.items()}
+    assert all(map(is_whole, found.values()))
+    for regex, stops, count, expected in (
+        ("a(b|bb|bbb)", Stops(strings=("bb",)), 24, {("ab", "eos"), ("abb", "eos"), ("ab", "stop")}),
+        ("axa|aya?", Stops(ids=(ord("x"),)), 12, {("ay", "stop")}),
+    ):
+        ends = [end_of(constrained(backend, regex, seed=seed, stops=stops)) for seed in range(count)]
+        assert {(end.text, end.reason) for end in ends} == expected, regex
 
 
 @BACKENDS
-def test_stop_strings_count_behind_a_complete_text(backend):
-    ends = [
-        end_of(constrained(backend, "a(b|bb|bbb)", seed=seed, stops=Stops(strings=("bb",))))
-        for seed in range(24)
-    ]
-    assert {(end.text, end.reason) for end in ends} == {("ab", "eos"), ("abb", "eos"), ("ab", "stop")}
+def test_no_minimum_outlives_the_grammar(backend):
+    def ends(chain):
+        return [end_of(constrained(backend, "green(ish)?", seed=seed, chain=chain)) for seed in range(8)]
 
-
-@BACKENDS
-def test_stop_ids_are_legal_only_where_the_text_is_complete(backend):
-    stops = Stops(ids=(ord("x"),))
-    ends = [end_of(constrained(backend, "axa|aya?", seed=seed, stops=stops)) for seed in range(12)]
-    assert {(end.text, end.reason) for end in ends} == {("ay", "stop")}
-
-
-@BACKENDS
-@pytest.mark.parametrize("chain", ["min_tokens=7", "ignore_eos=true", "min_tokens=7 | ignore_eos=true"])
-def test_no_minimum_outlives_the_grammar(backend, chain):
-    plain = {end_of(constrained(backend, "green(ish)?", seed=seed)).text for seed in range(12)}
-    assert plain == {"green", "greenish"}
-    ends = [end_of(constrained(backend, "green(ish)?", seed=seed, chain=chain)) for seed in range(12)]
-    assert {(end.text, end.reason) for end in ends} == {("greenish", "grammar")}
+    assert {end.text for end in ends("")} == {"green", "greenish"}
+    for chain in ("min_tokens=7", "ignore_eos=true"):
+        assert {(end.text, end.reason) for end in ends(chain)} == {("greenish", "grammar")}, chain
     longest = end_of(constrained(backend, chain="min_tokens=150 | ignore_eos=true"))
     assert (longest.reason, is_whole(longest)) == ("grammar", True)
 
 
 @BACKENDS
-@pytest.mark.parametrize("cut", CUTS)
-def test_truncation_sees_what_the_grammar_leaves(backend, cut):
-    for seed in range(3):
+def test_truncation_sees_what_the_grammar_leaves(backend):
+    for seed in range(2):
         best = end_of(constrained(backend, seed=seed, chain="temperature=0"))
-        assert outcome(end_of(constrained(backend, seed=seed, chain=cut))) == outcome(best)
         assert is_whole(best)
+        for cut in CUTS:
+            assert outcome(end_of(constrained(backend, seed=seed, chain=cut))) == outcome(best), cut
+
+
+def outcomes(requests, **options):
+    return {key: outcome(end) for key, end in generate(requests, **options).items()}
 
 
 @BACKENDS
@@ -130,9 +118,9 @@ def test_n_samples_are_documents_of_their_own_however_many_run_at_once(backend):
     assert all(map(is_whole, ends.values()))
     assert outcome(ends["k", 0]) == outcome(end_of(replace(one, n=1)))
     assert len({end.text for end in ends.values()}) == 5
-    assert {key: outcome(end) for key, end in generate([one], max_batch=2).items()} == {
-        key: outcome(end) for key, end in ends.items()
-    }
+    assert outcomes([one], max_batch=2) == {key: outcome(end) for key, end in ends.items()}
+    one = constrained(backend, n=4, chain="frequency=1 | top_p=0.9", stops=Stops(strings=("x",)))
+    assert outcomes([one], max_batch=3) == outcomes([replace(one, jump="off")], max_batch=3)
 
 
 def mixed():
@@ -148,35 +136,24 @@ def mixed():
     return rows
 
 
-@pytest.mark.parametrize("max_batch", [3, 16])
-def test_a_batch_of_mixed_constraints_is_each_of_them_alone(max_batch):
-    rows = mixed()
-    together = {key: outcome(end) for key, end in generate(rows, max_batch=max_batch).items()}
-    alone = {}
+def test_a_batch_of_mixed_constraints_is_each_of_them_alone():
+    rows, alone = mixed(), {}
     for one in rows:
-        alone |= {key: outcome(end) for key, end in generate([one]).items()}
-    assert together == alone
+        alone |= outcomes([one])
+    for max_batch in (3, 16):
+        assert outcomes(rows, max_batch=max_batch) == alone, max_batch
 
 
 BESIDE = (*PENALTIES, *CUTS, "min_tokens=90", "ignore_eos=true", "temperature=2 | frequency=1 | min_p=0.01")
 
 
 @BACKENDS
-@pytest.mark.parametrize("chain", BESIDE)
-def test_drafts_change_nothing_whatever_stands_beside_the_grammar(backend, chain):
-    stops = Stops(strings=("}", "a"), ids=(ord("!"),))
-    one = constrained(backend, chain=chain, stops=stops, jump="off")
-    plain = end_of(one)
-    drafter = Scripted({one.prompt_ids: tuple(TOKENIZER.encode(plain.text))})
-    assert outcome(end_of(one, drafter=drafter)) == outcome(plain)
-    assert outcome(end_of(replace(one, jump="auto"))) == outcome(plain)
-    assert drafter.proposed > 10
-
-
-@BACKENDS
-def test_samples_with_drafts_are_those_without(backend):
-    one = constrained(backend, n=4, chain="frequency=1 | top_p=0.9", stops=Stops(strings=("x",)))
-    jumped, plain = (generate([replace(one, jump=jump)], max_batch=3) for jump in ("auto", "off"))
-    assert {key: outcome(end) for key, end in jumped.items()} == {
-        key: outcome(end) for key, end in plain.items()
-    }
+def test_drafts_change_nothing_whatever_stands_beside_the_grammar(backend):
+    for chain in BESIDE:
+        stops = Stops(strings=("}", "a"), ids=(ord("!"),))
+        one = constrained(backend, chain=chain, stops=stops, jump="off")
+        plain = end_of(one)
+        drafter = Scripted({one.prompt_ids: tuple(TOKENIZER.encode(plain.text))})
+        assert outcome(end_of(one, drafter=drafter)) == outcome(plain), chain
+        assert outcome(end_of(replace(one, jump="auto"))) == outcome(plain), chain
+        assert drafter.proposed > 10, chain

@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from gencli.speculative.ngram import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.guidance import fold
-from tests.engine.harness import Scripted, Token, engine, generate, request, texts
+from tests.engine.harness import Scripted, engine, events_of, generate, ids_of, request, texts
 
 COLD = tuple(b"cold ")
 GUIDED = Guidance(1.7, COLD)
@@ -77,66 +78,47 @@ def by_hand(one, steps=24):
 
 
 def ids(one, **options):
-    on = engine(runner=Remembering(), **options)
-    on.submit(one)
-    return tuple(i for event in on.run() if isinstance(event, Token) for i in event.ids)
+    return ids_of(events_of([one], runner=Remembering(), **options))[one.id, 0]
 
 
-@pytest.mark.parametrize("guidance", [GUIDED, Guidance(0.0, COLD), Guidance(3.0), Guidance(0.5, (1, 2) * 90)])
-def test_a_guided_text_is_the_one_of_two_separate_lanes(guidance):
-    one = guided(guidance=guidance, draw="greedy")
-    assert ids(one) == by_hand(one)
+def test_a_guided_text_is_the_one_of_two_separate_lanes():
+    for guidance in (GUIDED, Guidance(0.0, COLD), Guidance(3.0), Guidance(0.5, (1, 2) * 90)):
+        one = guided(guidance=guidance, draw="greedy")
+        assert ids(one) == by_hand(one), guidance
 
 
-def test_a_scale_of_one_feeds_nothing_more_and_changes_nothing():
-    plain, unguided = Remembering(), Remembering()
-    assert run([request()], runner=plain) == run([guided(guidance=Guidance(1.0, COLD))], runner=unguided)
+def test_a_guided_step_feeds_two_tokens_and_a_scale_of_one_nothing_more():
+    plain, unguided, with_companion = Remembering(), Remembering(), Remembering()
+    options = {"max_tokens": 100, "chain": "ignore_eos=true"}
+    of_one = guided(guidance=Guidance(1.0, COLD), **options)
+    assert run([request(**options)], runner=plain) == run([of_one], runner=unguided)
+    run([guided(**options)], runner=with_companion)
     assert plain.num_fed == unguided.num_fed
-
-
-def test_a_guided_step_feeds_two_tokens():
-    plain, with_companion = Remembering(), Remembering()
-    run([request(max_tokens=100, chain="ignore_eos=true")], runner=plain)
-    run([guided(max_tokens=100, chain="ignore_eos=true")], runner=with_companion)
     assert with_companion.num_fed <= 2.1 * plain.num_fed
     assert with_companion.steps == plain.steps
 
 
+SEVERAL = (GUIDED, Guidance(), Guidance(2.5), Guidance(0.3, (7,) * 150), Guidance(1.4, COLD * 40))
 MIXED = [
     guided(text, guidance=guidance, key=f"{n}", n=1 + n % 2)
-    for n, (text, guidance) in enumerate(
-        (text, guidance)
-        for text in PROMPTS
-        for guidance in (
-            GUIDED,
-            Guidance(),
-            Guidance(2.5),
-            Guidance(0.3, (7,) * 150),
-            Guidance(1.4, COLD * 40),
-        )
-    )
+    for n, (text, guidance) in enumerate(product(PROMPTS, SEVERAL))
 ]
 
 
-@pytest.mark.parametrize("max_batch", [1, 3, 8])
-@pytest.mark.parametrize("step_tokens", [16, 512])
-def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text(max_batch, step_tokens):
+def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text():
     alone = {key: text for one in MIXED for key, text in run([one]).items()}
-    shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
-    assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone
+    for max_batch, step_tokens in ((1, 512), (3, 16), (8, 512)):
+        shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
+        assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone, (max_batch, step_tokens)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 4])
-@pytest.mark.parametrize("chain", ["ignore_eos=true", "ignore_eos=true | temperature=0", CUT])
-def test_drafts_keep_the_text(most, chain):
-    one = guided(chain=chain, max_tokens=40, jump="off")
-    answer = ids(one)
-    drafter = Scripted({one.prompt_ids: answer}, most=most)
-    assert ids(one, drafter=drafter) == answer
-    assert drafter.proposed > 0
-
-
-def test_drafts_of_ngram_keep_the_text():
+def test_drafts_keep_the_text():
+    for most, chain in ((1, "ignore_eos=true | temperature=0"), (2, "ignore_eos=true"), (4, CUT)):
+        one = guided(chain=chain, max_tokens=40, jump="off")
+        answer = ids(one)
+        drafter = Scripted({one.prompt_ids: answer}, most=most)
+        assert ids(one, drafter=drafter) == answer, (most, chain)
+        assert drafter.proposed > 0, (most, chain)
     one = guided("abcabcabcabc", max_tokens=60, drafting=Drafting(tokens=4), chain="allowed=[97,98,99]")
     assert ids(one, drafter=NgramDrafter()) == ids(one)
 
@@ -169,31 +151,27 @@ def test_an_interrupt_leaves_room_for_the_next():
 
 
 def test_the_text_ends_where_the_companion_has_no_room():
-    end = generate(
-        [guided(guidance=Guidance(2.0, (1,) * 40), max_tokens=99, chain=CUT)], runner=Remembering(context=60)
-    )
-    assert (end["Hello", 0].completion_tokens, end["Hello", 0].matched) == (20, "context")
+    one = guided(guidance=Guidance(2.0, (1,) * 40), max_tokens=99, chain=CUT)
+    end = generate([one], runner=Remembering(context=60))["Hello", 0]
+    assert (end.completion_tokens, end.matched) == (20, "context")
 
 
-def contrast(beta=0.5, alpha=0.1):
-    return Guidance(1 + beta, cutoff=alpha, amateur="small")
-
-
-@pytest.mark.parametrize("scale", [1.0, 1.5, 3.0])
-def test_an_amateur_reads_the_same_text(scale):
-    guidance = Guidance(scale, cutoff=0.1, amateur="small")
-    one = guided(guidance=guidance, draw="greedy")
-    expert, amateur, found = Remembering(), Remembering(seed=5), []
-    for _ in range(24):
-        expert.release(0), amateur.release(0)
-        plan = StepPlan((Feed(0, 0, (*one.prompt_ids, *found)),))
-        levels = torch.tensor([scale]), torch.tensor([0.1])
-        found.append(fold(expert.forward(plan), amateur.forward(plan), *levels).argmax().item())
-    assert ids(one, amateurs={"small": Remembering(seed=5)}) == tuple(found)
+def test_an_amateur_reads_the_same_text():
+    for scale in (1.0, 1.5, 3.0):
+        guidance = Guidance(scale, cutoff=0.1, amateur="small")
+        one = guided(guidance=guidance, draw="greedy")
+        expert, amateur, found = Remembering(), Remembering(seed=5), []
+        for _ in range(24):
+            expert.release(0), amateur.release(0)
+            plan = StepPlan((Feed(0, 0, (*one.prompt_ids, *found)),))
+            levels = torch.tensor([scale]), torch.tensor([0.1])
+            found.append(fold(expert.forward(plan), amateur.forward(plan), *levels).argmax().item())
+        assert ids(one, amateurs={"small": Remembering(seed=5)}) == tuple(found), scale
 
 
 def test_rows_with_and_without_amateurs_share_steps():
-    rows = [replace(one, guidance=contrast()) if i % 3 == 0 else one for i, one in enumerate(MIXED)]
+    contrast = Guidance(1.5, cutoff=0.1, amateur="small")
+    rows = [replace(one, guidance=contrast) if i % 3 == 0 else one for i, one in enumerate(MIXED)]
 
     def made(some, **options):
         return run(some, amateurs={"small": Remembering(seed=5)}, **options)
@@ -202,33 +180,30 @@ def test_rows_with_and_without_amateurs_share_steps():
     assert made(rows, max_batch=4, step_tokens=32) == alone
 
 
-@pytest.mark.parametrize(
-    ("guidance", "said"),
-    [
+def test_what_cannot_be_guided_is_refused():
+    for guidance, said in (
         (Guidance(-0.5), "has scale -0.5"),
         (Guidance(2.0, cutoff=1.5), "and cutoff 1.5"),
         (Guidance(2.0, ()), "negative prompt is empty"),
         (Guidance(2.0, (1,) * 2000), "has 2000 tokens"),
         (Guidance(2.0, (999,)), "Token id 999"),
         (Guidance(2.0, amateur="other"), "The amateur 'other'"),
-    ],
-)
-def test_what_cannot_be_guided_is_refused(guidance, said):
-    with pytest.raises(UsageError, match=said):
-        engine().submit(guided(guidance=guidance))
+    ):
+        with pytest.raises(UsageError, match=said):
+            engine().submit(guided(guidance=guidance))
 
 
 WORDS = ("red", "green", "greenish", "blue and white", "blue and black")
 
 
-@pytest.mark.parametrize("jump", ["auto", "off"])
-def test_a_guided_document_stays_in_its_grammar(jump):
-    grammar = GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")
-    rows = [
-        replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=Chain((("grammar", grammar),)))
-        for i in range(6)
-        for guidance in (GUIDED if i % 2 else Guidance(2.5),)
-    ]
-    ends = run(rows)
-    assert {*ends.values()} <= {*WORDS}
-    assert ends == {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
+def test_a_guided_document_stays_in_its_grammar():
+    grammar = Chain((("grammar", GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")),))
+    for jump in ("auto", "off"):
+        rows = [
+            replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=grammar)
+            for i, guidance in enumerate((GUIDED, Guidance(2.5)) * 3)
+        ]
+        ends = run(rows)
+        assert {*ends.values()} <= {*WORDS}, jump
+        plain = {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
+        assert ends == plain, jump

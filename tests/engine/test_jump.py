@@ -2,8 +2,7 @@
 
 import json
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
@@ -12,7 +11,18 @@ from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.base import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, Finish, Scripted, Token, generate, request
+from tests.engine.harness import (
+    TOKENIZER,
+    Finish,
+    Scripted,
+    Token,
+    Watched,
+    ends_of,
+    events_of,
+    generate,
+    ids_of,
+    request,
+)
 
 PERSON = {
     "type": "object",
@@ -36,61 +46,63 @@ def record(
     return replace(one, chain=Chain((("grammar", params), *one.chain.stages)))
 
 
-class Counting(FakeRunner):
-    passes = 0
-
-    def forward(self, plan):
-        self.passes += 1
-        return super().forward(plan)
-
-
 def tokens_of(requests, **options):
     """The ids of each sample, how each ended, and the number of passes."""
-    runner = Counting()
-    on = Engine(runner, TOKENIZER, **options)
-    for one in requests:
-        on.submit(one)
-    ids, ends = {}, {}
-    for event in on.run():
-        key = (event.request, event.sample)
-        if isinstance(event, Token):
-            ids[key] = (*ids.get(key, ()), *event.ids)
-        elif isinstance(event, Finish):
-            ends[key] = (event.text, event.reason, event.document)
-    return ids, ends, runner.passes
+    runner = Watched()
+    events = events_of(requests, runner=runner, **options)
+    ends = {key: (end.text, end.reason, end.document) for key, end in ends_of(events).items()}
+    return ids_of(events), ends, len(runner.plans)
 
 
 def off(requests):
     return [replace(one, jump="off") for one in requests]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("grammar", [{}, {"whitespace": 0}, {"canonical": False}], ids=str)
-@pytest.mark.parametrize("chain", ["", "temperature=0", "temperature=1.5 | frequency=2 | min_p=0.01"])
-def test_jumps_change_no_token(backend, grammar, chain):
+def check(backend, grammar, chain):
     rows = [record(f"r{i}", seed=i, backend=backend, grammar=grammar, chain=chain) for i in range(6)]
     ids, ends, passes = tokens_of(rows)
     plain_ids, plain_ends, plain_passes = tokens_of(off(rows))
-    assert (ids, ends) == (plain_ids, plain_ends)
-    assert passes < plain_passes
+    assert (ids, ends) == (plain_ids, plain_ends), (backend, grammar, chain)
+    assert passes < plain_passes, (backend, grammar, chain)
 
 
-@pytest.mark.parametrize("max_tokens", [1, 2, 12, 40, 60, 75])
-def test_jumps_change_no_token_near_the_limit(max_tokens):
+def check_near_the_limit(max_tokens):
     rows = [record(f"r{i}", seed=i, max_tokens=max_tokens) for i in range(6)]
-    assert tokens_of(rows)[:2] == tokens_of(off(rows))[:2]
-    assert all(len(ids) <= max_tokens for ids in tokens_of(rows)[0].values())
+    found = tokens_of(rows)[:2]
+    assert found == tokens_of(off(rows))[:2], max_tokens
+    assert all(len(ids) <= max_tokens for ids in found[0].values()), max_tokens
 
 
-def test_samples_and_neighbours_jump_for_themselves():
+GRAMMARS = ({}, {"whitespace": 0}, {"canonical": False})
+CHAINS = ("temperature=0", "", "temperature=1.5 | frequency=2 | min_p=0.01")
+
+
+def test_jumps_change_no_token():
+    for backend, grammar, chain in zip((*BACKENDS, "xgrammar"), GRAMMARS, CHAINS, strict=True):
+        check(backend, grammar, chain)
+
+
+def test_jumps_change_no_token_of_any_grammar_and_chain():
+    for backend, grammar, chain in product(BACKENDS, GRAMMARS, CHAINS):
+        check(backend, grammar, chain)
+
+
+def test_jumps_change_no_token_near_the_limit():
+    for max_tokens in (2, 40):
+        check_near_the_limit(max_tokens)
+
+
+def test_jumps_change_no_token_near_each_limit():
+    for max_tokens in (1, 12, 60, 75):
+        check_near_the_limit(max_tokens)
+
+
+def test_samples_neighbours_and_turns_of_a_session_jump_for_themselves():
     rows = [record("n", n=4), record("one", seed=3), record("none", jump="off"), request("free", key="free")]
-    together = tokens_of(rows, max_batch=5)[:2]
+    ids, ends, _ = tokens_of(rows, max_batch=5)
     alone = [tokens_of([one]) for one in rows]
-    assert together[0] == {key: ids for found in alone for key, ids in found[0].items()}
-    assert together[1] == {key: end for found in alone for key, end in found[1].items()}
-
-
-def test_a_session_jumps_in_every_turn():
+    assert ids == {key: ids for found in alone for key, ids in found[0].items()}
+    assert ends == {key: end for found in alone for key, end in found[1].items()}
     turns = [record(f"t{i}", seed=i, session="s") for i in range(3)]
     assert tokens_of(turns, max_batch=1)[:2] == tokens_of(off(turns), max_batch=1)[:2]
 
@@ -175,16 +187,15 @@ def test_a_drafter_hears_of_every_sample_from_start_to_end():
 
 
 def test_on_a_model_jumps_change_no_token_and_save_passes():
-    loaded = load(ModelChoice(name="tiny", dtype="float32"))
-    found = []
+    loaded, found = load(ModelChoice(name="tiny", dtype="float32")), []
+    prompt = tuple(loaded.tokenizer.encode("A record:"))
     for jump in ("auto", "off"):
-        on = Engine(loaded.runner, loaded.tokenizer, max_batch=4)
+        requests = []
         for seed in range(4):
             grammar = GrammarParams(json.dumps(PERSON))
             chain = Chain((("grammar", grammar), *Chain.parse(f"temperature={seed % 2}").stages))
-            prompt = tuple(loaded.tokenizer.encode("A record:"))
-            on.submit(Request(str(seed), prompt, chain, seed=seed, limits=Limits(120), jump=jump))
-        found.append([(e.request, e.ids) for e in on.run() if isinstance(e, Token)])
-    joined = [{key: sum((ids for k, ids in one if k == key), ()) for key, _ in one} for one in found]
-    assert joined[0] == joined[1]
+            requests.append(Request(str(seed), prompt, chain, seed=seed, limits=Limits(120), jump=jump))
+        on = Engine(loaded.runner, loaded.tokenizer, max_batch=4)
+        found.append([event for event in events_of(requests, on=on) if isinstance(event, Token)])
+    assert ids_of(found[0]) == ids_of(found[1])
     assert len(found[0]) < 0.7 * len(found[1])  # an event a step and row

@@ -1,6 +1,7 @@
 """Log-probabilities of output tokens equal a plain float64 reference in every way to generate."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,18 +14,16 @@ from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, Scripted, engine, request
+from processors.policy import Verification
+from tests.engine.harness import TOKENIZER, Scripted, engine, events_of, request
 
 CHAIN = 'ban=["a"] | temperature=0.8 | top_k=20'
 
 
-def tokens_of(requests, on=None, **options):
+def tokens_of(requests, **options):
     """Ids and their entries by (request, sample)."""
-    on = on or engine(**options)
-    for one in requests:
-        on.submit(one)
     found = {}
-    for event in on.run():
+    for event in events_of(requests, **options):
         assert not hasattr(event, "message"), event
         if isinstance(event, Token):
             ids, entries = found.setdefault((event.request, event.sample), ([], []))
@@ -62,31 +61,22 @@ def test_raw_numbers_are_those_of_the_model_alone():
         assert entry.rank == 1 + int((row > row[token]).sum())
         assert [one.id for one in entry.top] == row.topk(4).indices.tolist()
         assert 0 < entry.processed_rank <= 20
+    ((_, entries),) = tokens_of([request("Hello", logprobs=3)]).values()  # without stages processed is raw
+    assert all(entry.chosen.logprob == entry.chosen.processed for entry in entries)
+    assert all([a.id for a in entry.top] == [a.id for a in entry.processed_top] for entry in entries)
 
 
-def test_processed_probabilities_of_all_possible_ids_add_up_to_one():
-    ((_, entries),) = tokens_of(
-        [request("Hello", chain=CHAIN, logprobs=FakeRunner().spec.vocab_size)]
-    ).values()
+def test_processed_probabilities_add_up_to_one_and_what_is_impossible_names_the_stage():
+    wanted = request("Hello", chain=CHAIN, logprobs=FakeRunner().spec.vocab_size)
+    ((_, entries),) = tokens_of([wanted]).values()
     for entry in entries:
         assert sum(math.exp(one.logprob) for one in entry.top) == pytest.approx(1, abs=1e-5)
         assert sum(math.exp(one.processed) for one in entry.processed_top) == pytest.approx(1, abs=1e-5)
         assert len(entry.processed_top) == 20
-
-
-def test_the_stage_that_makes_an_id_impossible_is_named():
-    wanted = request("Hello", chain=CHAIN, logprobs=FakeRunner().spec.vocab_size)
-    ((_, entries),) = tokens_of([wanted]).values()
     bans = {one.id: one.banned_by for one in entries[0].top}
     assert bans[ord("a")] == "ban"
     assert set(bans.values()) == {"", "ban", "top_k"}
     assert all((one.processed == -math.inf) == bool(one.banned_by) for one in entries[0].top)
-
-
-def test_without_stages_processed_is_raw():
-    ((_, entries),) = tokens_of([request("Hello", logprobs=3)]).values()
-    assert all(entry.chosen.logprob == entry.chosen.processed for entry in entries)
-    assert all([a.id for a in entry.top] == [a.id for a in entry.processed_top] for entry in entries)
 
 
 def test_asking_changes_no_token_and_costs_nobody_else_an_entry():
@@ -102,27 +92,16 @@ def test_asking_changes_no_token_and_costs_nobody_else_an_entry():
         assert all(len(entry.top) == number for entry in entries)
 
 
-def test_drafts_change_no_number():
-    plain = tokens_of([request("Hello", chain="temperature=0.8", logprobs=2)])
-    ((ids, entries),) = plain.values()
-    drafter = Scripted({tuple(TOKENIZER.encode("Hello")): tuple(ids)})
-    drafted = request("Hello", chain="temperature=0.8", logprobs=2)
-    ((others, found),) = tokens_of([drafted], drafter=drafter).values()
+def test_drafts_change_no_number_and_one_that_a_lossy_policy_accepts_may_be_impossible():
+    wanted = request("Hello", chain="temperature=0.8", logprobs=2, max_tokens=8)
+    ((ids, entries),) = tokens_of([wanted]).values()
+    drafter = Scripted({wanted.prompt_ids: tuple(ids)})
+    ((others, found),) = tokens_of([wanted], drafter=drafter).values()
     assert drafter.proposed
     assert others == ids
     assert_close(found, entries)
-
-
-def test_a_draft_that_a_lossy_policy_accepts_may_be_impossible():
-    from processors.policy import Verification
-
-    prompt = tuple(TOKENIZER.encode("Hello"))
-    ((ids, _),) = tokens_of([request("Hello", max_tokens=8)]).values()
-    drafter = Scripted({prompt: tuple(ids)})
-    wanted = request(
-        "Hello", max_tokens=8, logprobs=0, chain=Chain.parse("top_k=1"),
-        drafting=Drafting(tokens=4, verification=Verification("lossy-threshold", 1e-9)),
-    )  # fmt: skip
+    lossy = Drafting(tokens=4, verification=Verification("lossy-threshold", 1e-9))
+    wanted = replace(wanted, chain=Chain.parse("top_k=1"), drafting=lossy)
     ((_, entries),) = tokens_of([wanted], drafter=drafter).values()
     assert {entry.chosen.banned_by for entry in entries} <= {"", "top_k"}
     assert all((entry.chosen.processed == -math.inf) == bool(entry.chosen.banned_by) for entry in entries)
@@ -149,16 +128,14 @@ def test_guidance_is_no_part_of_the_raw_numbers():
     assert {one.banned_by for entry in entries for one in entry.top} == {"", "guidance"}
 
 
-@pytest.mark.parametrize("how", ["beams", "best_of"])
-def test_chosen_texts_have_the_numbers_of_their_tokens(how):
-    options = {"beams": Beams(3), "n": 2} if how == "beams" else {"best_of": 4, "n": 2}
-    found = tokens_of([request("Hello", max_tokens=9, logprobs=1, **options)])
-    assert len(found) == 2
-    for ids, entries in found.values():
-        plain = reference("Hello", ids)
-        assert [entry.chosen.id for entry in entries] == list(ids)
-        for token, entry, row in zip(ids, entries, plain, strict=True):
-            assert entry.chosen.logprob == pytest.approx(float(row[token]), abs=1e-5)
+def test_chosen_texts_have_the_numbers_of_their_tokens():
+    for how in ({"beams": Beams(3)}, {"best_of": 4}):
+        found = tokens_of([request("Hello", max_tokens=9, logprobs=1, n=2, **how)])
+        assert len(found) == 2, how
+        for ids, entries in found.values():
+            assert [entry.chosen.id for entry in entries] == list(ids), how
+            for token, entry, row in zip(ids, entries, reference("Hello", ids), strict=True):
+                assert entry.chosen.logprob == pytest.approx(float(row[token]), abs=1e-5), how
 
 
 def test_a_restart_gives_every_token_one_entry():
@@ -186,9 +163,10 @@ def test_of_equal_logits_the_lowest_ids_are_the_best():
 
 
 def test_what_cannot_be_given_is_refused_by_name():
-    with pytest.raises(UsageError, match="`logprobs` is 259, but fake:258:0 has 258"):
-        engine().submit(request("Hello", logprobs=259))
-    with pytest.raises(UsageError, match="`logprobs` and `finish_open`"):
-        engine().submit(request("Hello", logprobs=1, finish_open=True))
-    with pytest.raises(UsageError, match="`max_tokens`"):
-        engine().submit(request("Hello", limits=Limits(max_tokens=0)))
+    for options, said in (
+        ({"logprobs": 259}, "`logprobs` is 259, but fake:258:0 has 258"),
+        ({"logprobs": 1, "finish_open": True}, "`logprobs` and `finish_open`"),
+        ({"limits": Limits(max_tokens=0)}, "`max_tokens`"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            engine().submit(request("Hello", **options))

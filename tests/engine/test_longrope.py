@@ -1,23 +1,20 @@
 """Long-rope models in the engine: each text is that of fresh passes, in any company."""
 
-from __future__ import annotations
-
 from functools import cache
-from typing import Any
+from itertools import product
 
-import pytest
 import torch
 
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Beams, Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.speculative.base import Drafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
+from tests.engine.harness import ends_of, events_of, ids_of
 from tests.models.fresh import FreshRunner
 from tests.models.tiny_models import SWITCH, VOCAB, long_rope
 
@@ -32,11 +29,11 @@ torch.set_num_threads(1)
 
 
 @cache
-def model() -> Any:
+def model():
     return long_rope("phi3")
 
 
-def requests(**rest: Any) -> list[Request]:
+def requests(**rest):
     chain = Chain.parse("temperature=0.7")
     return [
         Request(str(number), prompt, chain=chain, seed=number, limits=Limits(COUNT), **rest)
@@ -44,34 +41,23 @@ def requests(**rest: Any) -> list[Request]:
     ]
 
 
-def run(
-    runner: Any, asked: list[Request], *, max_batch: int = 8, **options: Any
-) -> dict[Any, tuple[int, ...]]:
+def run(runner, asked, *, max_batch=8, **options):
     """Ids by request and sample."""
-    on = Engine(runner, ByteTokenizer(), max_batch=max_batch, **options)
-    for one in asked:
-        on.submit(one)
-    found: dict[Any, tuple[int, ...]] = {}
-    for event in on.run():
-        assert not isinstance(event, Error), event
-        if isinstance(event, Token):
-            key = event.request, event.sample
-            found[key] = (*found.get(key, ()), *event.ids)
-        if isinstance(event, Finish):
-            found.setdefault((event.request, event.sample), ())
-    return found
+    events = events_of(asked, on=Engine(runner, ByteTokenizer(), max_batch=max_batch, **options))
+    assert not [event for event in events if isinstance(event, Error)]
+    return dict.fromkeys(ends_of(events), ()) | ids_of(events)
 
 
-def runner(max_lanes: int = 16) -> HFRunner:
+def runner(max_lanes=16):
     return HFRunner(model(), max_lanes=max_lanes)
 
 
 @cache
-def expected(**rest: Any) -> dict[Any, tuple[int, ...]]:
+def expected(**rest):
     return run(FreshRunner(model()), requests(**rest), max_batch=1, share_prefixes=False)
 
 
-def drafter(name: str) -> Drafter | None:
+def drafter(name):
     if name == "model":
         return ModelDrafter(HFRunner(long_rope("llama", SWITCH + 3), max_lanes=8))
     if name == "early-exit":
@@ -79,41 +65,51 @@ def drafter(name: str) -> Drafter | None:
     return {"ngram": NgramDrafter, "suffix": SuffixDrafter}[name]() if name else None
 
 
-@pytest.mark.parametrize("draft", ["", "ngram", "suffix", "model", "early-exit"])
-@pytest.mark.parametrize("step_tokens", [16, None])
-@pytest.mark.parametrize("max_batch", [1, 3, 8])
-def test_texts_are_those_of_fresh_passes(max_batch: int, step_tokens: int | None, draft: str) -> None:
-    found = run(runner(), requests(), max_batch=max_batch, step_tokens=step_tokens, drafter=drafter(draft))
-    assert found == expected()
+def check(draft, step_tokens, max_batch):
+    options = {"max_batch": max_batch, "step_tokens": step_tokens, "drafter": drafter(draft)}
+    assert run(runner(), requests(), **options) == expected(), (draft, step_tokens, max_batch)
 
 
-@pytest.mark.parametrize("step_tokens", [16, None])
-def test_samples_of_one_prompt_share_it(step_tokens: int | None) -> None:
-    assert run(runner(), requests(n=3), max_batch=4, step_tokens=step_tokens) == expected(n=3)
-
-
-@pytest.mark.parametrize("step_tokens", [16, None])
-@pytest.mark.parametrize(
-    "negative", [_HEAD[:5], [*_HEAD, *_WORD * 4], None], ids=["short", "crossing", "none"]
-)
-def test_companions_cross_the_switch_by_themselves(
-    negative: list[int] | None, step_tokens: int | None
-) -> None:
-    guidance = Guidance(1.5, negative=None if negative is None else tuple(negative))
+def check_companions(step_tokens, negative):
+    guidance = Guidance(1.5, negative=negative)
     found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
-    assert found == expected(guidance=guidance)
+    assert found == expected(guidance=guidance), (step_tokens, negative)
 
 
-def test_beams_cross_the_switch_together() -> None:
-    assert run(runner(), requests(beams=Beams(3), n=3)) == expected_beams()
+NEGATIVES = (tuple(_HEAD[:5]), (*_HEAD, *_WORD * 4), None)
 
 
-@cache
-def expected_beams() -> dict[Any, tuple[int, ...]]:
-    return run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
+def test_texts_are_those_of_fresh_passes():
+    for case in (
+        ("", 16, 3),
+        ("ngram", None, 8),
+        ("suffix", 16, 1),
+        ("model", 16, 8),
+        ("early-exit", None, 3),
+    ):
+        check(*case)
 
 
-def test_turns_of_a_session_cross_the_switch() -> None:
+def test_texts_are_those_of_fresh_passes_with_each_drafter_and_batch():
+    for case in product(("", "ngram", "suffix", "model", "early-exit"), (16, None), (1, 3, 8)):
+        check(*case)
+    for case in product((16, None), NEGATIVES):
+        check_companions(*case)
+
+
+def test_samples_and_companions_cross_the_switch_by_themselves():
+    found = run(runner(), requests(n=3), max_batch=4, step_tokens=16)
+    assert found == expected(n=3)
+    check_companions(16, NEGATIVES[1])
+    check_companions(None, None)
+
+
+def test_beams_cross_the_switch_together():
+    fresh = run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
+    assert run(runner(), requests(beams=Beams(3), n=3)) == fresh
+
+
+def test_turns_of_a_session_cross_the_switch():
     chain = Chain.parse("temperature=0")
     for one in (runner(), FreshRunner(model())):
         on, texts, prompt = Engine(one, ByteTokenizer(), max_batch=2), [], PROMPTS[0]
@@ -131,22 +127,22 @@ def test_turns_of_a_session_cross_the_switch() -> None:
 class Counted(HFRunner):
     """Notes how many tokens each step feeds, and how much of a text is copied between lanes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(model(), max_lanes=16)
-        self.steps: list[int] = []
+        self.steps = []
         hook = lambda module, args, out: self.steps.append(args[0].numel())  # noqa: E731
         self.hook = model().model.embed_tokens.register_forward_hook(hook)
 
 
-@pytest.mark.parametrize("max_batch", [1, 8])
-def test_a_lane_is_read_anew_in_steps_as_a_prompt_is(max_batch: int) -> None:
-    on = Counted()
-    run(on, requests(), max_batch=max_batch, step_tokens=16)
-    on.hook.remove()
-    assert max(on.steps) <= 16
+def test_a_lane_is_read_anew_in_steps_as_a_prompt_is():
+    for max_batch in (1, 8):
+        on = Counted()
+        run(on, requests(), max_batch=max_batch, step_tokens=16)
+        on.hook.remove()
+        assert max(on.steps) <= 16, max_batch
 
 
-def test_a_beginning_is_copied_on_one_side_of_the_switch_only() -> None:
+def test_a_beginning_is_copied_on_one_side_of_the_switch_only():
     head = (*_HEAD, *_WORD * 3)
     asked = [Request(str(n), (*head, 5, *_WORD * n), limits=Limits(2)) for n in (0, 2, 0, 2)]
     engine = Engine(runner(), ByteTokenizer(), max_batch=4)

@@ -3,11 +3,8 @@
 import pytest
 
 from gencli.core.events import Error, Finish, Token
-from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from gencli.runtime.models import ModelChoice, load
-from tests.engine.harness import engine, generate, request, texts
+from tests.engine.harness import ends_of, engine, events_of, generate, request, texts
 
 REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]
 
@@ -29,50 +26,37 @@ class Sudden(FakeRunner):
         self.num_frees += 1
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 5, 8])
-def test_texts_stay_where_fewer_lanes_fit(lanes):
-    on = engine(runner=FakeRunner(memory_lanes=lanes), max_batch=8)
-    ends = generate(REQUESTS, on=on)
-    assert {key: end.text for key, end in ends.items()} == texts(REQUESTS)
-    assert bool(on.notices) == (lanes < 8)
+def test_texts_stay_wherever_the_memory_ends():
+    expected = texts(REQUESTS)
+    for lanes in (1, 2, 3, 5, 8):
+        on = engine(runner=FakeRunner(memory_lanes=lanes), max_batch=8)
+        assert texts(REQUESTS, on=on) == expected, lanes
+        assert bool(on.notices) == (lanes < 8), lanes
+    for steps in ((1,), (4,), (3, 4, 5), (2, 9, 17)):
+        runner = Sudden(*steps)
+        assert texts(REQUESTS, runner=runner, max_batch=8) == expected, steps
+        assert runner.num_frees == len(steps), steps
 
 
-@pytest.mark.parametrize("steps", [(1,), (4,), (3, 4, 5), (2, 9, 17)])
-def test_texts_stay_wherever_the_memory_ends(steps):
-    runner = Sudden(*steps)
-    assert texts(REQUESTS, runner=runner, max_batch=8) == texts(REQUESTS)
-    assert runner.num_frees == len(steps)
-
-
-@pytest.mark.parametrize("n", [1, 3])
-def test_no_piece_of_text_is_told_twice(n):
-    on = engine(runner=Sudden(4, 9), max_batch=8)
-    for one in (request(f"Row {i}", n=n) for i in range(4)):
-        on.submit(one)
-    told, ends = {}, {}
-    for event in on.run():
-        key = event.request, event.sample
-        if isinstance(event, Token):
-            told[key] = told.get(key, "") + event.text
-        elif isinstance(event, Finish):
-            ends[key] = event.text
-    assert told == ends
-    assert len(ends) == 4 * n
+def test_no_piece_of_text_is_told_twice():
+    for n in (1, 3):
+        rows, told = [request(f"Row {i}", n=n) for i in range(4)], {}
+        events = events_of(rows, runner=Sudden(4, 9), max_batch=8)
+        for event in events:
+            if isinstance(event, Token):
+                key = event.request, event.sample
+                told[key] = told.get(key, "") + event.text
+        ends = {key: end.text for key, end in ends_of(events).items()}
+        assert told == ends, n
+        assert len(ends) == 4 * n, n
 
 
 def test_a_limit_that_was_found_is_kept():
     on = engine(runner=FakeRunner(memory_lanes=3), max_batch=8)
     generate(REQUESTS, on=on)
-    said = list(on.notices)
     generate([request(f"More {n}") for n in range(9)], on=on)
-    assert (
-        on.notices
-        == said
-        == [
-            "The memory is full with 8 sequences at once; from now on 4 run.",
-            "The memory is full with 4 sequences at once; from now on 2 run.",
-        ]
-    )
+    said = "The memory is full with {} sequences at once; from now on {} run."
+    assert on.notices == [said.format(8, 4), said.format(4, 2)]
 
 
 def test_what_does_not_fit_alone_fails_alone():
@@ -82,7 +66,7 @@ def test_what_does_not_fit_alone_fails_alone():
     assert all(isinstance(one, Finish) for one in rest)
 
 
-def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone():
+def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone_and_a_session_goes_on():
     runner = Sudden()
     on = engine(runner=runner, max_batch=2)
     generate([REQUESTS[0]], on=on)
@@ -90,42 +74,10 @@ def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone():
     (end,) = generate([request("Another")], on=on).values()
     assert end.text == texts([request("Another")])["Another", 0]
     assert not on.notices
-
-
-def test_a_session_goes_on_after_the_memory_was_full():
     turns = [request("Hello.", key=0, session="chat"), request("Hello. And", key=1, session="chat")]
     on = engine(runner=Sudden(3), max_batch=2)
     generate([turns[0], request("Beside")], on=on)
     assert generate([turns[1]], on=on)["1", 0].text == texts([turns[1]])["1", 0]
-
-
-def test_a_model_s_texts_stay():
-    loaded = load(ModelChoice("tiny", dtype="float32"))
-    prompts = ["Once upon a time", "The", "One winter, a fox met", "Who is", "A"]
-    wanted = [
-        Request(str(n), tuple(loaded.tokenizer.encode(text)), seed=n, limits=Limits(30))
-        for n, text in enumerate(prompts)
-    ]
-
-    def ends(runner):
-        return {k: end.text for k, end in generate(wanted, on=Engine(runner, loaded.tokenizer)).items()}
-
-    class Full:
-        """The model, whose memory ends in two steps."""
-
-        count = 0
-
-        def __getattr__(self, name):
-            return getattr(loaded.runner, name)
-
-        def forward(self, plan):
-            self.count += 1
-            logits = loaded.runner.forward(plan)
-            if self.count in (3, 20):
-                raise MemoryError
-            return logits
-
-    assert ends(Full()) == ends(loaded.runner)
 
 
 def test_other_errors_are_not_taken_for_it():

@@ -16,16 +16,11 @@ def starting(*tails):
     return [sequence((*HEAD, *tail), slot=slot, computed=0) for slot, tail in enumerate(tails)]
 
 
-def test_the_first_of_two_begins_and_the_other_waits_for_its_prefix():
+def test_the_first_of_two_begins_and_the_other_waits_for_its_prefix_and_copies_it():
     shared, (first, second) = cache(), starting((1, 2), (3, 4))
     assert shared.forks([first, second]) == ()
     assert (shared.has_begun(first), shared.has_begun(second)) == (True, False)
     assert (shared.prefill_end(first), shared.prefill_end(second)) == (len(first), 0)
-
-
-def test_what_was_waited_for_is_copied_once_it_is_computed():
-    shared, (first, second) = cache(), starting((1, 2), (3, 4))
-    shared.forks([first, second])
     first.num_computed_tokens = len(HEAD)
     assert shared.forks([first, second]) == (Fork(0, 1, len(HEAD)),)
     assert (second.num_computed_tokens, second.num_cached_tokens) == (len(HEAD), len(HEAD))
@@ -39,14 +34,11 @@ def test_a_warm_lane_is_copied_at_once():
     assert shared.forks([one]) == (Fork(7, 0, len(HEAD)),)
 
 
-def test_a_short_prefix_is_not_worth_a_copy():
+def test_a_short_prefix_is_not_worth_a_copy_and_whoever_left_is_not_waited_for():
     shared = cache()
     first, second = sequence((1, 2, 3, 4), slot=0, computed=0), sequence((1, 2, 3, 9, 9), slot=1, computed=0)
     shared.forks([first, second])
     assert shared.has_begun(second)
-
-
-def test_whoever_left_is_neither_waited_for_nor_copied():
     shared, (first, second) = cache(), starting((1, 2), (3, 4))
     shared.forks([first, second])
     shared.leave(first)

@@ -4,14 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.events import Token
 from gencli.core.request import Beams, Drafting, Guidance, Limits, Stops
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
 from processors.catalog import BanParams, GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification
-from tests.engine.harness import Error, Scripted, engine, generate, request, texts
+from tests.engine.harness import Error, Scripted, Watched, engine, events_of, generate, ids_of, request, texts
 from tests.engine.test_guidance import Remembering
 
 GRAMMAR = Chain((("grammar", GrammarParams(text="(abc|d){3,}e", kind="regex")),))
@@ -33,53 +31,52 @@ CHAINS = {
 }
 
 
-def ids_of(one, **options):
+def told(one, **options):
     """The output's ids and its last event."""
-    on, ids, end = engine(**{"runner": Remembering()} | options), [], None
-    on.submit(one)
-    for event in on.run():
-        if isinstance(event, Token):
-            ids += event.ids
-        else:
-            end = event
-    return tuple(ids), end
+    events = events_of([one], **{"runner": Remembering()} | options)
+    return ids_of(events).get((one.id, 0), ()), events[-1]
 
 
 def again(one, ids, **options):
     """The output and its text, with these ids at its beginning."""
-    found, end = ids_of(replace(one, prefix=ids), **options)
+    found, end = told(replace(one, prefix=ids), **options)
     return found, end.text, getattr(end, "reason", "")
 
 
-@pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("guidance", [Guidance(), Guidance(2.0, tuple(b"cold"))], ids=["plain", "guided"])
-def test_a_text_goes_on_from_every_part_of_itself(name, guidance):
+def check(name, guidance):
     one = request("Hello", chain=CHAINS[name], guidance=guidance, max_tokens=20)
-    ids, end = ids_of(one)
-    assert len(ids) > 3
+    ids, end = told(one)
+    assert len(ids) > 3, (name, guidance)
     for size in range(1, len(ids) + 1):
-        assert again(one, ids[:size]) == (ids, end.text, end.reason)
+        assert again(one, ids[:size]) == (ids, end.text, end.reason), (name, guidance)
 
 
-@pytest.mark.parametrize("stop", [Stops(strings=("fe d",)), Stops(strings=("fe d",), include=True)])
-def test_a_stop_string_may_begin_in_the_prefix(stop):
-    one = replace(request("x", chain=LETTERS, max_tokens=30), stops=stop)
-    ids = tuple(b"ab fe")
-    scripted = f'{LETTERS} | bias={{"32":99}}'
-    found, end = ids_of(replace(one, prefix=ids, chain=Chain.parse(scripted)))
-    assert found[:6] == (*ids, 32)
-    tail = request("x", chain=f'{LETTERS} | bias={{"100":99}}', max_tokens=30)
-    _, end = ids_of(replace(tail, prefix=tuple(b"ab fe "), stops=stop))
-    assert (end.reason, end.text) == ("stop", "ab fe d" if stop.include else "ab ")
+def test_a_text_goes_on_from_every_part_of_itself():
+    for name in CHAINS:
+        check(name, Guidance())
+    for name in ("rewind", "grammar"):
+        check(name, Guidance(2.0, tuple(b"cold")))
+
+
+def test_a_stop_string_may_begin_in_the_prefix():
+    for stop in (Stops(strings=("fe d",)), Stops(strings=("fe d",), include=True)):
+        one = replace(request("x", chain=LETTERS, max_tokens=30), stops=stop)
+        ids = tuple(b"ab fe")
+        scripted = f'{LETTERS} | bias={{"32":99}}'
+        found, end = told(replace(one, prefix=ids, chain=Chain.parse(scripted)))
+        assert found[:6] == (*ids, 32), stop
+        tail = request("x", chain=f'{LETTERS} | bias={{"100":99}}', max_tokens=30)
+        _, end = told(replace(tail, prefix=tuple(b"ab fe "), stops=stop))
+        assert (end.reason, end.text) == ("stop", "ab fe d" if stop.include else "ab "), stop
 
 
 def test_drafts_and_company_change_nothing():
     one = request("Hello", chain="frequency=0.5 | temperature=1.2", max_tokens=40)
-    ids, end = ids_of(one)
+    ids, end = told(one)
     drafter = Scripted({one.prompt_ids: ids})
     for size in (1, 7, 30):
         part = replace(one, prefix=ids[:size])
-        assert ids_of(part, drafter=drafter)[1].text == end.text
+        assert told(part, drafter=drafter)[1].text == end.text
         beside = [request(text, max_tokens=9) for text in ("one", "two", "three")]
         alone = texts(beside, runner=Remembering())
         mixed = texts([*beside[:2], part, beside[2]], runner=Remembering(), max_batch=3, step_tokens=7)
@@ -90,83 +87,62 @@ def test_drafts_and_company_change_nothing():
 def test_drafts_that_decide_the_text_run_behind_a_prefix():
     lossy = Drafting(verification=Verification("rejection"))
     one = request("Hello", chain="temperature=1.2", max_tokens=30, drafting=lossy)
-    ids, _ = ids_of(one)
+    ids, _ = told(one)
     part = replace(one, prefix=ids[:20])
     drafter = Scripted({one.prompt_ids: ids})
-    found, end = ids_of(part, drafter=drafter, step_tokens=6)
+    found, end = told(part, drafter=drafter, step_tokens=6)
     assert found[:20] == ids[:20]
     assert end.completion_tokens == len(found) == 30
 
 
-def test_samples_share_the_prefix_and_draw_on_their_own():
+def test_samples_share_the_prefix_which_runs_again_after_the_memory_was_full():
     one = request("Hello", chain="temperature=1.5", n=3, max_tokens=16)
     found = texts([replace(one, prefix=tuple(b"abc"))])
     assert len(set(found.values())) == 3
     assert all(text.startswith("abc") for text in found.values())
-
-
-def test_a_prefix_runs_again_after_the_memory_was_full():
     many = [request(name, chain="frequency=1", max_tokens=20, prefix=tuple(b"abcdefgh")) for name in "wxyz"]
-    alone = {(one.id, 0): ids_of(one)[1].text for one in many}
+    alone = {(one.id, 0): told(one)[1].text for one in many}
     assert texts(many, runner=Remembering(memory_lanes=2), max_batch=4) == alone
 
 
 def test_a_whole_prefix_is_read_at_once():
-    sizes = []
-
-    class Counting(FakeRunner):
-        def forward(self, plan):
-            sizes.append(plan.num_rows)
-            return super().forward(plan)
-
-    generate([request("Hello", prefix=(97,) * 50, max_tokens=53)], runner=Counting())
-    assert sizes == [50, 1, 1, 1]
+    runner = Watched()
+    generate([request("Hello", prefix=(97,) * 50, max_tokens=53)], runner=runner)
+    assert [plan.num_rows for plan in runner.plans] == [50, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("ids", "said"),
-    [
-        (b"abX", "Token 3 of the 3 that the output begins with is impossible"),
-        (b"abcddea", "The output ends behind 6 of the 7"),
-    ],
-)
-def test_what_a_grammar_does_not_allow_is_an_error(ids, said):
-    end = generate([request("Hello", chain=GRAMMAR, prefix=tuple(ids))])["Hello", 0]
-    assert isinstance(end, Error)
-    assert said in end.message
-
-
-def test_a_prefix_behind_a_stop_is_an_error_and_one_that_ends_with_it_is_the_text():
-    stop = Stops(strings=("stop",))
-    one = request("Hello", stops=stop, prefix=tuple(b"a stop b"))
-    assert "ends behind 6 of the 8" in generate([one])["Hello", 0].message
-    end = generate([replace(one, prefix=tuple(b"a stop"))])["Hello", 0]
+def test_a_prefix_that_cannot_be_or_ends_before_its_end_is_an_error():
+    stops = Stops(strings=("stop",))
+    for options, said in (
+        ({"chain": GRAMMAR, "prefix": b"abX"}, "Token 3 of the 3 that the output begins with is impossible"),
+        ({"chain": GRAMMAR, "prefix": b"abcddea"}, "The output ends behind 6 of the 7"),
+        ({"stops": stops, "prefix": b"a stop b"}, "ends behind 6 of the 8"),
+    ):
+        end = generate([request("Hello", **options | {"prefix": tuple(options["prefix"])})])["Hello", 0]
+        assert isinstance(end, Error), said
+        assert said in end.message
+    end = generate([request("Hello", stops=stops, prefix=tuple(b"a stop"))])["Hello", 0]
     assert (end.text, end.reason, end.completion_tokens) == ("a ", "stop", 6)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_no_output_can_begin_with_is_refused():
+    for options, said in (
         ({"beams": Beams(2)}, "`beams`"),
         ({"given": (97,)}, "given output"),
         ({"limits": Limits(max_tokens=2)}, "3 tokens, but 2 fit"),
         ({"prefix": (97, 999)}, "999 is outside"),
         ({"prefix": (-1,)}, "-1 is outside"),
-    ],
-)
-def test_what_no_output_can_begin_with_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
-        engine().submit(request("Hello", **({"prefix": (97, 98, 99)} | options)))
+    ):
+        with pytest.raises(UsageError, match=said):
+            engine().submit(request("Hello", **({"prefix": (97, 98, 99)} | options)))
 
 
 def test_log_probabilities_and_explanations_are_those_of_the_whole_output():
     one = request("Hello", chain="top_k=5 | temperature=1.3", max_tokens=12, logprobs=1, trace=2)
-    on = engine(runner=Remembering())
-    on.submit(one)
-    first = [event for event in on.run() if isinstance(event, Token)]
-    ids = tuple(token for event in first for token in event.ids)
-    on.submit(replace(one, prefix=ids[:7]))
-    second = [event for event in on.run() if isinstance(event, Token)]
+    first = events_of([one], runner=Remembering())
+    second = events_of([replace(one, prefix=ids_of(first)[one.id, 0][:7])], runner=Remembering())
     for key in ("ids", "logprobs", "views"):
-        whole = [[each for event in events for each in getattr(event, key)] for events in (first, second)]
-        assert [str(each) for each in whole[0]] == [str(each) for each in whole[1]]
+        whole = [
+            [str(each) for event in told for each in getattr(event, key, ())] for told in (first, second)
+        ]
+        assert whole[0] == whole[1] != []

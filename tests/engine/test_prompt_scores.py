@@ -9,7 +9,7 @@ from gencli.core.step import Feed, StepPlan
 from gencli.engine.prompt_scores import slice_rows
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from tests.engine.harness import TOKENIZER, engine, request
+from tests.engine.harness import TOKENIZER, engine, events_of, request
 from tests.engine.test_guidance import Remembering
 from tests.transfers import counted_transfers
 
@@ -22,12 +22,9 @@ def scored(text, key=None, **options):
     return request(text, key=key or text, **rest)
 
 
-def run(requests, on=None, **options):
+def run(requests, **options):
     """Scores and all events by request."""
-    on = on or engine(**options)
-    for one in requests:
-        on.submit(one)
-    events = list(on.run())
+    events = events_of(requests, **options)
     assert not [event for event in events if isinstance(event, Error)]
     return {event.request: event.scores for event in events if isinstance(event, PromptScores)}, events
 
@@ -52,22 +49,18 @@ def assert_scored(scores, text, start=1):
         assert [one.id for one in entry.top] == row.topk(2).indices.tolist()
 
 
-def test_scores_are_those_of_one_pass():
+def test_scores_are_those_of_one_pass_whatever_the_slices_and_neighbours():
     found, events = run([scored(LONG)], runner=Remembering())
     assert_scored(found[LONG], LONG)
     (end,) = [event for event in events if isinstance(event, Finish)]
     assert (end.text, end.reason, end.matched, end.completion_tokens) == ("", "length", "max_tokens", 0)
     assert not [event for event in events if isinstance(event, Token)]
-
-
-@pytest.mark.parametrize("step_tokens", [4, 7, 64])
-def test_neither_slices_nor_neighbours_change_a_score(step_tokens):
     texts = [LONG, LONG[:100] + "and", "one two", "ab"]
-    found, _ = run(
-        [scored(text) for text in texts], runner=Remembering(), step_tokens=step_tokens, max_batch=3
-    )
-    for text in texts:
-        assert_scored(found[text], text)
+    for step_tokens in (4, 7, 64):
+        options = {"runner": Remembering(), "step_tokens": step_tokens, "max_batch": 3}
+        found, _ = run([scored(text) for text in texts], **options)
+        for text in texts:
+            assert_scored(found[text], text)
 
 
 def test_a_step_computes_no_more_logits_than_a_slice_has(monkeypatch):
@@ -97,22 +90,19 @@ def test_a_warm_cache_and_any_order_give_the_same_scores():
 
 
 def test_what_precedes_the_first_score_may_come_from_the_cache():
-    on = engine(runner=Remembering(), max_batch=2)
+    on, start = engine(runner=Remembering(), max_batch=2), len(TOKENIZER.encode(LONG)) - 10
     run([request(LONG, key="warm", max_tokens=1)], on=on)
-    text, start = LONG + " end", len(TOKENIZER.encode(LONG)) - 10
+    text = LONG + " end"
     found, events = run([scored(text, score_from=start)], on=on)
     assert_scored(found[text], text, start)
     (end,) = [event for event in events if isinstance(event, Finish)]
     assert end.cached_tokens == start - 1
-
-
-def test_choices_with_one_context_read_it_once():
-    runner = Remembering()
+    runner, size = Remembering(), len(TOKENIZER.encode(LONG))
     texts = [LONG + end for end in (" yes", " no", " perhaps")]
-    found, _ = run([scored(text, score_from=len(TOKENIZER.encode(LONG))) for text in texts], runner=runner)
+    found, _ = run([scored(text, score_from=size) for text in texts], runner=runner)
     for text in texts:
-        assert_scored(found[text], text, len(TOKENIZER.encode(LONG)))
-    assert runner.num_fed < 1.5 * len(TOKENIZER.encode(LONG))
+        assert_scored(found[text], text, size)
+    assert runner.num_fed < 1.5 * size  # choices with one context read it once
 
 
 def test_scoring_the_prompt_changes_no_output():
@@ -148,12 +138,6 @@ def test_scores_leave_the_device_in_the_transfer_of_their_step():
         assert sum(counts.values()) <= 1
 
 
-def test_a_prompt_of_one_token_has_nothing_to_score():
-    found, events = run([scored("x", limits=Limits(max_tokens=0))], tokenizer=TOKENIZER)
-    assert found["x"][0] is None
-    assert isinstance(events[-1], Finish)
-
-
 def test_full_memory_restarts_a_scoring_prompt():
     class Full(Remembering):
         def forward(self, plan):
@@ -167,19 +151,17 @@ def test_full_memory_restarts_a_scoring_prompt():
     assert_scored(found[LONG[5:]], LONG[5:])
 
 
-def test_a_prompt_as_long_as_the_context_can_be_scored():
-    runner = FakeRunner(context=12)
+def test_a_prompt_of_one_token_and_one_as_long_as_the_context_can_be_scored():
+    found, events = run([scored("x")], tokenizer=TOKENIZER)
+    assert found["x"][0] is None
+    assert isinstance(events[-1], Finish)
     text = "abcdefghijklmnopq"[: 13 - len(TOKENIZER.encode(""))]
-    found, _ = run([scored(text)], runner=runner)
+    found, _ = run([scored(text)], runner=FakeRunner(context=12))
     assert len(found[text]) == 13
-    with pytest.raises(UsageError, match="has 14 tokens"):
-        engine(runner=FakeRunner(context=12)).submit(scored(text + "r"))
-
-
-def test_what_cannot_be_scored_is_refused():
     for wrong, said in (
+        (scored(text + "r"), "has 14 tokens"),
         (scored("ab", n=2), "`max_tokens` is 0"),
         (scored("ab", score_from=0), "score_from is 0"),
     ):
         with pytest.raises(UsageError, match=said):
-            engine().submit(wrong)
+            engine(runner=FakeRunner(context=12)).submit(wrong)

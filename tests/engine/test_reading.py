@@ -1,22 +1,16 @@
 """Of long prompts the engine tells how far they are read, before each step that reads on."""
 
-import pytest
-
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.core.request import Beams
-from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.results.prompt_progress import PromptProgress
-from tests.engine.harness import TOKENIZER, request
+from tests.engine.harness import TOKENIZER, events_of, request
 
 LONG = "x" * 300
 
 
 def events(*requests, **options):
-    engine = Engine(FakeRunner(258), TOKENIZER, max_batch=4, **options)
-    for one in requests:
-        engine.submit(one)
-    return list(engine.run())
+    return events_of(requests, runner=FakeRunner(258), max_batch=4, **options)
 
 
 def told(found):
@@ -28,19 +22,15 @@ def test_a_long_prompt_is_told_of_before_each_of_its_chunks():
     size = len(TOKENIZER.encode(LONG))
     assert told(found) == [(LONG, done, size) for done in (0, 100, 200)]
     assert not any(isinstance(event, Reading) for event in found[3:])
-
-
-def test_nothing_is_told_of_short_prompts():
     assert told(events(request("short", max_tokens=2), step_tokens=2)) == []
 
 
-@pytest.mark.parametrize(
-    "options", [{"best_of": 3}, {"beams": Beams(2), "draw": "greedy"}, {"n": 3}], ids=str
-)
-def test_samples_that_are_chosen_among_tell_of_no_sample_that_is_not_wanted(options):
-    found = events(request(LONG, max_tokens=2, **options))
-    assert told(found)[0] == (LONG, 0, len(TOKENIZER.encode(LONG)))
-    assert {event.sample for event in found if isinstance(event, Reading)} <= set(range(options.get("n", 1)))
+def test_samples_that_are_chosen_among_tell_of_no_sample_that_is_not_wanted():
+    for options in ({"best_of": 3}, {"beams": Beams(2), "draw": "greedy"}, {"n": 3}):
+        found = events(request(LONG, max_tokens=2, **options))
+        assert told(found)[0] == (LONG, 0, len(TOKENIZER.encode(LONG))), options
+        samples = {event.sample for event in found if isinstance(event, Reading)}
+        assert samples <= {*range(options.get("n", 1))}, options
 
 
 def test_texts_are_those_of_an_engine_that_nobody_asks():

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -19,12 +20,12 @@ from processors.rng import derive
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.rewind import MOST_REWINDS
-from tests.engine.harness import TOKENIZER, Scripted, Token, engine, generate, request
+from tests.engine.harness import TOKENIZER, Scripted, Token, ends_of, engine, events_of, generate, request
 from tests.engine.test_guidance import Remembering
 
 LETTERS = f"allowed=[{','.join(str(byte) for byte in b'abcdef ')}]"
 BANNED = (("ab", "ec"), ("abc", "bcd", "e f", "dad"), ("fa", "fab", "aa"), ("a",))
-SEEDS = range(4)
+SEEDS, WORDS, FREE = range(4), ("ab", "ec", "dad"), Chain.parse(LETTERS)
 
 
 def ban(texts, **rest):
@@ -66,17 +67,13 @@ def reference(one, texts):
 
 
 def run(requests, **options):
-    """The text of each sample, and that of its Token events joined."""
-    on = engine(runner=options.pop("runner", None) or Remembering(), **options)
-    for one in requests:
-        on.submit(one)
-    ends, streamed = {}, {}
-    for event in on.run():
-        key = (event.request, event.sample)
+    """The text of each sample, which is that of its Token events joined."""
+    events, streamed = events_of(requests, **{"runner": Remembering()} | options), {}
+    for event in events:
         if isinstance(event, Token):
+            key = event.request, event.sample
             streamed[key] = streamed.get(key, "") + event.text
-        else:
-            ends[key] = event
+    ends = ends_of(events)
     assert {key: end.text for key, end in ends.items()} == {key: streamed.get(key, "") for key in ends}
     return ends
 
@@ -90,46 +87,36 @@ def plain(one):
     return replace(one, seed=derive(one.seed, 0))
 
 
-@pytest.mark.parametrize("texts", BANNED, ids=str)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_text_is_that_of_a_plain_loop(texts, seed):
-    one = asked(texts, seed=seed)
-    found = text(one)
-    assert found == reference(plain(one), texts)
-    assert not any(banned in found for banned in texts)
-    assert len(found) == 60
+def test_the_text_is_that_of_a_plain_loop():
+    for texts, seed in product(BANNED, SEEDS):
+        one = asked(texts, seed=seed)
+        found = text(one)
+        assert found == reference(plain(one), texts), (texts, seed)
+        assert not any(banned in found for banned in texts), (texts, seed)
+        assert len(found) == 60, (texts, seed)
 
 
-@pytest.mark.parametrize("texts", BANNED, ids=str)
-def test_drafts_and_company_change_nothing(texts):
-    many = [asked(texts, seed=seed, n=2) for seed in range(2)]
-    ends = {}
-    for one in many:
-        ends |= run([one])
-    free = {
-        one.prompt_ids: tuple(text(replace(one, chain=Chain.parse(LETTERS), n=1)).encode()) for one in many
-    }
-    other = [request(f"other {n}", max_tokens=30) for n in range(3)]
-    together = run([*many, *other], max_batch=3, drafter=Scripted(free), step_tokens=16)
-    assert {key: together[key].text for key in ends} == {key: end.text for key, end in ends.items()}
-    alone = text(replace(many[0], n=1))
-    answers = {many[0].prompt_ids: tuple(alone.encode())}
-    assert text(replace(many[0], n=1), drafter=Scripted(answers)) == alone
+def test_drafts_and_company_change_nothing():
+    for texts in BANNED:
+        many, ends = [asked(texts, seed=seed, n=2) for seed in range(2)], {}
+        for one in many:
+            ends |= run([one])
+        free = {o.prompt_ids: tuple(text(replace(o, chain=FREE, n=1)).encode()) for o in many}
+        other = [request(f"other {n}", max_tokens=30) for n in range(3)]
+        together = run([*many, *other], max_batch=3, drafter=Scripted(free), step_tokens=16)
+        assert all(together[key].text == end.text for key, end in ends.items()), texts
+        alone = text(one := replace(many[0], n=1))
+        assert text(one, drafter=Scripted({one.prompt_ids: tuple(alone.encode())})) == alone, texts
 
 
-def test_preempted_texts_are_the_same():
-    many = [asked(("ab", "ec", "dad"), seed=seed) for seed in SEEDS]
-    alone = {one.id: text(one) for one in many}
+def test_preempted_texts_are_the_same_and_guided_ones_go_back_in_both_lanes():
+    many = [asked(WORDS, seed=seed) for seed in SEEDS]
     ends = run(many, runner=Remembering(memory_lanes=2), max_batch=4)
-    assert {key: end.text for (key, _), end in ends.items()} == alone
-
-
-def test_guided_texts_go_back_in_both_lanes():
-    one = asked(("ab", "ec", "dad"), guidance=Guidance(1.7, tuple(b"cold ")))
+    assert {key: end.text for (key, _), end in ends.items()} == {one.id: text(one) for one in many}
+    one = asked(WORDS, guidance=Guidance(1.7, tuple(b"cold ")))
     found = text(one)
-    free = replace(one, chain=Chain.parse(LETTERS))
-    assert found != text(free)
-    assert not any(banned in found for banned in ("ab", "ec", "dad"))
+    assert found != text(replace(one, chain=FREE))
+    assert not any(banned in found for banned in WORDS)
     beside = [asked(("ab",), seed=9), request("x", max_tokens=50)]
     assert run([one, *beside], max_batch=2)[one.id, 0].text == found
 
@@ -145,38 +132,28 @@ def test_a_document_goes_back_with_its_text():
         assert (end.document, text(replace(one, jump="off"))) == ("over", end.text)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_stop_inside_of_held_text_ends_it(seed):
-    one = asked(("cdef", "ab"), seed=seed)
-    full = text(one)
-    stopped = run([replace(one, stops=Stops(strings=("cd",)))])[one.id, 0]
-    assert stopped.text == full.partition("cd")[0]
-    assert stopped.reason == ("stop" if "cd" in full else "length")
-
-
-def test_a_text_that_begins_in_the_prompt_does_not_go_on():
+def test_a_stop_inside_of_held_text_ends_it():
     for seed in SEEDS:
-        assert not text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz")).startswith(
-            ("a", "b", "c", "d")
-        )
+        one = asked(("cdef", "ab"), seed=seed)
+        full = text(one)
+        stopped = run([replace(one, stops=Stops(strings=("cd",)))])[one.id, 0]
+        reason = "stop" if "cd" in full else "length"
+        assert (stopped.text, stopped.reason) == (full.partition("cd")[0], reason), seed
 
 
-def test_case_may_not_matter():
-    chain = Chain.parse('allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],rewind=true,ignore_case=true')
-    masked = Chain.parse('allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true')
+def test_a_text_may_begin_in_the_prompt_and_case_may_not_matter():
+    made = 'allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true'
     for seed in SEEDS:
-        one = request("x", seed=seed, max_tokens=40, chain=chain)
-        for found in (text(one), text(replace(one, chain=masked))):
-            assert len(found) == 40
-            assert "ab" not in found.lower()
-            assert "bb" not in found.lower()
+        begun = text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz"))
+        assert not begun.startswith(("a", "b", "c", "d")), seed
+        for chain in (made, f"{made},rewind=true"):
+            found = text(request("x", seed=seed, max_tokens=40, chain=chain)).lower()
+            assert (len(found), "ab" in found, "bb" in found) == (40, False, False), (seed, chain)
 
 
 def test_log_probabilities_are_those_of_the_tokens_that_stay():
     one = asked(("ab", "ec", "dad"), logprobs=1)
-    on = engine(runner=Remembering())
-    on.submit(one)
-    events = [event for event in on.run() if isinstance(event, Token)]
+    events = [event for event in events_of([one], runner=Remembering()) if isinstance(event, Token)]
     entries = [entry.chosen.id for event in events for entry in event.logprobs]
     assert entries == [token for event in events for token in event.ids]
     assert bytes(entries).decode() == text(replace(one, logprobs=None))
@@ -194,20 +171,12 @@ def test_after_many_ways_back_the_texts_are_masked():
     assert runner.steps <= 10 * (MOST_REWINDS + 2)
 
 
-def test_where_every_id_is_banned_the_error_names_ban():
+def test_what_cannot_go_back_is_refused_and_where_every_id_is_banned_the_error_names_ban():
+    rejecting = Drafting(tokens=2, verification=Verification("rejection"))
+    for change in ({"beams": Beams(2), "n": 1}, {"drafting": rejecting}):
+        with pytest.raises(UsageError, match="A ban with rewind and .* do not go together"):
+            engine().submit(replace(asked(("a",)), **change))
     one = asked(("a", "b", "c"), chain="allowed=[97,98,99]")
     error = generate([one])[one.id, 0]
     assert "No token is left to choose from" in error.message
     assert "ban" in error.message
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"beams": Beams(2), "n": 1},
-        {"drafting": Drafting(tokens=2, verification=Verification("rejection"))},
-    ],
-)
-def test_what_cannot_go_back_is_refused(change):
-    with pytest.raises(UsageError, match="A ban with rewind and .* do not go together"):
-        engine().submit(replace(asked(("a",)), **change))

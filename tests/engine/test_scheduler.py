@@ -33,16 +33,13 @@ def step(queue, propose=lambda sequences: {}, is_waiting=lambda one: False):
     return planned.plan.feeds
 
 
-def test_as_many_run_as_there_are_slots_and_the_rest_waits():
+def test_as_many_run_as_there_are_slots_and_samples_in_their_order():
     queue = scheduler((1, 2), (3, 4), (5, 6), max_batch=2)
     assert [one.slot for one in queue.admit()] == [0, 1]
     assert queue.admit() == []
     assert [one.prompt for one in queue.waiting] == [(5, 6)]
     queue.remove(queue.running[0])
     assert [one.prompt for one in queue.admit()] == [(5, 6)]
-
-
-def test_samples_are_made_one_by_one_and_run_in_their_order():
     queue = scheduler((1, 2), n=3, max_batch=2)
     assert [one.sample for one in queue.admit()] == [0, 1]
     assert queue.has_work
@@ -53,11 +50,8 @@ def test_a_prompt_is_fed_in_chunks_and_its_last_token_asks_for_logits():
     queue = scheduler(range(10), max_batch=1, step_tokens=4)
     queue.admit()
     fed = [feed for _ in range(3) for feed in step(queue)]
-    assert [(feed.start, feed.tokens, feed.num_logits) for feed in fed] == [
-        (0, (0, 1, 2, 3), 0),
-        (4, (4, 5, 6, 7), 0),
-        (8, (8, 9), 1),
-    ]
+    told = [(feed.start, feed.tokens, feed.num_logits) for feed in fed]
+    assert told == [(0, (0, 1, 2, 3), 0), (4, (4, 5, 6, 7), 0), (8, (8, 9), 1)]
     assert {feed.text_length for feed in fed[:2]} == {10}
 
 
@@ -70,20 +64,18 @@ def test_running_texts_decode_while_a_prompt_is_read():
     assert len(feeds[1].tokens) == 7
 
 
-def test_drafts_are_cut_to_what_the_step_leaves():
+def test_drafts_are_cut_to_what_the_step_leaves_or_take_turns_where_they_decide_the_text():
+    def propose(sampled):
+        return {one.slot: (7,) * 5 for one in sampled}
+
     queue = scheduler((1, 2), (3, 4), step_tokens=8)
     queue.admit()
     step(queue)
-    feeds = step(queue, lambda sampled: {one.slot: (7,) * 5 for one in sampled})
-    assert [feed.drafts for feed in feeds] == [(7,) * 3] * 2
-
-
-def test_drafts_that_decide_the_text_are_not_cut_and_take_turns():
+    assert [feed.drafts for feed in step(queue, propose)] == [(7,) * 3] * 2
     drafting = Drafting("d", 5, 0.0, Verification("rejection"))
     queue = scheduler((1, 2), (3, 4), step_tokens=8, drafting=drafting)
     queue.admit()
     step(queue)
-    propose = lambda sampled: {one.slot: (7,) * 5 for one in sampled}  # noqa: E731
     turns = [[(feed.lane, len(feed.drafts)) for feed in step(queue, propose)] for _ in range(3)]
     assert sorted(turns[:2]) == [[(0, 5)], [(1, 5)]]
     assert turns[2] == turns[0]
@@ -108,12 +100,9 @@ def test_after_a_full_memory_all_wait_in_their_order_and_half_as_many_run():
     for one in preempted:
         one.place(-1)
     assert [one.prompt for one in queue.admit()] == [(1, 2), (3, 4)]
-
-
-def test_after_a_full_memory_those_that_ran_come_before_those_that_waited():
     queue = scheduler((1, 2), (3, 4), (5, 6), max_batch=2)
     queue.admit()
-    queue.preempt_all()
+    queue.preempt_all()  # those that ran come before those that waited
     assert [one.prompt for one in queue.waiting] == [(1, 2), (3, 4), (5, 6)]
 
 

@@ -63,18 +63,15 @@ def test_the_next_turn_reads_only_what_is_new():
     assert second.text == texts([longer])["1", 0]
 
 
-@pytest.mark.parametrize(("then", "cached"), [("Help", 3), (HELLO, 12), ("Hello", 4), ("Other", 0)], ids=str)
-@pytest.mark.parametrize("kind", [Watched, Onward])
-def test_what_differs_is_forgotten_and_the_text_is_that_of_a_new_engine(then, cached, kind):
-    on = engine(runner=kind())
-    generate([turn(HELLO)], on=on)
-    end = only(generate([turn(then, 1)], on=on))
-    assert end.cached_tokens == (0 if kind is Onward else cached)
-    assert end.text == texts([turn(then, 1)])["1", 0]
-
-
-def test_a_model_that_cannot_forget_goes_on_from_all_it_has_read():
-    on = engine(runner=Onward())
+def test_what_differs_is_forgotten_and_the_text_is_that_of_a_new_engine():
+    for then, cached in (("Help", 3), (HELLO, 12), ("Hello", 4), ("Other", 0)):
+        for kind in (Watched, Onward):
+            on = engine(runner=kind())
+            generate([turn(HELLO)], on=on)
+            end = only(generate([turn(then, 1)], on=on))
+            assert end.cached_tokens == (0 if kind is Onward else cached), (then, kind)
+            assert end.text == texts([turn(then, 1)])["1", 0], (then, kind)
+    on = engine(runner=Onward())  # which goes on from all it has read
     first = generate([turn(HELLO, chain="suppress=[257] | allowed=" + str(list(range(97, 123))))], on=on)
     end = only(generate([turn(HELLO + only(first).text + "!", 1)], on=on))
     assert end.cached_tokens == len(HELLO) + 8  # the last token of an answer is never fed
@@ -104,9 +101,9 @@ def test_parked_lanes_make_room_the_oldest_first():
 def test_two_requests_of_a_session_at_once_keep_one_lane():
     on = engine(max_batch=2)
     both = [turn(HELLO, 0), turn("Hello you", 1)]
-    assert {key: end.text for key, end in generate(both, on=on).items()} == texts(both)
+    assert texts(both, on=on) == texts(both)
     crowd = [request(f"Text {i}", key=i) for i in range(4)]
-    assert {key: end.text for key, end in generate(crowd, on=on).items()} == texts(crowd)
+    assert texts(crowd, on=on) == texts(crowd)
 
 
 def test_a_session_takes_one_sample():

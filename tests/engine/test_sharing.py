@@ -35,33 +35,24 @@ def read(requests, **options):
     return runner.fed - sum(end.completion_tokens - 1 for end in ends.values()), ends
 
 
-@pytest.mark.parametrize("step_tokens", [8, 40, 512])
-@pytest.mark.parametrize("max_batch", [1, 2, 5, 32])
-def test_texts_are_those_of_each_row_alone(max_batch, step_tokens):
+def test_texts_are_those_of_each_row_alone_and_what_was_copied_is_told():
     wanted = {key: end.text for one in rows() for key, end in generate([one]).items()}
-    options = {"max_batch": max_batch, "step_tokens": step_tokens}
-    assert texts(rows(), **options) == wanted
-    assert texts(rows(), share_prefixes=False, **options) == wanted
+    for step_tokens, max_batch in ((8, 2), (40, 5), (512, 1), (None, 32)):
+        options = {"max_batch": max_batch, "step_tokens": step_tokens}
+        fed, ends = read(rows(), **options)
+        assert {key: end.text for key, end in ends.items()} == wanted, options
+        assert fed == sum(end.prompt_tokens - end.cached_tokens for end in ends.values()), options
+        assert texts(rows(), share_prefixes=False, **options) == wanted, options
 
 
-@pytest.mark.parametrize("max_batch", [1, 4, 32])
-def test_a_beginning_is_read_once(max_batch):
-    requests = [request(f"{SYSTEM}{letter}", key=letter) for letter in "abcdefghijklmnop"]
-    assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests)
-    plain = read(requests, max_batch=max_batch, share_prefixes=False)[0]
-    assert plain == sum(len(one.prompt_ids) for one in requests)
-
-
-@pytest.mark.parametrize("max_batch", [1, 4, 32])
-def test_what_was_copied_is_told(max_batch):
-    fed, ends = read(rows(), max_batch=max_batch)
-    assert fed == sum(end.prompt_tokens - end.cached_tokens for end in ends.values())
-
-
-def test_rows_of_one_token_each_share_as_well():
-    requests = [request(f"{SYSTEM}{letter}", key=letter, max_tokens=1) for letter in "abcdefgh"]
-    for max_batch in (1, 3, 8):
-        assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests)
+def test_a_beginning_is_read_once():
+    for max_batch, most in ((1, 24), (4, 24), (32, 24), (3, 1)):
+        requests = [
+            request(f"{SYSTEM}{letter}", key=letter, max_tokens=most) for letter in "abcdefghijklmnop"
+        ]
+        assert read(requests, max_batch=max_batch)[0] == len(SYSTEM) + len(requests), max_batch
+        plain = read(requests, max_batch=max_batch, share_prefixes=False)[0]
+        assert plain == sum(len(one.prompt_ids) for one in requests), max_batch
 
 
 def test_who_waits_for_a_lane_that_ends_early_goes_on():
@@ -74,14 +65,11 @@ def test_who_waits_for_a_lane_that_ends_early_goes_on():
     assert {key: found[key] for key in wanted} == wanted
 
 
-def test_the_same_prompt_is_read_once_by_a_model_that_cannot_forget():
+def test_a_model_that_cannot_forget_shares_a_whole_prompt_and_nothing_else():
     requests = [request(SYSTEM, key=i) for i in range(5)]
     fed, ends = read(requests, runner=Onward())
     assert fed == len(SYSTEM) - 1 + 5
     assert {key: end.text for key, end in ends.items()} == texts(requests)
-
-
-def test_a_model_that_cannot_forget_takes_nothing_else_from_a_lane():
     fed, ends = read(rows(), runner=Onward(), max_batch=4)
     assert fed == sum(end.prompt_tokens for end in ends.values())
     assert {key: end.text for key, end in ends.items()} == texts(rows())
@@ -112,34 +100,23 @@ def order_of(requests, **options):
     return [key for key, _ in generate(requests, **options)]
 
 
-def test_rows_that_share_with_the_lanes_come_first():
-    heads = (SYSTEM, OTHER)
-    requests = [request(f"{heads[i % 2]}{i}", key=i, max_tokens=3, chain="ignore_eos=true") for i in range(8)]
+def brief(text, key, most=2):
+    return request(text, key=key, max_tokens=most, chain="ignore_eos=true")
+
+
+def test_rows_that_share_with_the_lanes_and_the_longest_come_first():
+    requests = [brief(f"{(SYSTEM, OTHER)[i % 2]}{i}", i) for i in range(8)]
     assert order_of(requests, max_batch=1) == ["0", "2", "4", "6", "1", "3", "5", "7"]
-
-
-def test_what_may_become_longest_begins_first():
-    requests = [
-        request(f"{length}", key=length, max_tokens=length, chain="ignore_eos=true")
-        for length in (2, 9, 5, 7)
-    ]
+    requests = [brief(f"{length}", length, length) for length in (2, 9, 5, 7)]
     assert order_of(requests, max_batch=1) == ["9", "7", "5", "2"]
+    requests = [brief(chr(97 + i) * length, i) for i, length in enumerate([5, 40, 6, 41, 5, 40])]
+    assert order_of(requests, max_batch=3)[:3] == ["0", "4", "2"]  # that begin together are of one length
 
 
 def test_none_is_overtaken_by_more_than_a_window():
-    late = request(OTHER, key="late", max_tokens=2, chain="ignore_eos=true")
-    rest = [request(f"{SYSTEM}{i}", key=i, max_tokens=2, chain="ignore_eos=true") for i in range(3 * WINDOW)]
-    order = order_of([rest[0], late, *rest[1:]], max_batch=1)
+    rest = [brief(f"{SYSTEM}{i}", i) for i in range(3 * WINDOW)]
+    order = order_of([rest[0], brief(OTHER, "late"), *rest[1:]], max_batch=1)
     assert order.index("late") == WINDOW
-
-
-def test_requests_that_begin_together_are_of_one_length():
-    lengths = [5, 40, 6, 41, 5, 40]
-    requests = [
-        request(chr(97 + i) * length, key=i, max_tokens=2, chain="ignore_eos=true")
-        for i, length in enumerate(lengths)
-    ]
-    assert order_of(requests, max_batch=3)[:3] == ["0", "4", "2"]
 
 
 @pytest.mark.parametrize("kind", ["llama", "stablelm", "mamba"])
@@ -151,24 +128,24 @@ def test_lanes_of_every_kind_are_shared(kind):
 
     def run(batch, **options):
         on = Engine(HFRunner(model, max_lanes=3), tokenizer, max_batch=3, **options)
-        return {key: end.text for key, end in generate(batch, on=on).items()}
+        return texts(batch, on=on)
 
     assert run(requests) == run(requests, share_prefixes=False)
 
 
-@pytest.mark.parametrize("rest", [{}, {"session": "s"}, {"guidance": Guidance(1.5, (1,) * 20)}], ids=str)
-def test_keys_and_values_are_shared_within_a_salt_only(rest):
-    runner = Watched()
-    on = engine(runner=runner, drafter=SuffixDrafter())
-    ends, fed = [], []
-    for salt in ("", "a", "a", "b", "", "a"):
-        runner.fed = 0
-        (end,) = generate([request(SYSTEM, max_tokens=3, salt=salt, **rest)], on=on).values()
-        ends.append(end)
-        fed.append(runner.fed)
-    cold, warm = len(SYSTEM), len(SYSTEM) - 1
-    kept = [0, 0, warm, 0, 0, 0] if rest.get("session") else [0, 0, warm, 0, warm, warm]
-    assert [end.cached_tokens for end in ends] == kept
-    assert {end.text for end in ends} == {ends[0].text}
-    assert [count == fed[0] for count in fed] == [not cached for cached in kept]
-    assert fed[0] >= cold
+def test_keys_and_values_are_shared_within_a_salt_only():
+    for rest in ({}, {"session": "s"}, {"guidance": Guidance(1.5, (1,) * 20)}):
+        runner = Watched()
+        on = engine(runner=runner, drafter=SuffixDrafter())
+        ends, fed = [], []
+        for salt in ("", "a", "a", "b", "", "a"):
+            runner.fed = 0
+            (end,) = generate([request(SYSTEM, max_tokens=3, salt=salt, **rest)], on=on).values()
+            ends.append(end)
+            fed.append(runner.fed)
+        cold, warm = len(SYSTEM), len(SYSTEM) - 1
+        kept = [0, 0, warm, 0, 0, 0] if rest.get("session") else [0, 0, warm, 0, warm, warm]
+        assert [end.cached_tokens for end in ends] == kept, rest
+        assert {end.text for end in ends} == {ends[0].text}, rest
+        assert [count == fed[0] for count in fed] == [not cached for cached in kept], rest
+        assert fed[0] >= cold, rest

@@ -1,7 +1,5 @@
 """Which idle slot a sequence takes, and how much of its prompt the lane of that slot still holds."""
 
-import pytest
-
 from gencli.engine.slots import Slots
 from tests.engine.sequences import sequence
 
@@ -10,8 +8,14 @@ def slots(count=3, **options):
     return Slots(count, **{"can_rollback": True, "stays_warm": True, **options})
 
 
-def take(idle, prompt, **rest):
-    return idle.take(sequence(prompt, computed=0, **rest), rope=0, at_least=0)
+def take(idle, prompt, *, rope=0, at_least=0, **rest):
+    return idle.take(sequence(prompt, computed=0, **rest), rope=rope, at_least=at_least)
+
+
+def used(idle, prompt, *, slot=0, output=(), session=""):
+    """Take a slot and give it back: the lanes that are to be emptied."""
+    take(idle, prompt, session=session)
+    return idle.put(sequence(prompt, output=output, slot=slot, session=session))
 
 
 def test_empty_slots_are_taken_from_the_lowest_on():
@@ -22,71 +26,51 @@ def test_empty_slots_are_taken_from_the_lowest_on():
 
 def test_a_warm_lane_that_shares_a_prefix_is_preferred_to_an_empty_one():
     idle = slots()
-    take(idle, (1, 2, 3, 4))
-    assert idle.put(sequence((1, 2, 3, 4), slot=0)) == []
+    assert used(idle, (1, 2, 3, 4)) == []
     assert take(idle, (7, 8)) == (1, 0)
     assert take(idle, (1, 2, 9)) == (0, 2)
 
 
-def test_the_last_token_of_a_prompt_is_never_cached():
-    idle = slots()
-    take(idle, (1, 2, 3))
-    idle.put(sequence((1, 2, 3), output=(4, 5), slot=0))
-    assert take(idle, (1, 2, 3)) == (0, 2)
+def test_the_last_token_of_a_prompt_is_never_cached_and_other_rotary_factors_share_nothing():
+    for rope, taken in ((0, (0, 2)), (1, (1, 0))):
+        idle = slots()
+        used(idle, (1, 2, 3), output=(4, 5))
+        assert take(idle, (1, 2, 3), rope=rope) == taken, rope
 
 
 def test_a_lane_with_fewer_cached_tokens_than_another_offers_is_left_warm():
     idle = slots()
-    take(idle, (1, 2, 3))
-    idle.put(sequence((1, 2, 3), slot=0))
-    assert idle.take(sequence((1, 2, 9), computed=0), rope=0, at_least=3) == (1, 0)
+    used(idle, (1, 2, 3))
+    assert take(idle, (1, 2, 9), at_least=3) == (1, 0)
     assert idle.warm.nearest((1, 2)).lane == 0
 
 
 def test_without_an_empty_slot_the_oldest_warm_one_is_taken():
     idle = slots(2)
     for slot, prompt in enumerate([(1, 1), (2, 2)]):
-        take(idle, prompt)
-        idle.put(sequence(prompt, slot=slot))
-    take(idle, (2, 2))
-    idle.put(sequence((2, 2), slot=1))  # used again, so it is the youngest
+        used(idle, prompt, slot=slot)
+    used(idle, (2, 2), slot=1)  # again, so it is the youngest
     assert take(idle, (9, 9)) == (0, 0)
-
-
-def test_other_rotary_factors_share_nothing():
-    idle = slots()
-    take(idle, (1, 2, 3))
-    idle.put(sequence((1, 2, 3), slot=0))
-    assert idle.take(sequence((1, 2, 3), computed=0), rope=1, at_least=0) == (1, 0)
 
 
 def test_where_nothing_stays_warm_the_caller_empties_the_lane():
     idle = slots(stays_warm=False)
-    take(idle, (1, 2))
-    assert idle.put(sequence((1, 2), slot=0)) == [0]
+    assert used(idle, (1, 2)) == [0]
     assert take(idle, (1, 2)) == (0, 0)
 
 
-@pytest.mark.parametrize(("can_rollback", "prompt", "cached"), [(True, (1, 2, 9), 2), (False, (1, 2, 9), 0)])
-def test_a_session_gets_its_own_lane_and_what_it_may_keep_of_it(can_rollback, prompt, cached):
-    idle = slots(can_rollback=can_rollback, stays_warm=can_rollback)
-    take(idle, (1, 2, 3), session="s")
-    assert idle.put(sequence((1, 2, 3), output=(4,), slot=0, session="s")) == []
-    assert take(idle, prompt, session="s") == (0, cached)
-
-
-def test_a_lane_that_cannot_forget_is_kept_where_the_prompt_goes_on_behind_all_of_it():
-    idle = slots(can_rollback=False, stays_warm=False)
-    take(idle, (1, 2, 3), session="s")
-    idle.put(sequence((1, 2, 3), output=(4,), slot=0, session="s"))
-    assert take(idle, (1, 2, 3, 4, 5), session="s") == (0, 3)
+def test_a_session_gets_its_own_lane_and_what_it_may_keep_of_it():
+    """A lane that cannot forget is kept where the prompt goes on behind all of it."""
+    for forgets, prompt, cached in ((True, (1, 2, 9), 2), (False, (1, 2, 9), 0), (False, (1, 2, 3, 4, 5), 3)):
+        idle = slots(can_rollback=forgets, stays_warm=forgets)
+        assert used(idle, (1, 2, 3), output=(4,), session="s") == [], (forgets, prompt)
+        assert take(idle, prompt, session="s") == (0, cached), (forgets, prompt)
 
 
 def test_a_parked_lane_is_taken_last_and_the_oldest_first():
     idle = slots(3)
     for slot, session in enumerate(["a", "b"]):
-        take(idle, (1, 2), session=session)
-        idle.put(sequence((1, 2), slot=slot, session=session))
+        used(idle, (1, 2), slot=slot, session=session)
     assert [take(idle, (7, 8))[0] for _ in range(3)] == [2, 0, 1]
 
 

@@ -2,32 +2,18 @@
 
 import time
 from dataclasses import replace
-
-import pytest
+from itertools import product
 
 from gencli.core.request import Drafting, Guidance
 from gencli.engine.token_budget import fitting
-from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from processors.policy import Verification
-from tests.engine.harness import request
+from tests.engine.harness import Watched, request
 from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 ROWS = 6
 POLICIES = ["match", "rejection", "lossy-typical"]
-
-
-class Watched(FakeRunner):
-    """Notes how many tokens and lanes each step feeds."""
-
-    def __init__(self):
-        super().__init__(WIDTH, context=4096)
-        self.steps = []
-
-    def forward(self, plan):
-        self.steps.append((plan.num_tokens, len(plan.feeds)))
-        return super().forward(plan)
 
 
 def requests(policies, *, drafts=5, guided=False):
@@ -40,25 +26,31 @@ def requests(policies, *, drafts=5, guided=False):
 
 def run(rows, **options):
     """Outcomes, how many drafts stood, and the steps."""
-    runner = Watched()
+    runner = Watched(WIDTH, context=4096)
     drafter = AdaptiveDrafter(SuffixDrafter(), clock=time.perf_counter)
     found, stood = outcomes(rows, runner=runner, drafter=drafter, **options)
-    return found, stood, runner.steps
+    return found, stood, [(plan.num_tokens, len(plan.feeds)) for plan in runner.plans]
 
 
-@pytest.mark.parametrize("limit", [9, 16, 24, 60])
-@pytest.mark.parametrize(
-    "policies", [POLICIES, ["match"], ["rejection"]], ids=["mixed", "match", "rejection"]
-)
-def test_no_step_is_larger_than_the_limit_and_texts_are_the_same(limit, policies):
+def check(limit, policies):
     rows = list(requests(policies))
     expected, most, _ = run(rows, max_batch=ROWS)
     found, stood, steps = run(rows, max_batch=ROWS, step_tokens=limit)
-    assert found == expected
+    assert found == expected, (limit, policies)
     # A token for each, one of a prompt, and the drafts of one text if they must not be cut.
     alone = ROWS + (5 if policies != ["match"] else 1)
-    assert max(tokens for tokens, _ in steps) <= max(limit, alone)
-    assert 0 < stood <= most
+    assert max(tokens for tokens, _ in steps) <= max(limit, alone), (limit, policies)
+    assert 0 < stood <= most, (limit, policies)
+
+
+def test_no_step_is_larger_than_the_limit_and_texts_are_the_same():
+    for limit, policies in ((9, POLICIES), (16, ["match"]), (24, ["rejection"])):
+        check(limit, policies)
+
+
+def test_no_step_is_larger_than_any_limit_whatever_the_policies():
+    for limit, policies in product((9, 16, 24, 60), (POLICIES, ["match"], ["rejection"])):
+        check(limit, policies)
 
 
 def test_companions_count_as_well():

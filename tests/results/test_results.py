@@ -1,7 +1,5 @@
 """Results of a run: texts grow with its events, and its exit code says how the samples ended."""
 
-import pytest
-
 from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult
 from gencli.results.completion import Completion
 from gencli.results.results import Results, tokens_per_second
@@ -29,35 +27,29 @@ def test_a_text_grows_until_its_end_says_what_it_is():
     assert (row.texts, row.running, row.is_done) == (["ab", "b"], set(), True)
 
 
-@pytest.mark.parametrize(
-    ("ends", "code"),
-    [
+def test_the_exit_code_is_that_of_the_ends():
+    for ends, code in (
         ([finish(0), finish(1)], 0),
         ([finish(0), error(1)], 7),
         ([error(0), finish(1, verdict=INVALID)], 6),
         ([error(0, StageFailure.__name__), error(1, StageFailure.__name__)], 4),
         ([error(0, StageFailure.__name__), error(1)], 6),
         ([finish(0, reason="interrupted"), error(1)], 130),
-    ],
-    ids=["all", "some", "none", "plug-in", "plug-in and other", "interrupted"],
-)
-def test_the_exit_code_is_that_of_the_ends(ends, code):
-    results = Results(["hi"], 2)
-    for end in ends:
-        results.add(end)
-    assert results.exit_code == code
+    ):
+        results = Results(["hi"], 2)
+        for end in ends:
+            results.add(end)
+        assert results.exit_code == code, (ends, code)
 
 
-@pytest.mark.parametrize(("is_partial", "shown"), [(True, "x"), (False, None)])
-def test_an_invalid_text_is_shown_where_partial_ones_are(is_partial, shown):
-    results = Results(["hi"], 1, is_partial=is_partial)
-    row = results.add(finish(verdict=INVALID))
-    assert row.shown(0) == shown
-    (failed,) = results.failures
-    assert (failed.type, failed.message) == (
-        "InvalidOutput",
-        "The output is not valid (2 attempts): no number.",
-    )
+def test_an_invalid_text_is_shown_where_partial_ones_are():
+    for is_partial, shown in ((True, "x"), (False, None)):
+        results = Results(["hi"], 1, is_partial=is_partial)
+        row = results.add(finish(verdict=INVALID))
+        assert row.shown(0) == shown, (is_partial, shown)
+        (failed,) = results.failures
+        said = "The output is not valid (2 attempts): no number."
+        assert (failed.type, failed.message) == ("InvalidOutput", said), (is_partial, shown)
 
 
 def test_the_speed_counts_tokens_after_the_first_of_each_sample():

@@ -47,15 +47,12 @@ def test_the_text_is_that_of_the_command_line(fake, capsys, monkeypatch):
     assert (out.finish_reason, out.samples[0].matched) == ("length", "max_tokens")
 
 
-def test_completions_come_in_the_order_of_the_prompts(fake):
+def test_completions_come_in_the_order_of_the_prompts_each_with_params_of_its_own(fake):
     params = SamplingParams(seed=1, max_tokens=12, n=2)
     both = fake.generate(["a", "b"], params)
     assert [one.prompt for one in both] == ["a", "b"]
     assert fake.generate(["a"], params)[0].texts == both[0].texts
     assert len(set(both[0].texts + both[1].texts)) == 4
-
-
-def test_each_prompt_may_have_params_of_its_own(fake):
     long, short = SamplingParams(max_tokens=9, seed=1), SamplingParams(max_tokens=2, seed=1)
     counts = [one.samples[0].completion_tokens for one in fake.generate(["a", "b"], [long, short])]
     assert counts == [9, 2]
@@ -71,21 +68,15 @@ def test_a_chain_as_text_gives_stages_values_and_order(fake):
 
 
 def test_a_structured_output_is_parsed(llm):
-    out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=60)
-    assert out.parsed == json.loads(out.text)
-    assert set(out.parsed) == {"name", "age"}
-
-
-def test_a_class_may_be_the_schema(llm):
     @dataclass
     class Person:
         name: str
         age: int
 
-    assert set(llm.generate(NORA, json_schema=Person, temperature=0, max_tokens=60).parsed) == {"name", "age"}
-
-
-def test_what_is_not_valid_has_an_error_and_no_value(llm):
+    for schema in (SCHEMA, Person):
+        out = llm.generate(NORA, json_schema=schema, temperature=0, max_tokens=60)
+        assert out.parsed == json.loads(out.text)
+        assert set(out.parsed) == {"name", "age"}
     out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=4)
     assert "not valid" in out.error
     with pytest.raises(GenerationError, match="not valid"):
@@ -125,9 +116,8 @@ def test_a_stream_that_is_left_ends_and_no_other_begins_before(fake):
     assert fake.generate("a", seed=1, max_tokens=3).finish_reason == "length"
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_what_is_wrong_is_said_without_flags(fake):
+    for values, message in (
         ({"temprature": 1}, "Did you mean temperature"),
         ({"top_p": 2}, "top_p is 2, but has to be"),
         ({"dtype": "float32"}, "is an argument of LLM"),
@@ -136,18 +126,13 @@ def test_a_stream_that_is_left_ends_and_no_other_begins_before(fake):
         ({"beams": 3, "n": 5}, "n is 5, but with beams 3"),
         (
             {"contrastive_alpha": 0.6, "n": 5},
-            "n 5 asks for more than one text, but with contrastive_alpha 0.6",
+            "n 5 asks for more .*, but with contrastive_alpha 0.6",
         ),
         ({"json_schema": {"type": "text"}}, "text"),
-    ],
-)
-def test_what_is_wrong_is_said_without_flags(fake, values, message):
-    with pytest.raises((UsageError, ConfigError), match=message) as caught:
-        fake.generate("a", SamplingParams(**values))
-    assert "--" not in str(caught.value)
-
-
-def test_an_unknown_stage_is_refused_with_the_nearest_name(fake):
+    ):
+        with pytest.raises((UsageError, ConfigError), match=message) as caught:
+            fake.generate("a", SamplingParams(**values))
+        assert "--" not in str(caught.value), message
     with pytest.raises(UnknownStage, match="no stage 'tempratur'. Did you mean 'temperature'"):
         fake.generate("a", SamplingParams(chain="tempratur=1"))
 
@@ -155,28 +140,23 @@ def test_an_unknown_stage_is_refused_with_the_nearest_name(fake):
 OWN_STAGE = "examples/plugin_minimal/gencli_max_run.py:MaxRun"
 
 
-@pytest.mark.parametrize("values", [{"chain": "max_run=1"}, {"stages": {"max_run": 1}}])
-def test_stages_of_plug_ins_are_read_by_the_llm_that_has_them(values):
-    with LLM("fake", plugins=[OWN_STAGE]) as llm:
-        events = llm.stream("hi", SamplingParams(**values), seed=5, max_tokens=40)
-        ids = [token for event in events if isinstance(event, Token) for token in event.ids]
-        assert all(token != following for token, following in pairwise(ids))
-        with pytest.raises(UnknownStage, match="Did you mean 'max_run'"):
-            llm.generate("hi", chain="maxrun=1")
+def test_stages_of_plug_ins_are_read_by_the_llm_that_has_them():
+    for values in ({"chain": "max_run=1"}, {"stages": {"max_run": 1}}):
+        with LLM("fake", plugins=[OWN_STAGE]) as llm:
+            events = llm.stream("hi", SamplingParams(**values), seed=5, max_tokens=40)
+            ids = [token for event in events if isinstance(event, Token) for token in event.ids]
+            assert all(token != following for token, following in pairwise(ids)), values
+            with pytest.raises(UnknownStage, match="Did you mean 'max_run'"):
+                llm.generate("hi", chain="maxrun=1")
 
 
-def test_built_in_stages_of_a_chain_are_checked_at_once():
+def test_values_are_checked_at_once():
     for values in ({"chain": "top_p=2"}, {"stages": {"top_p": 2}}, {"chain": "own=1", "top_p": 2}):
         with pytest.raises((ParamError, UsageError), match="top_p"):
             SamplingParams(**values)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"), [({"dtyp": "x"}, "Did you mean dtype"), ({"dtype": "x"}, "dtype: 'x'")]
-)
-def test_the_options_of_a_model_are_checked(options, message):
-    with pytest.raises(UsageError, match=message):
-        LLM("fake", **options)
+    for options, message in (({"dtyp": "x"}, "Did you mean dtype"), ({"dtype": "x"}, "dtype: 'x'")):
+        with pytest.raises(UsageError, match=message):
+            LLM("fake", **options)
 
 
 def test_a_notice_is_kept_and_is_a_warning_once(fake):
@@ -185,9 +165,6 @@ def test_a_notice_is_kept_and_is_a_warning_once(fake):
     fake.generate("a", temperature=0, top_p=0.5, max_tokens=1)
     assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
     assert any("change nothing: top_p" in text for text in fake.notices)
-
-
-def test_a_stream_warns_too(fake):
     with pytest.warns(GencliWarning, match="change nothing: top_k"):
         list(fake.stream("a", temperature=0, top_k=5, max_tokens=1))
 
@@ -203,25 +180,18 @@ def test_notices_about_the_model_reach_python(tmp_path):
     assert len(llm.notices) == 2
 
 
-@pytest.mark.parametrize(
-    ("messages", "message"),
-    [
+def test_messages_are_checked_as_those_of_a_batch_are_and_their_parts_joined(llm):
+    for messages, message in (
         ("hello", "messages has to be a list of objects"),
         ([[]], "messages has to be a list of objects"),
         ([{"role": "robot", "content": "x"}], "Message 1 has the role 'robot'"),
         ([[{"role": "user", "content": "x"}, {"role": "user"}]], "Message 2 has no content that is a text."),
         ([{"role": "user", "content": "x", "name": "y"}], "Message 1 has 'name'"),
-    ],
-)
-def test_messages_are_checked_as_those_of_a_batch_are(llm, messages, message):
-    with pytest.raises(UsageError, match=message):
-        llm.chat(messages)
-
-
-def test_text_parts_of_a_message_are_joined(llm):
+    ):
+        with pytest.raises(UsageError, match=message):
+            llm.chat(messages)
     parts = [{"type": "text", "text": "a brave "}, {"type": "text", "text": "fox"}]
-    out = llm.chat([{"role": "user", "content": parts}], max_tokens=1)
-    assert "a brave fox" in out.prompt
+    assert "a brave fox" in llm.chat([{"role": "user", "content": parts}], max_tokens=1).prompt
 
 
 def test_params_show_what_was_given():

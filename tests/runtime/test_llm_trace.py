@@ -38,21 +38,18 @@ def test_records_are_those_of_the_command_line(fake, tmp_path, capfd):
     assert json.loads(json.dumps(found[0].trace[0])) == found[0].trace[0]
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_the_text_is_that_without_a_trace(fake):
+    for values in (
         {},
         {"best_of": 3},
         {"draft": "ngram"},
         {"regex": "[ab]{4}|cz", "retries": 2, "grammar_backend": "llguidance"},
-    ],
-)
-def test_the_text_is_that_without_a_trace(fake, values):
-    own = {"allow_ids": [97, 98, 99, 257], **values}
-    plain = fake.generate("the cat", PARAMS, trace=None, **own)
-    traced = fake.generate("the cat", PARAMS, **own)
-    assert (plain.text, plain.trace) == (traced.text, ())
-    assert "".join(record["text"] for record in traced.trace) == traced.text
+    ):
+        own = {"allow_ids": [97, 98, 99, 257], **values}
+        plain = fake.generate("the cat", PARAMS, trace=None, **own)
+        traced = fake.generate("the cat", PARAMS, **own)
+        assert (plain.text, plain.trace) == (traced.text, ()), values
+        assert "".join(record["text"] for record in traced.trace) == traced.text, values
 
 
 def test_a_text_that_failed_has_its_last_attempt(fake):
@@ -69,20 +66,12 @@ def test_a_stream_has_an_explanation_for_each_token(fake):
     assert all([view.token for view in event.views] == list(event.ids) for event in tokens)
 
 
-@pytest.mark.parametrize("value", [0, -1, 101, 10**90, True, "3", 2.5, float("nan"), [1]])
-def test_what_is_no_number_of_ids_is_refused(value):
-    with pytest.raises(UsageError, match="trace is "):
-        SamplingParams(trace=value)
-
-
-@pytest.mark.parametrize(
-    ("values", "said"), [({"beams": 2}, "beams 2"), ({"finish_open": True, "json": True}, "finish_open")]
-)
-def test_what_draws_no_tokens_has_no_trace(fake, values, said):
-    with pytest.raises(UsageError, match=f"trace and {said} do not go together"):
-        fake.generate("a", trace=2, **values)
-
-
-def test_a_score_has_no_trace(fake):
+def test_what_is_no_number_of_ids_and_what_draws_no_tokens_has_no_trace(fake):
+    for value in (0, -1, 101, 10**90, True, "3", 2.5, float("nan"), [1]):
+        with pytest.raises(UsageError, match="trace is "):
+            SamplingParams(trace=value)
+    for values, said in (({"beams": 2}, "beams 2"), ({"finish_open": True, "json": True}, "finish_open")):
+        with pytest.raises(UsageError, match=f"trace and {said} do not go together"):
+            fake.generate("a", trace=2, **values)
     with pytest.raises(UsageError, match="`trace` has no part in these scores"):
         fake.score("abc", trace=3)

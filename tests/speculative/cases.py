@@ -8,7 +8,7 @@ from gencli.models.fake import FakeRunner
 from processors.catalog import BUILTIN, GrammarParams
 from processors.chain import Chain
 from processors.testing.examples import EXAMPLES
-from tests.engine.harness import Error, Finish, Token, engine, request
+from tests.engine.harness import Error, ends_of, events_of, ids_of, request
 
 WIDTH = 300  # of the logits, for the ids that the examples name
 LETTERS = "allowed=[97,98,99,100,257]"  # few, so that texts repeat themselves and drafts stand
@@ -83,17 +83,12 @@ def drafting(requests, drafter, tokens, *, every=1):
 
 def outcomes(requests, *, runner=None, **options):
     """By request and sample the tokens and how it ended; and how many drafts stood."""
-    on = engine(runner=runner or FakeRunner(WIDTH), **options)
-    for one in requests:
-        on.submit(one)
-    ids, ends, stood = {}, {}, 0
-    for event in on.run():
-        key = event.request, event.sample
-        if isinstance(event, Token):
-            ids[key] = ids.get(key, ()) + event.ids
-        elif isinstance(event, Error):
-            ends[key] = (event.type, event.message, event.text)
-        elif isinstance(event, Finish):
-            stood += sum(event.drafted.accepted) if event.drafted else 0
-            ends[key] = (event.text, event.reason, event.matched, event.offset, event.completion_tokens)
+    events = events_of(requests, runner=runner or FakeRunner(WIDTH), **options)
+    ids, ends, stood = ids_of(events), {}, 0
+    for key, end in ends_of(events).items():
+        if isinstance(end, Error):
+            ends[key] = (end.type, end.message, end.text)
+        else:
+            stood += sum(end.drafted.accepted) if end.drafted else 0
+            ends[key] = (end.text, end.reason, end.matched, end.offset, end.completion_tokens)
     return {key: (ids.get(key, ()), end) for key, end in ends.items()}, stood

@@ -1,5 +1,7 @@
 """As many drafts as pay, none included; the clock is reckoned, so each figure is exact."""
 
+from itertools import product
+
 import pytest
 
 from gencli.core.request import Drafting
@@ -7,7 +9,7 @@ from gencli.engine.engine import Engine
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Measured
 from gencli.speculative.costs import Costs, speedup, tokens_per_step
-from tests.engine.harness import TOKENIZER, Token, request
+from tests.engine.harness import TOKENIZER, Token, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 
 PROMPT = tuple(TOKENIZER.encode("abc"))
@@ -20,13 +22,8 @@ def timed(num_tokens, *, right=None, cost=0.1, row=0.05, rows=1, tokens=None, kn
     drafter = None if right is None else AdaptiveDrafter(inner, clock=clock)
     runner = TimedRunner(clock, row=row)
     on = Engine(runner, TOKENIZER, drafter=drafter, clock=clock, max_batch=rows)
-    for i in range(rows):
-        drafting = Drafting(tokens=tokens)
-        on.submit(request("abc", key=i, chain="ignore_eos=true", max_tokens=num_tokens, drafting=drafting))
-    ids = {}
-    for event in on.run():
-        if isinstance(event, Token):
-            ids[event.request] = ids.get(event.request, ()) + event.ids
+    asked = {"chain": "ignore_eos=true", "max_tokens": num_tokens, "drafting": Drafting(tokens=tokens)}
+    ids = ids_of(events_of([request("abc", key=i, **asked) for i in range(rows)], on=on))
     return ids, clock.now, inner
 
 
@@ -49,28 +46,25 @@ def warm():
     return one, DraftAsk(0, PROMPT, 8)
 
 
-@pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize("cost", [0.01, 0.1, 0.3, 1.0])
-def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens(cost, rows):
-    ratio, inner = gain(128, right=0.0, cost=cost, rows=rows)
-    assert ratio >= 0.97
-    asked = sorted({length - len(PROMPT) for length, _ in inner.asked})
-    assert [length for length in asked if 16 < length < 64] == []
+def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens():
+    for rows, cost in product((1, 4), (0.01, 0.1, 0.3, 1.0)):
+        ratio, inner = gain(128, right=0.0, cost=cost, rows=rows)
+        assert ratio >= 0.97, (rows, cost)
+        asked = sorted({length - len(PROMPT) for length, _ in inner.asked})
+        assert [length for length in asked if 16 < length < 64] == [], (rows, cost)
 
 
-@pytest.mark.parametrize(
-    ("right", "cost", "least"), [(0.6, 0.1, 0.85), (0.8, 0.1, 0.8), (0.95, 0.1, 0.75), (0.95, 0.3, 0.85)]
-)
-def test_good_drafts_come_near_to_the_best_length(right, cost, least):
-    best = max(speedup(right, length, draft=cost * length, verify=0.05 * length) for length in range(17))
-    ratio, _ = gain(300, right=right, cost=cost)
-    assert ratio >= least * best
+def test_good_drafts_come_near_to_the_best_length():
+    for right, cost, least in ((0.6, 0.1, 0.85), (0.8, 0.1, 0.8), (0.95, 0.1, 0.75), (0.95, 0.3, 0.85)):
+        best = max(speedup(right, length, draft=cost * length, verify=0.05 * length) for length in range(17))
+        ratio, _ = gain(300, right=right, cost=cost)
+        assert ratio >= least * best, (right, cost, least)
 
 
 def test_drafts_that_become_good_are_taken_up_again():
     plain_ids, _, _ = timed(600)
     clock = Ticking()
-    inner = TimedDrafter([PROMPT + plain_ids["0"]], clock, right=0.0, cost=0.05)
+    inner = TimedDrafter([PROMPT + plain_ids["0", 0]], clock, right=0.0, cost=0.05)
     on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
     on.submit(request("abc", key=0, chain="ignore_eos=true", max_tokens=600))
     tokens = 0
@@ -80,7 +74,7 @@ def test_drafts_that_become_good_are_taken_up_again():
     assert max(most for length, most in inner.asked if length > 300) >= 8
 
 
-def test_steps_with_the_drafts_of_others_are_not_held_against_it():
+def test_neither_drafts_of_others_nor_a_single_slow_step_end_drafting():
     one, ask = warm()
     for _ in range(3):
         assert one.propose([ask]) != [()]
@@ -89,33 +83,27 @@ def test_steps_with_the_drafts_of_others_are_not_held_against_it():
     for _ in range(20):
         one.measure(Measured(1, 4, 0, 50.0))
     assert one.propose([ask]) != [()]
+    for slow in range(6):
+        one, ask = warm()
+        for step in range(8):
+            (run,) = one.propose([ask])
+            assert run, slow
+            one.observe(0, proposed=len(run), accepted=len(run))
+            one.measure(Measured(1, len(run), len(run), 30.0 if step == slow else 1.0))
 
 
-@pytest.mark.parametrize("slow", range(6))
-def test_a_single_slow_step_does_not_end_drafting(slow):
-    one, ask = warm()
-    for step in range(8):
-        (run,) = one.propose([ask])
-        assert run
-        one.observe(0, proposed=len(run), accepted=len(run))
-        one.measure(Measured(1, len(run), len(run), 30.0 if step == slow else 1.0))
-
-
-def test_what_a_step_takes_beyond_its_drafts_one_by_one_is_not_believed():
+def test_a_cost_is_the_lower_quartile_and_what_a_step_takes_beyond_its_drafts_is_not_believed():
     costs = Costs()
     costs.add_verify(2, 40.0, longest=2)
     assert costs.verify(2) == 2
     costs.add_verify(6, 0.5, longest=6)
     assert costs.verify(2) == 0.5  # more drafts take no less
-
-
-@pytest.mark.parametrize("slow", [1, 2, 3])
-def test_a_cost_is_the_lower_quartile(slow):
-    costs = Costs()
-    for step in range(7):
-        costs.add_draft(30.0 if step < slow else 0.1)
-        costs.add_plain(1, 30.0 if step < slow else 2.0)
-    assert (costs.draft, costs.plain(1)) == (0.1, 2.0)
+    for slow in (1, 2, 3):
+        costs = Costs()
+        for step in range(7):
+            costs.add_draft(30.0 if step < slow else 0.1)
+            costs.add_plain(1, 30.0 if step < slow else 2.0)
+        assert (costs.draft, costs.plain(1)) == (0.1, 2.0), slow
 
 
 def test_passes_that_propose_nothing_are_held_against_it():
@@ -136,8 +124,5 @@ def test_passes_that_propose_nothing_are_held_against_it():
 def test_a_number_is_a_number_whatever_it_costs():
     _, inner = gain(40, right=0.0, cost=3.0, tokens=3)
     assert {most for length, most in inner.asked if length < 30} == {3}
-
-
-@pytest.mark.parametrize(("acceptance", "length", "tokens"), [(0.0, 4, 1.0), (1.0, 4, 5.0), (0.5, 2, 1.75)])
-def test_tokens_of_a_step(acceptance, length, tokens):
-    assert tokens_per_step(acceptance, length) == pytest.approx(tokens)
+    for acceptance, length, tokens in ((0.0, 4, 1.0), (1.0, 4, 5.0), (0.5, 2, 1.75)):
+        assert tokens_per_step(acceptance, length) == pytest.approx(tokens), (acceptance, length)

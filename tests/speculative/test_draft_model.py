@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -15,20 +16,12 @@ from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.text.tokenizer import ByteTokenizer
-from tests.engine.harness import Scripted, generate, request
+from tests.engine.harness import Scripted, Watched, generate, request
 from tests.speculative.cases import WIDTH, drafting, outcomes
 
 
-class Watched(FakeRunner):
-    """Records its feeds."""
-
-    def __init__(self, **options):
-        super().__init__(WIDTH, **options)
-        self.feeds = []
-
-    def forward(self, plan):
-        self.feeds.append(plan.feeds)
-        return super().forward(plan)
+def feeds_of(runner):
+    return [plan.feeds for plan in runner.plans]
 
 
 def rows(num, *, tokens=4, prompt="abc", chain="ignore_eos=true", **rest):
@@ -43,80 +36,62 @@ class Limited(ModelDrafter):
         return super().propose([replace(ask, most=min(ask.most, 4)) for ask in asks])
 
 
-def test_a_pass_for_each_place_serves_all_texts():
-    runner = Watched()
+def test_a_pass_for_each_place_serves_all_texts_and_no_committed_token_is_read_twice():
+    for seed in (0, 1):  # the second is another model than the target
+        runner = Watched(WIDTH, seed)
+        found, _ = outcomes(rows(3), drafter=Limited(runner), max_batch=3)
+        read = sum(len(feed.tokens) for feeds in feeds_of(runner) for feed in feeds)
+        drafts_fed = sum(len(feeds) for feeds in feeds_of(runner))
+        assert read <= sum(3 + len(ids) for ids, _ in found.values()) + drafts_fed, seed
+    runner = Watched(WIDTH)
     outcomes(rows(5), drafter=Limited(runner), max_batch=5)
-    decoding = runner.feeds[4:-8]  # after the first text's round, which reads the prompt that all have
-    assert all(len(feeds) == 5 for feeds in decoding)
+    # After the first text's round, which reads the prompt that all have.
+    assert all(len(feeds) == 5 for feeds in feeds_of(runner)[4:-8])
 
 
-@pytest.mark.parametrize("seed", [0, 1], ids=["good", "useless"])
-def test_no_committed_token_is_read_twice(seed):
-    runner = Watched(seed=seed)
-    found, _ = outcomes(rows(3), drafter=Limited(runner), max_batch=3)
-    read = sum(len(feed.tokens) for feeds in runner.feeds for feed in feeds)
-    drafts_fed = sum(len(feeds) for feeds in runner.feeds)
-    committed = sum(3 + len(ids) for ids, _ in found.values())
-    assert read <= committed + drafts_fed
+def test_a_long_prompt_is_read_in_chunks_before_it_drafts_and_once_for_all_samples():
+    for count, words, n in ((2, 120, 1), (1, 40, 4)):
+        runner, options = (
+            Watched(WIDTH, context=4096),
+            {"runner": FakeRunner(WIDTH, context=4096), "max_batch": 4},
+        )
+        made = rows(count, prompt="a long text " * words, n=n)
+        outcomes(made, drafter=Limited(runner), **options)
+        sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in feeds_of(runner)]
+        if n == 1:
+            assert max(sizes) <= 512
+            assert sizes[:2] == [512, 512]
+            assert all(feed.num_logits == 0 for feed in feeds_of(runner)[0])
+        else:
+            assert sum(sizes) < 2 * 480 + 4 * 100
 
 
-def test_a_long_prompt_is_read_in_chunks_before_it_drafts():
-    runner = Watched(context=4096)
-    one = rows(2, prompt="a long text " * 120)
-    outcomes(one, drafter=Limited(runner), runner=FakeRunner(WIDTH, context=4096), max_batch=2)
-    sizes = [sum(len(feed.tokens) for feed in feeds) for feeds in runner.feeds]
-    assert max(sizes) <= 512
-    assert sizes[:2] == [512, 512]
-    assert all(feed.num_logits == 0 for feed in runner.feeds[0])
-
-
-def test_samples_of_one_request_copy_what_one_has_read():
-    runner = Watched(context=4096)
-    one = rows(1, prompt="a long text " * 40, n=4)
-    outcomes(one, drafter=Limited(runner), runner=FakeRunner(WIDTH, context=4096), max_batch=4)
-    read = sum(len(feed.tokens) for feeds in runner.feeds for feed in feeds)
-    assert read < 2 * 480 + 4 * 100
-
-
-def test_a_draft_of_the_same_distribution_is_always_right():
-    """The same logits, stages and noise give the same token, sampled or not."""
+def test_noise_is_shared_so_that_a_draft_of_the_same_distribution_is_always_right():
     chain = "ignore_eos=true | frequency=0.7 | temperature=1.5 | top_p=0.9"
     found, stood = outcomes(rows(4, chain=chain), drafter=Limited(FakeRunner(WIDTH)), max_batch=4)
-    tokens = sum(len(ids) for ids, _ in found.values())
-    assert stood >= 0.75 * tokens
-
-
-def test_noise_is_shared_with_a_draft_that_is_only_near():
+    assert stood >= 0.75 * sum(len(ids) for ids, _ in found.values())
     near = FakeRunner(WIDTH, scale=0.5)
-    noise = torch.randn(near.table.shape, generator=torch.Generator().manual_seed(1))
-    near.table = near.table + 0.2 * noise
+    near.table = near.table + 0.2 * torch.randn(near.table.shape, generator=torch.Generator().manual_seed(1))
     target = FakeRunner(WIDTH, scale=0.5)  # flat: independent draws would agree about once in 200
     found, stood = outcomes(rows(8), drafter=Limited(near), runner=target, max_batch=8)
-    tokens = sum(len(ids) for ids, _ in found.values())
-    assert stood > 0.4 * tokens
+    assert stood > 0.4 * sum(len(ids) for ids, _ in found.values())
 
 
-def test_a_narrower_draft_proposes_what_it_knows():
+def test_a_draft_that_is_narrower_wider_or_shorter_proposes_what_it_can():
     found, _ = outcomes(rows(3), max_batch=3)
-    narrow, _ = outcomes(rows(3), drafter=Limited(FakeRunner(258, scale=2.0)), max_batch=3)
-    assert narrow == found
-    wide, _ = outcomes(rows(3), drafter=Limited(FakeRunner(400)), max_batch=3)
-    assert wide == found
+    for draft in (FakeRunner(258, scale=2.0), FakeRunner(400)):
+        assert outcomes(rows(3), drafter=Limited(draft), max_batch=3)[0] == found
+    short, stood = outcomes(rows(1), drafter=Limited(FakeRunner(WIDTH, context=20)))
+    assert short == outcomes(rows(1))[0]
+    assert 0 < stood < 20
 
 
 def test_an_improbable_token_ends_the_draft():
     def num_proposed(least):
         made = [replace(one, drafting=Drafting("", 4, least)) for one in rows(1)]
-        end = generate(made, drafter=Limited(FakeRunner()))["0", 0]
-        return sum(end.drafted.proposed)
+        return sum(generate(made, drafter=Limited(FakeRunner()))["0", 0].drafted.proposed)
 
     assert num_proposed(0.0) > num_proposed(0.05) > num_proposed(1.0) == 0
-
-
-def test_a_draft_with_a_shorter_context_stops_drafting():
-    found, stood = outcomes(rows(1), drafter=Limited(FakeRunner(WIDTH, context=20)))
-    assert found == outcomes(rows(1))[0]
-    assert 0 < stood < 20
 
 
 def test_vocabularies_are_compared_by_content():
@@ -131,49 +106,35 @@ def test_vocabularies_are_compared_by_content():
     assert first_difference(plain, other)[0] == 97
 
 
-def test_a_model_that_cannot_forget_drafts_is_refused_by_name():
+def test_what_cannot_draft_is_refused_by_name():
     runner = FakeRunner()
     runner._spec = replace(runner.spec, name="mamba", can_rollback=False)
     one = request("abc", drafting=Drafting("ngram"))
+    drafter = AdaptiveDrafter(NgramDrafter(), name="ngram", clock=time.perf_counter)
     with pytest.raises(UsageError, match=r"mamba takes no drafts \(ngram\)"):
-        generate(
-            [one],
-            runner=runner,
-            drafter=AdaptiveDrafter(NgramDrafter(), name="ngram", clock=time.perf_counter),
-        )
+        generate([one], runner=runner, drafter=drafter)
     plain = generate([replace(one, drafting=Drafting("none"))], runner=runner)
     assert plain["abc", 0].drafted is None
-
-
-def test_a_drafter_that_is_not_there_is_refused_by_name():
     with pytest.raises(UsageError, match="'other' is not among those of this run"):
         generate([request("abc", drafting=Drafting("other"))])
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_the_first_layers_share_the_weights(count):
-    runner = load(ModelChoice("tiny", dtype="float32", backend="transformers")).runner
-    first = runner.first_layers(count, max_lanes=2)
-    assert first.spec.vocab_size == runner.spec.vocab_size
-    weights = [p.data_ptr() for p in runner._model.parameters()]
-    own = [p.data_ptr() for p in first._model.parameters()]
-    assert set(own) < set(weights)
-    assert len(first._model.base_model.layers) == count
-
-
-def test_the_first_layers_of_the_decoder_are_its_own():
-    runner = load(ModelChoice("tiny", dtype="float32", backend="native")).runner
-    first = runner.first_layers(2, max_lanes=2)
-    assert first._decoder.layers == runner._decoder.layers[:2]
-    assert first._decoder.embeddings is runner._decoder.embeddings
-
-
-@pytest.mark.parametrize("backend", ["native", "transformers"])
-@pytest.mark.parametrize("count", [0, 6, 7])
-def test_as_many_layers_as_there_are_cannot_be_the_first(count, backend):
-    runner = load(ModelChoice("tiny", dtype="float32", backend=backend)).runner
-    with pytest.raises(ModelError, match="1 to 5 can be the first"):
-        runner.first_layers(count, max_lanes=2)
+def test_the_first_layers_share_the_weights():
+    runner, native = (
+        load(ModelChoice("tiny", dtype="float32", backend=kind)).runner for kind in ("transformers", "native")
+    )
+    weights = {p.data_ptr() for p in runner._model.parameters()}
+    for count in (1, 5):
+        first = runner.first_layers(count, max_lanes=2)
+        assert first.spec.vocab_size == runner.spec.vocab_size, count
+        assert {p.data_ptr() for p in first._model.parameters()} < weights, count
+        assert len(first._model.base_model.layers) == count
+    first = native.first_layers(2, max_lanes=2)
+    assert first._decoder.layers == native._decoder.layers[:2]
+    assert first._decoder.embeddings is native._decoder.embeddings
+    for whole, count in product((runner, native), (0, 6, 7)):
+        with pytest.raises(ModelError, match="1 to 5 can be the first"):
+            whole.first_layers(count, max_lanes=2)
 
 
 def test_scripted_drafts_are_counted_by_position():

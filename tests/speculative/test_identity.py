@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from functools import lru_cache
+from itertools import count, product
 
 import pytest
 
@@ -74,21 +75,44 @@ def named(name):
     return AdaptiveDrafter(DRAFTERS[name](), name=name, clock=time.perf_counter)
 
 
-@pytest.mark.parametrize("tokens", range(1, 9))
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_every_stage_gives_the_text_that_it_gives_without(name, tokens):
-    requests = drafting(everything(), name, tokens)
-    found, stood = outcomes(requests, drafter=named(name), max_batch=64)
-    assert found == plain()
-    assert stood > 20
+def check(name, tokens):
+    """Every request with so many drafts at a time."""
+    found, stood = outcomes(drafting(everything(), name, tokens), drafter=named(name), max_batch=64)
+    assert found == plain(), (name, tokens)
+    assert stood > 20, (name, tokens)
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_rows_with_drafts_and_without_stand_side_by_side(name):
+def check_beside(name):
+    """Every other request without drafts."""
     requests = drafting(everything(), name, 3, every=2)
     found, stood = outcomes(requests, drafter=named(name), max_batch=7, step_tokens=32)
-    assert found == plain()
-    assert stood > 10
+    assert found == plain(), name
+    assert stood > 10, name
+
+
+def check_full_memory(name):
+    requests, runner = drafting(everything(), name, 4), FakeRunner(WIDTH, memory_lanes=5)
+    assert outcomes(requests, drafter=named(name), runner=runner, max_batch=16)[0] == plain(), name
+
+
+def test_every_stage_gives_the_text_that_it_gives_without():
+    for name, tokens in (("suffix", 8), ("half", 4), ("text", 3), ("known", 1)):
+        check(name, tokens)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_stage_gives_that_text_with_each_drafter_and_number_of_drafts(name):
+    for tokens in range(1, 9):
+        check(name, tokens)
+
+
+def test_rows_with_drafts_and_without_stand_side_by_side():
+    check_beside("half")
+
+
+def test_rows_with_drafts_of_each_drafter_stand_beside_others():
+    for name in DRAFTERS:
+        check_beside(name)
 
 
 def test_each_row_has_the_drafter_that_it_names():
@@ -100,48 +124,43 @@ def test_each_row_has_the_drafter_that_it_names():
     assert outcomes(requests, drafter=every, max_batch=32)[0] == plain()
 
 
-@pytest.mark.parametrize("name", ["suffix", "half", "text"])
-def test_what_the_clock_says_changes_no_text(name):
-    ticks = iter(range(10**6))
-    found, _ = outcomes(
-        drafting(everything(), name, None),
-        drafter=AdaptiveDrafter(DRAFTERS[name](), name=name, clock=lambda: next(ticks) ** 2 % 97 / 10),
-        max_batch=16,
-    )
-    assert found == plain()
+def test_what_the_clock_says_changes_no_text():
+    ticks = count()
+    drafter = AdaptiveDrafter(DRAFTERS["text"](), name="text", clock=lambda: next(ticks) ** 2 % 97 / 10)
+    assert outcomes(drafting(everything(), "text", None), drafter=drafter, max_batch=16)[0] == plain()
 
 
-@pytest.mark.parametrize("context", [11, 12, 14, 17, 30])
-@pytest.mark.parametrize("name", ["ngram", "half", "model", "text"])
-def test_the_context_may_end_inside_a_draft(name, context):
-    one = request("abcabcdabc", key="k", chain="allowed=[97,98,99,100]", max_tokens=200)
-    expected, _ = outcomes([one], runner=FakeRunner(WIDTH, context=context))
-    found, _ = outcomes(
-        drafting([one], name, 5), runner=FakeRunner(WIDTH, context=context), drafter=named(name)
-    )
-    assert found == expected
-    assert [end[1] for _, end in found.values()] == ["length"]
+def test_the_context_may_end_inside_a_draft():
+    for context, name in product((11, 12, 14, 17, 30), ("ngram", "half", "model", "text")):
+        one = request("abcabcdabc", key="k", chain="allowed=[97,98,99,100]", max_tokens=200)
+        expected, _ = outcomes([one], runner=FakeRunner(WIDTH, context=context))
+        options = {"runner": FakeRunner(WIDTH, context=context), "drafter": named(name)}
+        found, _ = outcomes(drafting([one], name, 5), **options)
+        assert found == expected, (context, name)
+        assert [end[1] for _, end in found.values()] == ["length"], (context, name)
 
 
-@pytest.mark.parametrize("name", ["suffix", "half", "text"])
-def test_memory_that_runs_out_changes_no_text(name):
-    requests = drafting(everything(), name, 4)
-    found, _ = outcomes(requests, drafter=named(name), runner=FakeRunner(WIDTH, memory_lanes=5), max_batch=16)
-    assert found == plain()
+def test_memory_that_runs_out_changes_no_text():
+    check_full_memory("half")
+
+
+def test_memory_that_runs_out_changes_no_text_of_other_drafters():
+    for name in ("suffix", "text"):
+        check_full_memory(name)
 
 
 CHAINS = ["temperature=0", "temperature=0.8", "repetition=1.2 | temperature=1 | min_p=0.05 | top_p=0.95"]
 PROMPTS = ["Once upon a time", "The little dog ran to the red house. The little dog", "Tom said:", "A"]
 
 
-@pytest.mark.parametrize("name", ["ngram", "suffix", "auto", "tiny-draft", "tiny", "early-exit"])
-def test_on_a_model_no_token_changes(name):
+def check_on_a_model(name):
     choice = ModelChoice("tiny", dtype="float32", max_batch=12)
     loaded = load(choice)
+    options = {"runner": loaded.runner, "tokenizer": loaded.tokenizer, "max_batch": 12}
 
-    def requests(drafter):
-        for i, (text, chain) in enumerate((text, chain) for text in PROMPTS for chain in CHAINS):
-            yield Request(
+    def run(drafter):
+        requests = [
+            Request(
                 str(i),
                 tuple(loaded.tokenizer.encode(text)),
                 Chain.parse(chain),
@@ -149,9 +168,20 @@ def test_on_a_model_no_token_changes(name):
                 limits=Limits(40),
                 drafting=Drafting(drafter, 1 + i % 8),
             )
+            for i, (text, chain) in enumerate(product(PROMPTS, CHAINS))
+        ]
+        return outcomes(requests, drafter=make_drafter(drafter, loaded, choice), **options)
 
-    options = {"runner": loaded.runner, "tokenizer": loaded.tokenizer, "max_batch": 12}
-    expected, _ = outcomes(requests("none"), drafter=make_drafter("none", loaded, choice), **options)
-    found, stood = outcomes(requests(name), drafter=make_drafter(name, loaded, choice), **options)
-    assert found == expected
-    assert stood > 0
+    found, stood = run(name)
+    assert found == run("none")[0], name
+    assert stood > 0, name
+
+
+def test_on_a_model_no_token_changes():
+    for name in ("auto", "early-exit"):
+        check_on_a_model(name)
+
+
+def test_on_a_model_no_drafter_changes_a_token():
+    for name in ("ngram", "suffix", "tiny-draft", "tiny"):
+        check_on_a_model(name)

@@ -1,7 +1,6 @@
 """A draft model in a stream of its own: the target waits for its drafts, not for its prefill."""
 
 from contextlib import contextmanager
-from itertools import pairwise
 
 from gencli.models.fake import FakeRunner
 from gencli.models.side_stream import SideStreamRunner, run_on_side_stream
@@ -71,34 +70,26 @@ def run():
     return notes
 
 
-def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue():
-    is_open, seen = False, set()
-    for name, what in run():
+def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue_and_only_logits_are_waited_for():
+    notes, is_open, seen = run(), False, set()
+    for name, what in notes:
         if name == "queue":
             is_open = {"begin": True, "end": False}.get(what, is_open)
-        elif name == "draft":
-            assert is_open, what
-            seen.add(what)
         else:
-            assert not is_open, what
+            assert is_open == (name == "draft"), what
+            seen |= {what} if is_open else set()
     assert seen == {"choose", "read", "truncate", "fork", "release", "free_cache"}
 
+    def behind(what, notes, distance):
+        """The calls after those in which the draft model did this."""
+        return {
+            after for note, after in zip(notes, notes[distance:], strict=False) if note == ("draft", what)
+        }
 
-def test_logits_are_published_and_prompts_are_not():
-    notes = run()
-
-    def behind(what):
-        """The calls after the stream section in which the draft model did this."""
-        return {after for note, after in zip(notes, notes[2:], strict=False) if note == ("draft", what)}
-
-    assert behind("choose") == {("queue", "publish")}
-    assert ("queue", "publish") not in behind("read")
-
-
-def test_the_target_computes_next_after_the_draft_has_read():
-    notes = [note for note in run() if note[0] != "queue"]
-    behind = {after for note, after in pairwise(notes) if note == ("draft", "read")}
-    assert behind <= {("target", "choose"), ("target", "read"), ("target", "fork"), ("target", "truncate")}
+    assert behind("choose", notes, 2) == {("queue", "publish")}
+    assert ("queue", "publish") not in behind("read", notes, 2)
+    calls = [note for note in notes if note[0] != "queue"]
+    assert behind("read", calls, 1) <= {("target", what) for what in ("choose", "read", "fork", "truncate")}
 
 
 def test_a_device_without_streams_keeps_the_runner():

@@ -1,11 +1,12 @@
 """The cost of a draft token, fitted over steps of all sizes; guesses that bring less are left out."""
 
+from itertools import product
+
 import pytest
 
-from gencli.core.events import Token
 from gencli.engine.engine import Engine
 from gencli.speculative.costs import StepCostModel
-from tests.engine.harness import TOKENIZER
+from tests.engine.harness import TOKENIZER, events_of, ids_of
 from tests.engine.test_jump import record
 from tests.speculative.timed import Ticking, TimedRunner
 
@@ -19,21 +20,13 @@ def fitted(sizes=SIZES, *, base=0.0, slope=0.0):
     return model
 
 
-@pytest.mark.parametrize("lanes", [1, 4])
-@pytest.mark.parametrize(("base", "slope"), [(1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0)])
-def test_it_is_the_share_of_a_plain_step_that_one_token_per_text_takes(base, slope, lanes):
-    assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(
-        slope * lanes / (base + slope * lanes)
-    )
-
-
-@pytest.mark.parametrize("sizes", [(), (1, 2), (3,) * 20])
-def test_without_steps_of_several_sizes_it_is_none(sizes):
-    assert fitted(sizes, slope=1.0).draft_cost(1) == 0
-
-
-def test_more_tokens_are_never_less_work():
-    assert fitted(base=100.0, slope=-1.0).draft_cost(4) == 0
+def test_it_is_the_share_of_a_plain_step_that_one_token_per_text_takes():
+    for (base, slope), lanes in product(((1.0, 0.0), (3.0, 1.0), (0.5, 2.0), (0.0, 1.0)), (1, 4)):
+        share = slope * lanes / (base + slope * lanes)
+        assert fitted(base=base, slope=slope).draft_cost(lanes) == pytest.approx(share), (base, slope, lanes)
+    for sizes in ((), (1, 2), (3,) * 20):  # without steps of several sizes it is none
+        assert fitted(sizes, slope=1.0).draft_cost(1) == 0, sizes
+    assert fitted(base=100.0, slope=-1.0).draft_cost(4) == 0  # more tokens are never less work
 
 
 def test_old_steps_fade():
@@ -46,7 +39,7 @@ def test_old_steps_fade():
 
 def texts(row, *, jump="auto"):
     """The ids of six records one after the other, and the tokens that were fed in all."""
-    clock, ids, fed = Ticking(), {}, 0
+    clock, fed = Ticking(), 0
 
     class Noting(TimedRunner):
         def forward(self, plan):
@@ -55,12 +48,7 @@ def texts(row, *, jump="auto"):
             return super().forward(plan)
 
     on = Engine(Noting(clock, row=row), TOKENIZER, max_batch=1, clock=clock)
-    for key in range(6):
-        on.submit(record(str(key), seed=key, jump=jump))
-    for event in on.run():
-        if isinstance(event, Token):
-            ids[event.request] = (*ids.get(event.request, ()), *event.ids)
-    return ids, fed
+    return ids_of(events_of([record(str(key), seed=key, jump=jump) for key in range(6)], on=on)), fed
 
 
 def test_guesses_are_made_while_they_cost_little():

@@ -1,8 +1,8 @@
 """Lazy prefill of a draft model: the tail of a long text, and the whole once drafts are accepted."""
 
+from itertools import product
 from string import ascii_lowercase
 
-import pytest
 import torch
 
 from gencli.core.request import Drafting
@@ -11,7 +11,7 @@ from gencli.models.fake import FakeRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.tail_first import TailFirstDrafter
-from tests.engine.harness import TOKENIZER, Token, request
+from tests.engine.harness import TOKENIZER, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedRunner
 from tests.speculative.turned import turned
 
@@ -44,32 +44,20 @@ def run(kind=None, *, rounds=1, rows=1, tokens=None, cost=0.3, max_tokens=128, c
     clock = Ticking()
     draft = Draft(clock, cost=cost)
     drafter = kind and AdaptiveDrafter(TailFirstDrafter(kind(draft)), clock=clock)
-    on = Engine(
-        TimedRunner(clock, row=0.05, context=8192),
-        TOKENIZER,
-        drafter=drafter,
-        clock=clock,
-        max_batch=rows,
-        share_prefixes=False,
-    )
-    texts = {}
-    for key in range(rounds * rows):
-        drafting = Drafting(tokens=tokens)
-        on.submit(request(PROMPT, key=key, chain=chain, max_tokens=max_tokens, drafting=drafting))
-    for event in on.run():
-        if isinstance(event, Token):
-            texts[event.request] = texts.get(event.request, ()) + event.ids
-    return texts, clock.now, draft
+    options = {"drafter": drafter, "clock": clock, "max_batch": rows, "share_prefixes": False}
+    on = Engine(TimedRunner(clock, row=0.05, context=8192), TOKENIZER, **options)
+    asked = {"chain": chain, "max_tokens": max_tokens, "drafting": Drafting(tokens=tokens)}
+    ids = ids_of(events_of([request(PROMPT, key=key, **asked) for key in range(rounds * rows)], on=on))
+    return ids, clock.now, draft
 
 
-@pytest.mark.parametrize("rounds", [1, 4])
-@pytest.mark.parametrize("cost", [0.1, 0.5])
-def test_useless_drafts_cost_3_percent_at_most_long_prompts_included(cost, rounds):
-    plain_texts, plain, _ = run(rounds=rounds)
-    texts, seconds, draft = run(Wrong, rounds=rounds, cost=cost)
-    assert texts == plain_texts
-    assert plain / seconds >= 0.97
-    assert sum(draft.fed) < 0.1 * SIZE
+def test_useless_drafts_cost_3_percent_at_most_long_prompts_included():
+    for rounds, cost in product((1, 4), (0.1, 0.5)):
+        plain_texts, plain, _ = run(rounds=rounds)
+        texts, seconds, draft = run(Wrong, rounds=rounds, cost=cost)
+        assert texts == plain_texts, (rounds, cost)
+        assert plain / seconds >= 0.97, (rounds, cost)
+        assert sum(draft.fed) < 0.1 * SIZE, (rounds, cost)
 
 
 def in_letters(draft):
@@ -79,27 +67,23 @@ def in_letters(draft):
     return turned(draft)
 
 
-@pytest.mark.parametrize("kind", [ModelDrafter, in_letters])
-def test_a_prompt_is_read_once_drafts_have_stood(kind):
-    chain = f"allowed={list(ascii_lowercase.encode())} | ignore_eos=true | temperature=0"
-    plain_texts, plain, _ = run(chain=chain)
-    texts, seconds, draft = run(kind, cost=0.1, chain=chain)
-    assert texts == plain_texts
-    assert plain / seconds > 1.3
-    assert draft.fed[0] == 16
-    assert SIZE < sum(draft.fed) < SIZE + 600
-    assert max(draft.fed) <= 512
+def test_a_prompt_is_read_once_drafts_have_stood():
+    for kind in (ModelDrafter, in_letters):
+        chain = f"allowed={list(ascii_lowercase.encode())} | ignore_eos=true | temperature=0"
+        plain_texts, plain, _ = run(chain=chain)
+        texts, seconds, draft = run(kind, cost=0.1, chain=chain)
+        assert texts == plain_texts, kind
+        assert plain / seconds > 1.3, kind
+        assert draft.fed[0] == 16, kind
+        assert SIZE < sum(draft.fed) < SIZE + 600, kind
+        assert max(draft.fed) <= 512, kind
 
 
 def test_what_has_stood_in_one_text_holds_for_the_next():
     _, _, draft = run(ModelDrafter, rounds=2)
-    later = draft.fed[len(draft.fed) // 2 :]
     assert 16 in draft.fed
-    assert 16 not in later
-
-
-def test_texts_with_a_fixed_number_of_drafts_are_read_at_once():
-    _, _, draft = run(Wrong, tokens=3)
+    assert 16 not in draft.fed[len(draft.fed) // 2 :]
+    _, _, draft = run(Wrong, tokens=3)  # with a fixed number of drafts a text is read at once
     assert draft.fed[:3] == [512, 512, SIZE - 1024 + 1]
 
 

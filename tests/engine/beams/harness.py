@@ -1,10 +1,10 @@
 """Runs searches on the fake model; what the tests of beams are written with."""
 
-from gencli.core.events import Error, Finish
+from gencli.core.events import Error
 from gencli.core.request import Beams
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
-from tests.engine.harness import TOKENIZER
+from tests.engine.harness import TOKENIZER, ends_of, events_of
 from tests.engine.harness import request as any_request
 
 LETTERS = "allowed=[97,98,99,100,101,32,257]"
@@ -23,11 +23,7 @@ def engine(**options):
 
 def search(requests, *, on=None, **options):
     """Final events by (request id, sample)."""
-    on = on or engine(**options)
-    for one in requests:
-        on.submit(one)
-    ends = [event for event in on.run() if isinstance(event, Finish | Error)]
-    return {(end.request, end.sample): end for end in ends}
+    return ends_of(events_of(requests, on=on or engine(**options)))
 
 
 def texts(requests, **options):

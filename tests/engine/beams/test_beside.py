@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.events import Error, Finish
 from gencli.core.request import Drafting, Guidance
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from gencli.speculative.ngram import NgramDrafter
 from tests.engine.beams.harness import LETTERS, engine, request, search
+from tests.engine.harness import ends_of
 from tests.engine.harness import request as plain
 
 
@@ -17,43 +17,40 @@ def samples(count, **options):
     return [plain(f"s{number}", chain=LETTERS, **options) for number in range(count)]
 
 
-def ends_of(events):
-    return {(one.request, one.sample): one for one in events if isinstance(one, Finish | Error)}
-
-
 def texts_of(ends):
     return {key: (end.text, end.score) for key, end in ends.items()}
 
 
-@pytest.mark.parametrize("width", [2, 4])
-def test_a_search_finishes_under_a_steady_load_of_samples(width):
+def test_a_search_finishes_under_a_steady_load_of_samples():
     """Two new samples for each that ends; fewer than 64 of them overtake the search."""
-    on, number, ends = engine(max_batch=4), 0, {}
-    load = iter(samples(2000, max_tokens=4))
-    for _ in range(8):
-        on.submit(next(load))
-    on.submit(request("search", width=width))
-    while ("search", 0) not in ends:
-        new = ends_of(on.step())
-        ends |= new
-        for _ in range(2 * len(new)):
+    for width in (2, 4):
+        on, number, ends = engine(max_batch=4), 0, {}
+        load = iter(samples(2000, max_tokens=4))
+        for _ in range(8):
             on.submit(next(load))
-        number += 1
-    assert texts_of({("search", 0): ends["search", 0]}) == texts_of(search([request("search", width=width)]))
-    assert len(ends) < 8 + 64 + 4 + 1
+        on.submit(request("search", width=width))
+        while ("search", 0) not in ends:
+            new = ends_of(on.step())
+            ends |= new
+            for _ in range(2 * len(new)):
+                on.submit(next(load))
+            number += 1
+        alone = texts_of(search([request("search", width=width)]))
+        assert texts_of({("search", 0): ends["search", 0]}) == alone, width
+        assert len(ends) < 8 + 64 + 4 + 1, width
 
 
-@pytest.mark.parametrize("max_batch", [3, 5, 16])
-def test_searches_and_samples_of_one_batch_are_as_alone(max_batch):
-    rows = [
-        request("a", width=3, n=2, max_tokens=10),
-        *samples(3, n=2, max_tokens=10),
-        request("b", width=2, max_tokens=10),
-        plain("best", chain=LETTERS, best_of=4, n=2, max_tokens=10),
-        request("a long prompt, read in chunks", width=3, max_tokens=10),
-    ]
-    alone = {key: text for row in rows for key, text in texts_of(search([row])).items()}
-    assert texts_of(search(rows, max_batch=max_batch, step_tokens=6)) == alone
+def test_searches_and_samples_of_one_batch_are_as_alone():
+    for max_batch in (3, 5, 16):
+        rows = [
+            request("a", width=3, n=2, max_tokens=10),
+            *samples(3, n=2, max_tokens=10),
+            request("b", width=2, max_tokens=10),
+            plain("best", chain=LETTERS, best_of=4, n=2, max_tokens=10),
+            request("a long prompt, read in chunks", width=3, max_tokens=10),
+        ]
+        alone = {key: text for row in rows for key, text in texts_of(search([row])).items()}
+        assert texts_of(search(rows, max_batch=max_batch, step_tokens=6)) == alone, max_batch
 
 
 def test_a_search_takes_the_prompt_that_a_neighbour_has_computed():
@@ -63,16 +60,18 @@ def test_a_search_takes_the_prompt_that_a_neighbour_has_computed():
     assert texts_of(ends)[prompt + "b", 0] == texts_of(search([request(prompt + "b")]))[prompt + "b", 0]
 
 
-@pytest.mark.parametrize("steps", [0, 1, 4])
-def test_a_cancelled_search_ends_and_its_neighbours_do_not_notice(steps):
-    on, rows = engine(max_batch=4), [request("gone", width=3, chain=f"{LETTERS}|min_tokens=20"), *samples(4)]
-    for row in rows:
-        on.submit(row)
-    events = [event for _ in range(steps) for event in on.step()]
-    on.cancel("gone")
-    ends = ends_of(events) | ends_of(on.run())
-    assert ends["gone", 0].reason == "interrupted"
-    assert texts_of({key: end for key, end in ends.items() if key[0] != "gone"}) == texts_of(search(rows[1:]))
+def test_a_cancelled_search_ends_and_its_neighbours_do_not_notice():
+    rows = [request("gone", width=3, chain=f"{LETTERS}|min_tokens=20"), *samples(4)]
+    alone = texts_of(search(rows[1:]))
+    for steps in (0, 1, 4):
+        on = engine(max_batch=4)
+        for row in rows:
+            on.submit(row)
+        events = [event for _ in range(steps) for event in on.step()]
+        on.cancel("gone")
+        ends = ends_of(events) | ends_of(on.run())
+        assert ends.pop(("gone", 0)).reason == "interrupted", steps
+        assert texts_of(ends) == alone, steps
 
 
 def test_a_cancelled_choice_among_samples_is_told_once():
@@ -81,10 +80,7 @@ def test_a_cancelled_choice_among_samples_is_told_once():
     events = [event for _ in range(3) for event in on.step()]
     on.cancel("a")
     ends = ends_of(events + on.step())
-    assert {key: end.reason for key, end in ends.items()} == {
-        ("a", 0): "interrupted",
-        ("a", 1): "interrupted",
-    }
+    assert {key: end.reason for key, end in ends.items()} == {("a", j): "interrupted" for j in range(2)}
 
 
 def test_memory_that_is_full_halves_searches_and_samples():
@@ -95,17 +91,14 @@ def test_memory_that_is_full_halves_searches_and_samples():
     assert "8 sequences at once" in on.notices[0]
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
+def test_options_that_a_search_lacks_are_refused():
+    for option, message in (
         ({"guidance": Guidance(scale=2.0)}, "not guided"),
         ({"best_of": 3}, "draws none"),
         ({"drafting": Drafting("ngram")}, "take no drafts"),
-    ],
-)
-def test_options_that_a_search_lacks_are_refused(option, message):
-    with pytest.raises(UsageError, match=message):
-        engine().submit(replace(request(), **option))
+    ):
+        with pytest.raises(UsageError, match=message):
+            engine().submit(replace(request(), **option))
 
 
 def test_drafts_of_neighbours_and_a_grammar_of_its_own_change_no_search():

@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from gencli.core.events import Finish, Token
 from gencli.models.fake import FakeRunner
 from tests.engine.beams.harness import LETTERS, engine
-from tests.engine.harness import TOKENIZER, Scripted, request
+from tests.engine.harness import TOKENIZER, Scripted, ends_of, events_of, ids_of, request
 from tests.transfers import counted_transfers
 
 PROMPT, OTHER = "Hello", "Hi"
@@ -19,14 +18,9 @@ def runner():
 
 def ended(drafter=None):
     """The texts of PROMPT's samples, chosen beside another request: (logprob, tokens) of each."""
-    on, ids, ends = engine(runner=runner(), drafter=drafter), {}, {}
-    on.submit(request(PROMPT, chain=LETTERS, best_of=3, n=3))
-    on.submit(request(OTHER, chain=LETTERS))
-    for event in on.run():
-        if isinstance(event, Token):
-            ids.setdefault((event.request, event.sample), []).extend(event.ids)
-        elif isinstance(event, Finish):
-            ends[event.request, event.sample] = event
+    requests = request(PROMPT, chain=LETTERS, best_of=3, n=3), request(OTHER, chain=LETTERS)
+    events = events_of(requests, on=engine(runner=runner(), drafter=drafter))
+    ends, ids = ends_of(events), ids_of(events)
     return [(ends[PROMPT, j].logprob, ids[PROMPT, j]) for j in range(3)]
 
 
@@ -39,13 +33,13 @@ def test_logprobs_of_samples_come_with_the_tokens():
     assert counts == {"tolist": 20}
 
 
-@pytest.mark.parametrize("is_drafted", [False, True])
-def test_the_logprob_of_a_sample_is_the_models_own_of_its_tokens(is_drafted):
-    drafter = None
-    if is_drafted:
-        drafter = Scripted({tuple(TOKENIZER.encode(PROMPT)): ended()[0][1]})
-    logprobs = runner().table.double().log_softmax(-1)
-    for logprob, ids in ended(drafter):
-        steps = pairwise([TOKENIZER.encode(PROMPT)[-1], *ids])
-        assert logprob == pytest.approx(sum(logprobs[step].item() for step in steps))
-    assert drafter is None or drafter.proposed
+def test_the_logprob_of_a_sample_is_the_models_own_of_its_tokens():
+    for is_drafted in (False, True):
+        drafter = None
+        if is_drafted:
+            drafter = Scripted({tuple(TOKENIZER.encode(PROMPT)): ended()[0][1]})
+        logprobs = runner().table.double().log_softmax(-1)
+        for logprob, ids in ended(drafter):
+            steps = pairwise([TOKENIZER.encode(PROMPT)[-1], *ids])
+            assert logprob == pytest.approx(sum(logprobs[step].item() for step in steps)), is_drafted
+        assert drafter is None or drafter.proposed, is_drafted

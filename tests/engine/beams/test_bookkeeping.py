@@ -22,16 +22,13 @@ def ranked(*args):
     return ranking.read(ranking.packed.tolist())
 
 
-@pytest.mark.parametrize(("penalty", "expected"), [(0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)])
-def test_a_score_divides_by_a_power_of_the_length(penalty, expected):
-    assert length_score(-6.0, 3, penalty) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("penalty", [-1.0, 0.0, 0.6, 1.0, 2.0])
-def test_no_continuation_beats_the_bound_and_one_reaches_it(penalty):
-    bound = best_reachable(-6.0, 3, 9, penalty)
-    reached = [length_score(-6.0 - lost, n, penalty) for n in range(4, 10) for lost in (0.0, 0.5)]
-    assert max(reached) == pytest.approx(bound)
+def test_a_score_divides_by_a_power_of_the_length_and_none_beats_the_bound():
+    for penalty, expected in ((0.0, -6.0), (1.0, -2.0), (2.0, -6 / 9), (-1.0, -18.0)):
+        assert length_score(-6.0, 3, penalty) == pytest.approx(expected), penalty
+    for penalty in (-1.0, 0.0, 0.6, 1.0, 2.0):
+        bound = best_reachable(-6.0, 3, 9, penalty)
+        reached = [length_score(-6.0 - lost, n, penalty) for n in range(4, 10) for lost in (0.0, 0.5)]
+        assert max(reached) == pytest.approx(bound), penalty
 
 
 def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
@@ -43,32 +40,15 @@ def test_the_finished_list_keeps_the_best_and_of_equals_the_first():
     assert (found.is_full, found.worst) == (True, -1.0)
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        (-230.1478, -230.1),
-        (-0.000123456, -0.0001235),
-        (-12345.6, -12350.0),
-        (0.0, 0.0),
-        (-math.inf, -math.inf),
-    ],
-)
-def test_four_significant_digits_are_written(value, written):
-    assert rounded(value) == written
-
-
-def test_what_lies_below_four_digits_decides_nothing():
+def test_scores_have_four_digits_and_what_lies_below_decides_nothing():
     """The noise of a float32 forward, in either direction, leaves the order of two equal scores alone."""
+    exact, written = (-230.1478, -0.000123456, -12345.6, 0.0, -math.inf), (-230.1, -0.0001235, -12350.0, 0.0)
+    assert [*map(rounded, exact)] == [*written, -math.inf]
     for noise in (-1e-6, 1e-6):
-        scored = [
-            (
-                -1.5 + part,
-                -3.0,
-                Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0)),
-                Token("r", j, "", (j,)),
-            )
-            for j, part in enumerate((0.0, noise, -0.01))
-        ]
+        scored = []
+        for j, part in enumerate((0.0, noise, -0.01)):
+            end = Finish("r", j, f"{j}", "eos", None, None, 1, 2, Timings(0, 0, 0))
+            scored.append((-1.5 + part, -3.0, end, Token("r", j, "", (j,))))
         told = [event.text for event in chosen_events("r", 3, scored) if isinstance(event, Token)]
         assert told == ["0", "1", "2"]
 
@@ -76,22 +56,18 @@ def test_what_lies_below_four_digits_decides_nothing():
 def test_candidates_come_in_order_and_none_is_masked():
     logprobs = torch.tensor([[-1.0, -torch.inf, -3.0], [-0.5, -4.0, -torch.inf]], dtype=torch.float64)
     (candidates,) = ranked(logprobs, [[-1.0, -2.0]], [2])
-    found = list(candidates)
-    assert found == [
-        Candidate(0, 0, -2.0),
-        Candidate(1, 0, -2.5),
-        Candidate(0, 2, -4.0),
-        Candidate(1, 1, -6.0),
-    ]
+    order = ((0, 0, -2.0), (1, 0, -2.5), (0, 2, -4.0), (1, 1, -6.0))
+    assert list(candidates) == [Candidate(*one) for one in order]
+    logits = torch.tensor([[-torch.inf, -torch.inf], [0.0, 0.0]])
+    found = log_probabilities(logits).tolist()
+    assert found == [[-math.inf, -math.inf], pytest.approx([math.log(0.5)] * 2)]
 
 
-@pytest.mark.parametrize("num_top", [1, 7, 30, 200])
-def test_how_many_are_transferred_at_once_changes_nothing(num_top):
+def test_how_many_are_transferred_at_once_changes_nothing():
     logprobs = torch.randn(4, 20, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    few, all_of_them = (ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [count])[0] for count in (num_top, 80))
-    found = list(few)
-    assert found == list(all_of_them)
-    assert len({(one.beam, one.token) for one in found}) == 80
+    found = [[*ranked(logprobs, [[0.0, -1.0, -2.0, -3.0]], [num])[0]] for num in (80, 1, 7, 30, 200)]
+    assert all(one == found[0] for one in found)
+    assert len({(one.beam, one.token) for one in found[0]}) == 80
 
 
 def test_a_search_ranks_the_same_beside_others_and_names_its_own_faulty_beams():
@@ -107,26 +83,10 @@ def test_a_search_ranks_the_same_beside_others_and_names_its_own_faulty_beams():
     assert [found.is_empty for found in together] == [False, False, True]
 
 
-def test_a_row_where_nothing_is_allowed_has_no_candidate():
-    logits = torch.tensor([[-torch.inf, -torch.inf], [0.0, 0.0]])
-    found = log_probabilities(logits)
-    assert found[0].tolist() == [-math.inf, -math.inf]
-    assert found[1].tolist() == pytest.approx([math.log(0.5)] * 2)
-
-
-@pytest.mark.parametrize(
-    ("parents", "placed"),
-    [
-        ([4, 5, 6], [4, 5, 6]),
-        ([6, 5, 4], [6, 5, 4]),
-        ([5, 5, 5], [5, 4, 6]),
-        ([6, 4, 6], [6, 4, 5]),
-        ([4], [4]),
-        ([], []),
-    ],
-)
-def test_children_take_their_parents_slot_or_one_that_is_free(parents, placed):
-    assert assign_slots(parents, (4, 5, 6)) == placed
+def test_children_take_their_parents_slot_or_one_that_is_free():
+    cases = {(4, 5, 6): [4, 5, 6], (6, 5, 4): [6, 5, 4], (5, 5, 5): [5, 4, 6], (6, 4, 6): [6, 4, 5]}
+    for parents, placed in (cases | {(4,): [4], (): []}).items():
+        assert assign_slots([*parents], (4, 5, 6)) == placed, parents
 
 
 def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():

@@ -47,16 +47,16 @@ def fresh_logprob(table, one, ids):
     return total
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_every_beam_has_the_score_that_it_has_alone(name):
-    runner = FakeRunner(258, eos_ids=(257,))
-    one = request("Hello", width=5, n=3, max_tokens=14)
-    one = replace(one, chain=CHAINS[name])
-    on = engine(runner=runner)
-    on.submit(one)
-    events = list(on.run())
-    found = [event.ids for event in events if isinstance(event, Token)]
-    (ends, *_) = [event.candidates for event in events if isinstance(event, Finish)]
-    assert len(found) == 3
-    for ids, candidate in zip(found, ends, strict=False):
-        assert candidate.logprob == pytest.approx(fresh_logprob(runner.table, one, ids), abs=1e-4)
+def test_every_beam_has_the_score_that_it_has_alone():
+    for name in CHAINS:
+        runner = FakeRunner(258, eos_ids=(257,))
+        one = request("Hello", width=5, n=3, max_tokens=14)
+        one = replace(one, chain=CHAINS[name])
+        on = engine(runner=runner)
+        on.submit(one)
+        events = list(on.run())
+        found = [event.ids for event in events if isinstance(event, Token)]
+        (ends, *_) = [event.candidates for event in events if isinstance(event, Finish)]
+        assert len(found) == 3, name
+        for ids, candidate in zip(found, ends, strict=False):
+            assert candidate.logprob == pytest.approx(fresh_logprob(runner.table, one, ids), abs=1e-4), name

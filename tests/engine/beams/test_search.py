@@ -33,46 +33,37 @@ def every_text(table, prompt, most):
     return found
 
 
-@pytest.mark.parametrize("penalty", [-0.5, 0.0, 0.6, 1.0, 2.0])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_enough_beams_find_the_best_of_all_texts(penalty, seed):
-    runner = FakeRunner(258, seed, eos_ids=TOKENIZER.eos_ids, max_lanes=120)
-    prompt = TOKENIZER.encode("x")
-    known = every_text(runner.table, prompt, 4)
-    best = sorted((total / len(ids) ** penalty for ids, total in known.items()), reverse=True)[:5]
-    one = request("x", width=120, penalty=penalty, chain=CHAIN, max_tokens=4, n=5)
-    ends = search([one], runner=runner, max_batch=120)
-    assert [ends["x", j].score for j in range(5)] == pytest.approx(best)
+def test_enough_beams_find_the_best_of_all_texts():
+    for penalty, seed in product((-0.5, 0.0, 0.6, 1.0, 2.0), (1, 2)):
+        runner = FakeRunner(258, seed, eos_ids=TOKENIZER.eos_ids, max_lanes=120)
+        prompt = TOKENIZER.encode("x")
+        known = every_text(runner.table, prompt, 4)
+        best = sorted((total / len(ids) ** penalty for ids, total in known.items()), reverse=True)[:5]
+        one = request("x", width=120, penalty=penalty, chain=CHAIN, max_tokens=4, n=5)
+        ends = search([one], runner=runner, max_batch=120)
+        assert [ends["x", j].score for j in range(5)] == pytest.approx(best), (penalty, seed)
 
 
-@pytest.mark.parametrize("stage", ["", "|repetition=1.4", "|frequency=0.7", "|min_tokens=5"])
-def test_one_beam_is_greedy(stage):
-    for text in ("Hello", "abc", "the cat"):
+def test_one_beam_is_greedy():
+    for stage, text in product(("", "|repetition=1.4", "|min_tokens=5"), ("Hello", "abc")):
         one = request(text, width=1, chain=LETTERS + stage)
         greedy = plain(text, chain=LETTERS + stage, draw="greedy")
-        assert (
-            search([one])[text, 0].text == generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
-        )
+        expected = generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
+        assert search([one])[text, 0].text == expected, (stage, text)
 
 
-def test_neighbours_change_nothing():
+def test_neighbours_and_chunks_of_the_prompt_change_nothing():
     many = [
-        request(text, width=width, penalty=penalty, early=early)
-        for text, width, penalty, early in (
-            ("Hello", 2, 1.0, False),
-            ("a", 4, 0.6, True),
-            ("the big cat " * 5, 3, 2.0, False),
-            ("zz", 1, 1.0, False),
-        )
+        request("Hello", width=2),
+        request("a", width=4, penalty=0.6, early=True),
+        request("the big cat " * 5, width=3, penalty=2.0),
+        request("zz", width=1),
     ]
     alone = {key: found for one in many for key, found in texts([one]).items()}
-    assert texts(many) == alone
+    runner = FakeRunner(258, eos_ids=(257,))
+    assert texts(many, runner=runner) == texts(many, step_tokens=7) == alone
+    assert [runner.length(lane) for lane in range(8)] == [0] * 8  # lanes are empty after a search
     assert texts([*many, plain("beside", chain=LETTERS)], max_batch=4) == alone | {"beside": []}
-
-
-def test_chunks_of_the_prompt_change_nothing():
-    one = request("a long prompt that is read in pieces")
-    assert texts([one], step_tokens=7) == texts([one])
 
 
 def test_the_best_come_first_and_scores_are_sums_over_length():
@@ -82,38 +73,24 @@ def test_the_best_come_first_and_scores_are_sums_over_length():
     assert len(ends["Hello", 0].candidates) == 4
     for candidate in ends["Hello", 0].candidates:
         assert candidate.score == pytest.approx(candidate.logprob / candidate.completion_tokens)
+    assert all(-math.inf < one.score <= 0 for one in search([request(penalty=2.0)])["Hello", 0].candidates)
+    assert scores[0] >= search([request(width=4, early=True)])["Hello", 0].score  # the first that finish
 
 
-def test_early_stopping_takes_the_first_that_finish():
-    early, full = (search([request(width=4, early=early)])["Hello", 0] for early in (True, False))
-    assert full.score >= early.score
-
-
-def test_a_stop_string_finishes_a_beam():
+def test_stops_lengths_and_the_context_hold_for_every_beam():
     ends = search([request(width=4, n=4, stops=Stops(strings=("a", "dd")))])
-    assert {end.reason for end in ends.values()} <= {"stop", "eos"}
-    assert "stop" in {end.reason for end in ends.values()}
+    assert "stop" in {end.reason for end in ends.values()} <= {"stop", "eos"}
     assert not any("a" in end.text or "dd" in end.text for end in ends.values())
-
-
-def test_a_stop_id_finishes_a_beam():
     ends = search([request(width=4, n=4, stops=Stops(ids=(97, 98)))])
     assert not any({"a", "b"} & set(end.text) for end in ends.values())
-
-
-@pytest.mark.parametrize(
-    ("chain", "most"), [(LETTERS + "|min_tokens=12", 24), (LETTERS + "|ignore_eos=true", 9)]
-)
-def test_lengths_hold_for_every_beam(chain, most):
-    ends = search([request(width=4, n=4, chain=chain, max_tokens=most)])
-    least = 12 if "min" in chain else most
-    assert all(least <= end.completion_tokens <= most for end in ends.values())
-
-
-def test_the_context_ends_every_beam():
+    for stage, least, most in (("min_tokens=12", 12, 24), ("ignore_eos=true", 9, 9)):
+        ends = search([request(width=4, n=4, chain=f"{LETTERS}|{stage}", max_tokens=most)])
+        assert all(least <= end.completion_tokens <= most for end in ends.values()), stage
     runner = FakeRunner(258, context=12, eos_ids=(257,))
     end = search([request(width=3, chain=LETTERS + "|ignore_eos=true")], runner=runner)["Hello", 0]
     assert (end.reason, end.matched, end.completion_tokens) == ("length", "context", 7)
+    end = search([request(limits=Limits(max_tokens=24, max_time=1e-9))])["Hello", 0]
+    assert (end.reason, end.matched) == ("length", "max_time")
 
 
 def by_regex(pattern, **options):
@@ -136,71 +113,35 @@ def test_a_grammar_with_fewer_texts_than_beams_has_them_all():
     assert ends["Hello", 3].message == "Of 4 texts that are wanted there are only 3."
 
 
-def test_what_no_beam_can_go_on_with_is_an_error_that_names_the_stage():
+def test_where_no_beam_and_no_sample_can_go_on_the_error_names_the_stage():
     chain = "allowed=[97]|suppress=[97]"
     assert "suppress" in search([request(chain=chain)])["Hello", 0].message
+    ends = search([plain("a", chain=chain, best_of=3, n=2)])
+    assert ["suppress" in ends["a", j].message for j in range(2)] == [True, True]
 
 
-def test_a_full_memory_leaves_fewer_at_once():
-    requests = [request(text, width=2) for text in ("a", "b", "c")]
-    small = FakeRunner(258, eos_ids=(257,), memory_lanes=3)
-    on = engine(runner=small, max_batch=6)
-    assert texts(requests, on=on) == texts(requests)
-    assert "from now on" in on.notices[0]
-
-
-def test_what_alone_is_too_much_fails():
+def test_a_search_that_alone_is_too_much_for_the_memory_fails():
     runner = FakeRunner(258, eos_ids=(257,), memory_lanes=3)
     assert "memory is full" in search([request(width=4)], runner=runner)["Hello", 0].message
 
 
-def test_an_interrupt_ends_all_searches():
+def test_an_interrupt_ends_all_searches_and_a_choice_without_a_result():
     on = engine()
     for text in ("a", "b"):
         on.submit(request(text, n=2))
     on.interrupt()
-    ends = [event for event in on.run() if hasattr(event, "reason")]
-    assert [end.reason for end in ends] == ["interrupted"] * 2
-
-
-def test_an_interrupted_choice_among_samples_is_no_result():
-    on = engine()
+    assert [event.reason for event in on.run() if hasattr(event, "reason")] == ["interrupted"] * 2
+    on, ends = engine(), []
     on.submit(plain("a", chain=LETTERS, max_tokens=200, best_of=3, n=2))
     on.submit(plain("b", chain=LETTERS, max_tokens=1))
-    ends = []
     for event in on.run():
         on.interrupt()
         ends += [event] if hasattr(event, "reason") else []
     assert [end.reason for end in ends if end.request == "a"] == ["interrupted"] * 2
 
 
-def test_samples_that_fail_are_left_out_of_the_choice_unless_all_do():
-    ends = search([plain("a", chain="allowed=[97]|suppress=[97]", best_of=3, n=2)])
-    assert ["suppress" in ends["a", j].message for j in range(2)] == [True, True]
-
-
-def test_a_limit_of_time_ends_a_search_with_what_it_has():
-    limits = Limits(max_tokens=24, max_time=1e-9)
-    end = search([request(limits=limits)])["Hello", 0]
-    assert (end.reason, end.matched) == ("length", "max_time")
-
-
-def test_more_beams_than_slots_are_refused():
+def test_more_beams_than_slots_and_more_texts_than_beams_are_refused():
     with pytest.raises(UsageError, match="`beams` is 9, but `max_batch` lets only 8"):
         engine().submit(request(width=9))
-
-
-def test_more_texts_than_beams_are_refused():
     with pytest.raises(UsageError, match="`n` is 5, but 4 beams"):
         engine().submit(request(width=4, n=5))
-
-
-def test_lanes_are_empty_after_the_search():
-    runner = FakeRunner(258, eos_ids=(257,))
-    search([request("a"), request("b", width=3)], runner=runner)
-    assert [runner.length(lane) for lane in range(8)] == [0] * 8
-
-
-def test_no_score_is_above_zero():
-    ends = search([request(penalty=2.0)])
-    assert all(-math.inf < c.score <= 0 for c in ends["Hello", 0].candidates)

@@ -7,7 +7,7 @@ import torch
 from gencli.core.request import Contrastive
 from processors.reference.contrastive import contrastive_scores
 from processors.standalone import LogitsProcessor
-from tests.engine.harness import TOKENIZER, Token, engine
+from tests.engine.harness import TOKENIZER, events_of, ids_of
 from tests.engine.harness import request as any_request
 
 
@@ -16,16 +16,10 @@ def request(text="Hello", *, alpha=0.6, k=4, **rest):
     return any_request(text, contrastive=Contrastive(alpha, k), **rest)
 
 
-def tokens(requests, *, on=None, **options):
+def tokens(requests, **options):
     """The ids of each request's output, by request id."""
-    on = on or engine(**options)
-    for one in requests:
-        on.submit(one)
-    found = {one.id: [] for one in requests}
-    for event in on.run():
-        if isinstance(event, Token):
-            found[event.request] += event.ids
-    return found
+    found = ids_of(events_of(requests, **options))
+    return {one.id: [*found.get((one.id, 0), ())] for one in requests}
 
 
 @dataclass(frozen=True)

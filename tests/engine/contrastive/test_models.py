@@ -35,36 +35,48 @@ def runner(model):
     return DecoderRunner(native_decoder(model), max_lanes=16)
 
 
-@pytest.mark.parametrize(("alpha", "k"), [(0.0, 3), (0.3, 2), (0.6, 4), (0.6, 1), (0.9, 6), (1.0, 5)])
-def test_tokens_are_those_of_the_search_written_plainly(model, runner, alpha, k):
+def check(model, runner, alpha, k):
     plain = Plain(partial(states_of, model))
     asked = [request(text, alpha=alpha, k=k, max_tokens=14) for text in PROMPTS]
-    assert tokens(asked, runner=runner) == {one.id: plain.ids(one) for one in asked}
+    assert tokens(asked, runner=runner) == {one.id: plain.ids(one) for one in asked}, (alpha, k)
 
 
-@pytest.mark.parametrize(("alpha", "k"), [(0.0, 4), (0.3, 5), (0.6, 4), (0.9, 3)])
-def test_the_bundled_model_writes_what_the_search_written_plainly_writes(alpha, k):
+def check_bundled(alpha, k):
     with LLM("tiny") as llm:
         model = hf.AutoModelForCausalLM.from_pretrained(files("gencli") / "assets" / "tiny").eval()
         plain = Plain(partial(states_of, model), llm.engine.eos_ids)
         ids = tuple(llm.tokenizer.encode("Once upon a time"))
         one = replace(request(alpha=alpha, k=k, max_tokens=16), prompt_ids=ids)
-        assert tokens([one], on=llm.engine)[one.id] == plain.ids(one)
+        assert tokens([one], on=llm.engine)[one.id] == plain.ids(one), (alpha, k)
 
 
-@pytest.mark.parametrize(
-    "chain",
-    [
-        "temperature=0.5",
+def test_tokens_are_those_of_the_search_written_plainly(model, runner):
+    for alpha, k in ((0.3, 2), (0.6, 4)):
+        check(model, runner, alpha, k)
+
+
+def test_tokens_of_each_alpha_are_those_of_the_search_written_plainly(model, runner):
+    for alpha, k in ((0.0, 3), (0.6, 1), (0.9, 6), (1.0, 5)):
+        check(model, runner, alpha, k)
+
+
+def test_the_bundled_model_writes_what_the_search_written_plainly_writes():
+    check_bundled(0.6, 4)
+
+
+def test_the_bundled_model_writes_with_each_alpha_what_the_search_written_plainly_writes():
+    for alpha, k in ((0.0, 4), (0.3, 5), (0.9, 3)):
+        check_bundled(alpha, k)
+
+
+def test_the_stages_make_the_distribution_and_the_candidates(model, runner):
+    for chain in (
         "repetition=1.4 | top_k=2",
-        "top_p=0.3",
-        "no_repeat_ngram=2 | temperature=1.5",
+        "no_repeat_ngram=2 | temperature=1.5 | top_p=0.3",
         "mirostat:version=2,tau=2,eta=0.5",
-    ],
-)
-def test_the_stages_make_the_distribution_and_the_candidates(model, runner, chain):
-    one = request(PROMPTS[1], chain=chain, max_tokens=14)
-    assert tokens([one], runner=runner)[one.id] == Plain(partial(states_of, model)).ids(one, chain)
+    ):
+        one = request(PROMPTS[1], chain=chain, max_tokens=14)
+        assert tokens([one], runner=runner)[one.id] == Plain(partial(states_of, model)).ids(one, chain), chain
 
 
 def test_a_prompt_in_chunks_beside_others_is_as_alone(runner):
