@@ -10,11 +10,12 @@ posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes"
 
 
 @posix
-@pytest.mark.parametrize(("name", "kind"), [("pipe", "a pipe"), ("/dev/zero", "a device"), (".", "a folder")])
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path, name, kind):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match=f"it is {kind}, but has to be a regular file"):
-        read_file(tmp_path / name, 10)
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path_factory):
+    for name, kind in [("pipe", "a pipe"), ("/dev/zero", "a device"), (".", "a folder")]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(OSError, match=f"it is {kind}, but has to be a regular file"):
+            read_file(tmp_path / name, 10)
 
 
 @posix

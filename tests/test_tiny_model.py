@@ -27,12 +27,9 @@ PROMPTS = [
     "One day, {} and a fox went to the market. They",
 ]
 CHAINS = [
-    "temperature=0",
-    "temperature=0.8",
-    "top_k=40 | top_p=0.9",
-    "repetition=1.2 | min_p=0.05",
+    "temperature=0", "temperature=0.8", "top_k=40 | top_p=0.9", "repetition=1.2 | min_p=0.05",
     'ban=["the"] | presence=0.4',
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -76,24 +76,22 @@ def test_errors_are_said_by_message_with_the_first_row(bench):
 TABLE = "name,age\nAnn,1\nBob,2\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "flags", "said"),
-    [
+def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench):
+    cases = [
         (TABLE, ["--prompt-column", "nam"], "in.csv:2: The row has no column 'nam'. It has: name, age."),
         (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?"),
         (TABLE, ["--prompt-column", "name", "--id-column", "key"], "The row has no column 'key'."),
         (TABLE, [], "The row has neither prompt nor messages. It has: name, age."),
         ("prompt,title\na,b\n", [], "There is no option 'title'."),
-    ],
-    ids=["prompt column", "template", "id column", "no prompt", "no option"],
-)
-def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench, text, flags, said):
-    table = bench.folder / "in.csv"
-    table.write_text(text)
-    done = bench.call(table, "-o", bench.output, "--model", "no/such/model", *flags)
-    assert done.code == 2
-    assert f"No row of the input can run. {table.parent}" in done.err
-    assert said in done.err
+    ]
+    for text, flags, said in cases:
+        bench = bench.fresh()
+        table = bench.folder / "in.csv"
+        table.write_text(text)
+        done = bench.call(table, "-o", bench.output, "--model", "no/such/model", *flags)
+        assert done.code == 2, said
+        assert f"No row of the input can run. {table.parent}" in done.err, said
+        assert said in done.err, said
 
 
 def test_a_column_that_only_some_rows_lack_fails_those_rows(bench):
@@ -152,15 +150,16 @@ def cut(bench, lines, *options):
     return whole
 
 
-@pytest.mark.parametrize("flags", [(), ("--stage", 'temperature:temperature=0,when={"after":"e"}')])
-def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench, flags):
-    bench.write(ROWS)
-    whole = cut(bench, 4, *flags)
-    done = bench.run("--no-timings", "--resume", *flags)
-    assert done.code == 0
-    assert "12 of 12 rows, 4 from before" in done.err
-    assert bench.output.read_bytes() == whole
-    assert bench.files == ["out.jsonl"]
+def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench):
+    for flags in [(), ("--stage", 'temperature:temperature=0,when={"after":"e"}')]:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        whole = cut(bench, 4, *flags)
+        done = bench.run("--no-timings", "--resume", *flags)
+        assert done.code == 0, flags
+        assert "12 of 12 rows, 4 from before" in done.err, flags
+        assert bench.output.read_bytes() == whole, flags
+        assert bench.files == ["out.jsonl"], flags
 
 
 def test_a_resumed_run_has_the_seed_that_it_began_with(bench):
@@ -188,16 +187,17 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_run_does_not_go_on_with_other_settings(bench, name):
-    flags, said = CHANGES[name]
-    bench.write(ROWS)
-    cut(bench, 4)
-    before = bench.journal.read_bytes()
-    done = bench.run("--resume", *flags)
-    assert done.code == 2
-    assert said in done.err
-    assert bench.journal.read_bytes() == before
+def test_a_run_does_not_go_on_with_other_settings(bench):
+    for name in CHANGES:
+        bench = bench.fresh()
+        flags, said = CHANGES[name]
+        bench.write(ROWS)
+        cut(bench, 4)
+        before = bench.journal.read_bytes()
+        done = bench.run("--resume", *flags)
+        assert done.code == 2, name
+        assert said in done.err, name
+        assert bench.journal.read_bytes() == before, name
 
 
 def test_a_run_does_not_go_on_with_another_input(bench):
@@ -208,11 +208,12 @@ def test_a_run_does_not_go_on_with_another_input(bench):
     assert (done.code, "input changed" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("flags", [["--max-batch", "2"], ["--order", "completion"], ["--format", "csv"]])
-def test_a_run_may_go_on_with_what_changes_no_text(bench, flags):
-    bench.write(ROWS)
-    cut(bench, 4)
-    assert bench.run("--resume", *flags).code == 0
+def test_a_run_may_go_on_with_what_changes_no_text(bench):
+    for flags in [["--max-batch", "2"], ["--order", "completion"], ["--format", "csv"]]:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        cut(bench, 4)
+        assert bench.run("--resume", *flags).code == 0, flags
 
 
 def test_what_is_there_is_not_written_over_unless_asked(bench):
@@ -333,9 +334,8 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
     assert "time     roughly" in done.out
 
 
-@pytest.mark.parametrize(
-    ("flags", "weights", "lanes"),
-    [
+def test_a_dry_run_counts_models_beside_and_their_lanes(bench):
+    cases = [
         (["--draft", "ngram"], "weights", 1),
         (["--draft", "tiny-draft"], "weights + {draft} weights of tiny-draft", 1 + SMALL),
         (["--draft", "early-exit"], "weights", 1.5),
@@ -344,14 +344,14 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
         (["--contrast", "tiny-draft"], "weights + {draft} weights of tiny-draft", 1 + SMALL),
         (["--contrast", "tiny-draft", "--contrast-beta", "0", "--contrast-alpha", "0"],
          "weights + {draft} weights of tiny-draft", 1),
-    ],
-)  # fmt: skip
-def test_a_dry_run_counts_models_beside_and_their_lanes(bench, flags, weights, lanes):
-    bench.write(ROWS)
-    done = bench.call(bench.input, "--dry-run", "--model", "tiny", *flags)
-    assert done.code == 0
-    expected = f"{in_memory('tiny')} {weights.format(draft=in_memory('tiny-draft'))}"
-    assert f"{expected} + {45 * lanes:.1f} MiB keys and values" in done.out
+    ]  # fmt: skip
+    for flags, weights, lanes in cases:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        done = bench.call(bench.input, "--dry-run", "--model", "tiny", *flags)
+        assert done.code == 0, flags
+        expected = f"{in_memory('tiny')} {weights.format(draft=in_memory('tiny-draft'))}"
+        assert f"{expected} + {45 * lanes:.1f} MiB keys and values" in done.out, flags
 
 
 def test_a_draft_that_is_not_here_is_said_before_the_run(bench):
@@ -361,9 +361,8 @@ def test_a_draft_that_is_not_here_is_said_before_the_run(bench):
     assert "--draft nowhere/small: nowhere/small is not on this machine" in done.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+def test_what_makes_no_sense_is_refused(bench):
+    cases = [
         (["--resume", "--overwrite"], "--resume and --overwrite contradict"),
         (["--retry-errors"], "Add --resume"),
         (["--fail-fast", "--max-errors", "3"], "--fail-fast and --max-errors"),
@@ -373,13 +372,13 @@ def test_a_draft_that_is_not_here_is_said_before_the_run(bench):
         (["--max-batch", "0"], "--max-batch: '0' is neither auto nor a whole number"),
         (["--drain", "-1"], "--drain is -1"),
         (["--shard", "4/4"], "--shard is '4/4'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(bench, flags, said):
-    bench.write(ROWS)
-    done = bench.run(*flags)
-    assert done.code == 2
-    assert said in done.err
+    ]
+    for flags, said in cases:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        done = bench.run(*flags)
+        assert done.code == 2, flags
+        assert said in done.err, flags
 
 
 def test_what_needs_a_journal_is_refused_on_stdout(bench):
@@ -388,11 +387,12 @@ def test_what_needs_a_journal_is_refused_on_stdout(bench):
     assert (done.code, "--resume needs an output file" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl", "out.jsonl.journal"])
-def test_a_summary_has_a_file_of_its_own(bench, name):
-    bench.write(ROWS)
-    done = bench.run("--summary", bench.folder / name)
-    assert (done.code, "is also the input or the output" in done.err) == (2, True)
+def test_a_summary_has_a_file_of_its_own(bench):
+    for name in ["in.jsonl", "out.jsonl", "out.jsonl.journal"]:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        done = bench.run("--summary", bench.folder / name)
+        assert (done.code, "is also the input or the output" in done.err) == (2, True), name
 
 
 def test_the_output_is_not_the_input(bench):
@@ -427,12 +427,13 @@ def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(
     assert (refused.code, "is not a folder with results only" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize(("flags", "said"), [([], True), (["--max-batch", "3"], False)])
-def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch, flags, said):
-    monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
-    bench.write(ROWS[:2])
-    done = bench.run(*flags)
-    assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said)
+def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch):
+    for flags, said in [([], True), (["--max-batch", "3"], False)]:
+        bench = bench.fresh()
+        monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
+        bench.write(ROWS[:2])
+        done = bench.run(*flags)
+        assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said), flags
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no file")

@@ -2,8 +2,6 @@
 
 import shutil
 
-import pytest
-
 from gencli.batch.fingerprint import differences, folder_digest
 from gencli.models.files.locate import bundled_folder
 
@@ -14,16 +12,17 @@ def test_a_copied_model_is_the_same_model(tmp_path):
     assert folder_digest(copy) == folder_digest(bundled_folder("tiny-draft"))
 
 
-@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 1.0])
-def test_other_weights_are_another_model(tmp_path, place):
-    copy = tmp_path / "copy"
-    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
-    before, weights = folder_digest(copy), copy / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    at = 10_000 + int(place * (len(data) - 20_000))
-    data[at : at + 200_000] = bytes(byte ^ 1 for byte in data[at : at + 200_000])
-    weights.write_bytes(data)
-    assert folder_digest(copy) != before
+def test_other_weights_are_another_model(tmp_path_factory):
+    for place in [0.0, 0.3, 0.5, 1.0]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        copy = tmp_path / "copy"
+        shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+        before, weights = folder_digest(copy), copy / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        at = 10_000 + int(place * (len(data) - 20_000))
+        data[at : at + 200_000] = bytes(byte ^ 1 for byte in data[at : at + 200_000])
+        weights.write_bytes(data)
+        assert folder_digest(copy) != before, place
 
 
 def test_another_tokenizer_is_another_model(tmp_path):
@@ -45,22 +44,24 @@ def test_what_changed_is_named_with_both_values():
     assert differences(before, before) == {}
 
 
-@pytest.mark.parametrize("flag", ["--model", "--contrast", "--draft"])
-def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench, tmp_path, flag):
-    copy = tmp_path / "copy"
-    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
-    bench.write([{"prompt": "Once"}, {"prompt": "Then"}])
-    asked = (bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "2", "--keep-journal",
-             *(() if flag == "--model" else ("--model", "tiny")), flag, copy,
-             *(("--verify", "rejection") if flag == "--draft" else ()))  # fmt: skip
-    assert bench.call(*asked).code == 0
-    weights = copy / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
-    again = bench.call(*asked, "--resume")
-    prefix = "" if flag == "--model" else f"{flag} "
-    assert (again.code, f"{prefix}weights_sha256 was" in again.err) == (2, True)
+def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench, tmp_path_factory):
+    for flag in ["--model", "--contrast", "--draft"]:
+        tmp_path = tmp_path_factory.mktemp("case")
+        bench = bench.fresh()
+        copy = tmp_path / "copy"
+        shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+        bench.write([{"prompt": "Once"}, {"prompt": "Then"}])
+        asked = (bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "2", "--keep-journal",
+                 *(() if flag == "--model" else ("--model", "tiny")), flag, copy,
+                 *(("--verify", "rejection") if flag == "--draft" else ()))  # fmt: skip
+        assert bench.call(*asked).code == 0, flag
+        weights = copy / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        again = bench.call(*asked, "--resume")
+        prefix = "" if flag == "--model" else f"{flag} "
+        assert (again.code, f"{prefix}weights_sha256 was" in again.err) == (2, True), flag
 
 
 def test_another_revision_with_the_same_weights_goes_on():

@@ -149,9 +149,8 @@ def test_a_batch_that_is_complete_leaves_its_trace(traced, bench):
     assert (bench.folder / "trace.jsonl").read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+def test_what_can_be_no_trace_is_refused_by_name(bench, monkeypatch):
+    cases = [
         (("--trace", "out.jsonl"), "--trace out.jsonl is also the input, the output or the summary"),
         (("--trace", "out.jsonl.journal"), "is also the input, the output"),
         (("--trace", "./in.jsonl"), "is also the input"),
@@ -164,16 +163,16 @@ def test_a_batch_that_is_complete_leaves_its_trace(traced, bench):
         (("--trace-top", "3"), "--trace-top is given, but no trace"),
         (("--trace", "t", "--trace-top", "101"), "--trace-top"),
         (("--trace", "t", "--beams", "2"), "a search draws no token"),
-    ],
-)
-def test_what_can_be_no_trace_is_refused_by_name(bench, monkeypatch, flags, said):
-    monkeypatch.chdir(bench.folder)
-    bench.write(ROWS[:1])
-    (bench.folder / "old").write_text("x")
-    done = bench.call("in.jsonl", "-o", "out.jsonl", "--model", "fake", *flags)
-    assert (done.code, said in done.err) == (2, True), done.err
-    assert (bench.folder / "old").read_text() == "x"
-    assert not bench.output.exists()
+    ]
+    for flags, said in cases:
+        bench = bench.fresh()
+        monkeypatch.chdir(bench.folder)
+        bench.write(ROWS[:1])
+        (bench.folder / "old").write_text("x")
+        done = bench.call("in.jsonl", "-o", "out.jsonl", "--model", "fake", *flags)
+        assert (done.code, said in done.err) == (2, True), done.err
+        assert (bench.folder / "old").read_text() == "x", flags
+        assert not bench.output.exists(), flags
 
 
 def test_a_trace_is_not_in_the_folder_that_is_the_output(bench):
@@ -191,10 +190,11 @@ def test_a_run_goes_on_with_the_trace_that_it_began_with(traced, bench):
     assert (done.code, "`trace`" in done.err or "--trace" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("key", ["trace", "trace_top"])
-def test_a_row_cannot_ask_for_a_trace(bench, key):
-    bench.write([{"prompt": "a", key: 3}])
-    assert f"{key} is set for the whole run" in bench.run().err
+def test_a_row_cannot_ask_for_a_trace(bench):
+    for key in ["trace", "trace_top"]:
+        bench = bench.fresh()
+        bench.write([{"prompt": "a", key: 3}])
+        assert f"{key} is set for the whole run" in bench.run().err, key
 
 
 def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):

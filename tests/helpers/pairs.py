@@ -109,9 +109,7 @@ FEATURES = {
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
     "min_tokens": feature(
-        {"--min-tokens": ("44",)},
-        given(max_tokens=("60",)),
-        given(max_tokens=("60",), stop_regex=("[a-c]",)),
+        {"--min-tokens": ("44",)}, given(max_tokens=("60",)), given(max_tokens=("60",), stop_regex=("[a-c]",))
     ),
     "ignore_eos": feature({"--ignore-eos": None}),
     "stage": feature({"--stage": ("bias=[[98,3]]",)}),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 
 import pytest
 
@@ -103,26 +104,23 @@ def test_defaults_are_those_of_openai(fake):
     assert len(texts) > 1  # each request has a seed of its own
 
 
-@pytest.mark.parametrize(
-    ("fields", "check"),
-    [
+def test_structures_hold(tiny):
+    cases = [
         ({"response_format": {"type": "json_object"}}, lambda text: isinstance(json.loads(text), dict)),
         ({"guided_choice": ["red", "green"]}, lambda text: text in ("red", "green")),
         ({"regex": "[0-9]{3}"}, lambda text: len(text) == 3 and text.isdecimal()),
         ({"grammar": 'root ::= "a"{5,5}'}, lambda text: text == "aaaaa"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True])
-def test_structures_hold(tiny, fields, check, stream):
-    body = {"prompt": "JSON: ", "max_tokens": 200, "seed": 1, **fields}
-    if stream:
-        chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
-        choice = {"text": "".join(chunk["choices"][0]["text"] for chunk in chunks)}
-        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    else:
-        (choice,) = post(tiny, "completions", **body)["choices"]
-        assert choice["finish_reason"] == "stop"
-    assert check(choice["text"])
+    ]  # fmt: skip
+    for (fields, check), stream in product(cases, [False, True]):
+        body = {"prompt": "JSON: ", "max_tokens": 200, "seed": 1, **fields}
+        if stream:
+            chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
+            choice = {"text": "".join(chunk["choices"][0]["text"] for chunk in chunks)}
+            assert chunks[-1]["choices"][0]["finish_reason"] == "stop", (stream, fields)
+        else:
+            (choice,) = post(tiny, "completions", **body)["choices"]
+            assert choice["finish_reason"] == "stop", (stream, fields)
+        assert check(choice["text"]), (stream, fields)
 
 
 FUNCTION = {
@@ -139,35 +137,33 @@ FUNCTION = {
 NAMED = {"type": "function", "function": {"name": "add"}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
+def test_a_tool_call_is_an_object_of_the_message(tiny):
+    cases = [
         ({"tool_choice": "required"}, "tool_calls"),
         ({"tool_choice": NAMED}, "stop"),
         ({"tool_choice": NAMED, "n": 2, "draft": "ngram", "logprobs": True}, "stop"),
         ({"tool_choice": "required", "retries": 1}, "tool_calls"),
-    ],
-)
-def test_a_tool_call_is_an_object_of_the_message(tiny, fields, reason):
-    body = {
-        "messages": [{"role": "user", "content": "Add."}],
-        "tools": [{"type": "function", "function": FUNCTION}],
-        "parallel_tool_calls": False, "seed": 1, "max_tokens": 200, **fields,
-    }  # fmt: skip
-    for whole, streamed in zip(*both(tiny, "chat/completions", body), strict=True):
-        assert whole["finish_reason"] == streamed["finish_reason"] == reason
-        assert whole["message"]["content"] is None
-        assert not streamed["content"]
-        (call,), ((first, *rest),) = whole["message"]["tool_calls"], streamed["tool_calls"].values()
-        assert (call["type"], call["function"]["name"]) == ("function", "add")
-        assert set(json.loads(call["function"]["arguments"])) == {"a"}
-        assert first["function"] == {"name": "add", "arguments": ""}
-        assert first["id"].startswith("call_")
-        assert [part.keys() for part in rest] == [{"index", "function"}] * len(rest)
-        assert len(rest) == 1 if "retries" in fields else rest  # tokens that come together are one piece
-        assert "".join(part["function"]["arguments"] for part in rest) == call["function"]["arguments"]
-        logprobs = whole["logprobs"]["content"] if "logprobs" in fields else []
-        assert streamed["logprobs"] == logprobs
+    ]
+    for fields, reason in cases:
+        body = {
+            "messages": [{"role": "user", "content": "Add."}],
+            "tools": [{"type": "function", "function": FUNCTION}],
+            "parallel_tool_calls": False, "seed": 1, "max_tokens": 200, **fields,
+        }  # fmt: skip
+        for whole, streamed in zip(*both(tiny, "chat/completions", body), strict=True):
+            assert whole["finish_reason"] == streamed["finish_reason"] == reason, fields
+            assert whole["message"]["content"] is None, fields
+            assert not streamed["content"], fields
+            (call,), ((first, *rest),) = whole["message"]["tool_calls"], streamed["tool_calls"].values()
+            assert (call["type"], call["function"]["name"]) == ("function", "add"), fields
+            assert set(json.loads(call["function"]["arguments"])) == {"a"}, fields
+            assert first["function"] == {"name": "add", "arguments": ""}, fields
+            assert first["id"].startswith("call_"), fields
+            assert [part.keys() for part in rest] == [{"index", "function"}] * len(rest), fields
+            assert len(rest) == 1 if "retries" in fields else rest  # tokens that come together are one piece
+            assert "".join(part["function"]["arguments"] for part in rest) == call["function"]["arguments"]
+            logprobs = whole["logprobs"]["content"] if "logprobs" in fields else []
+            assert streamed["logprobs"] == logprobs, fields
 
 
 def both(client, path, body):
@@ -241,12 +237,8 @@ def test_a_hole_is_filled_with_the_tokens_that_the_tokenizer_has(tmp_path):
         (folder / name).write_text(text)
     with serve(model=str(folder), dtype="float32") as client:
         body = {
-            "prompt": "Once upon",
-            "suffix": " end.",
-            "seed": 1,
-            "max_tokens": 4,
-            "return_token_ids": True,
-        }
+            "prompt": "Once upon", "suffix": " end.", "seed": 1, "max_tokens": 4, "return_token_ids": True,
+        }  # fmt: skip
         (choice,) = post(client, "completions", **body)["choices"]
         encode = client.serving.tokenizer.encode
         around = [encode(text, special=False) for text in ("Once upon", " end.")]

@@ -83,20 +83,21 @@ async def until(condition):
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_ends_its_work(stream):
+def test_a_client_that_goes_away_ends_its_work():
     async def story(serving, app):
-        counts = []
-        serving.thread.on_event = counts.append
-        client = Client(app, {**LONG, "stream": stream, "n": 2})
-        task = asyncio.create_task(client.run())
-        await until(lambda: len(counts) > 4)
-        client.gone.set()
-        await task
-        await until(lambda: idle(serving))
-        assert len(counts) < 1000
-        again = await Client(app, {**LONG, "max_tokens": 3}).run()
-        assert again.status == 200
+        for stream in (True, False):
+            counts = []
+            serving.thread.on_event = counts.append
+            client = Client(app, {**LONG, "stream": stream, "n": 2})
+            task = asyncio.create_task(client.run())
+            while len(counts) <= 4:
+                await asyncio.sleep(0.005)
+            client.gone.set()
+            await task
+            await until(lambda: idle(serving))
+            assert len(counts) < 1000, stream
+            again = await Client(app, {**LONG, "max_tokens": 3}).run()
+            assert again.status == 200, stream
 
     scenario(story)
 
