@@ -75,11 +75,10 @@ def test_a_whole_chain_is_evaluated():
 
 
 def test_the_device_that_the_harness_has_by_default_may_be_missing():
-    for given in [{}, {"device": "cpu"}]:
-        from gencli.lm_eval import GencliLM
+    from gencli.lm_eval import GencliLM
 
-        made = GencliLM.create_from_arg_obj(
-            {"pretrained": "fake", **given}, {"device": "cuda:0", "batch_size": 1}
-        )
+    for given in [{}, {"device": "cpu"}]:
+        harness = {"device": "cuda:0", "batch_size": 1}
+        made = GencliLM.create_from_arg_obj({"pretrained": "fake", **given}, harness)
         assert made.llm.spec.vocab_size, given
         made.llm.close()

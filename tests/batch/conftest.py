@@ -51,6 +51,14 @@ class Bench:
         """The input to the output on the fake model."""
         return self.call(self.input, "-o", self.output, *FAKE, *arguments)
 
+    def refused(self, *arguments, rows=None):
+        """What is said of a run that ends with code 2."""
+        if rows is not None:
+            self.write(rows)
+        done = self.run(*arguments)
+        assert done.code == 2, done
+        return done.err
+
     @property
     def results(self):
         return [json.loads(line) for line in self.output.read_text().splitlines()]

@@ -101,11 +101,8 @@ def test_a_run_does_not_go_on_in_another_number_format_that_auto_takes(bench, mo
     bench.write(ROWS)
     cut(bench, 2, *tiny("auto"))
     monkeypatch.setattr(prepare, "pick_dtype", lambda *given, **named: (torch.bfloat16, ""))
-    done = bench.run("--resume", *tiny("auto"))
-    assert (done.code, "number format was 'float32' and is 'bfloat16'" in done.err) == (2, True)
+    assert "number format was 'float32' and is 'bfloat16'" in bench.refused("--resume", *tiny("auto"))
 
 
 def test_permission_needs_a_run_to_go_on_with(bench):
-    bench.write(ROWS)
-    done = bench.run("--allow-other-batch")
-    assert (done.code, "Add --resume" in done.err) == (2, True)
+    assert "Add --resume" in bench.refused("--allow-other-batch", rows=ROWS)

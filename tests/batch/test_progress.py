@@ -33,22 +33,13 @@ def progress():
     return made
 
 
-def test_rates_are_those_of_this_process():
+def test_rates_are_those_of_this_process_and_the_line_counts_what_was_there_before():
     assert progress().rates(1002.0) == {
-        "seconds": 2.0,
-        "rows_per_second": 1.0,
-        "tokens_per_second": 2.0,
-        "seconds_left": 88.0,
+        "seconds": 2.0, "rows_per_second": 1.0, "tokens_per_second": 2.0, "seconds_left": 88.0,
         "occupancy": 0.75,
-    }
-
-
-def test_the_line_counts_what_was_there_before():
+    }  # fmt: skip
     line = "12 of 100 rows, 1.0 rows/s, 2 tok/s, 1:28 left, 75% full, 2 failed"
     assert progress().line(1002.0) == line
-
-
-def test_nothing_is_told_of_what_has_not_begun():
     assert Progress(5).line(0.0) == "0 of 5 rows, 0.0 rows/s, 0 tok/s, 0% full"
 
 
@@ -98,15 +89,12 @@ def test_the_summary_in_words():
     assert summary.to_dict()["finish_reasons"] == {"length": 3}
 
 
-def test_sizes_are_read():
+def test_sizes_are_read_or_refused():
     cases = [
         ("4G", 2**32), ("1.5 MiB", 3 * 2**19), ("512m", 2**29), ("100", 100), ("2kb", 2048), ("1T", 2**40),
     ]  # fmt: skip
     for text, size in cases:
         assert read_bytes(text) == size, text
-
-
-def test_what_is_no_size_is_refused():
     for text in ["", "G", "-1G", "0", "4X", "nan", "inf"]:
         with pytest.raises(UsageError, match="is no size"):
             read_bytes(text)
@@ -129,6 +117,8 @@ def test_as_many_samples_run_as_the_memory_has_room_for():
     assert plan(kv_memory=6 * each - 1).max_batch == 5
     assert plan(kv_memory=10**12).max_batch == plan(kv_memory=10**13).max_batch == 64
     assert plan(tokens=10**9).kv_bytes == plan(tokens=1024).kv_bytes  # no more than the context
+    for tokens, room in [(1, 256), (256, 256), (257, 512)]:
+        assert plan(tokens=tokens).kv_bytes == 1920 * 4 * room, tokens
     with pytest.raises(ModelError, match="there is room for"):
         plan(kv_memory=each - 1)
 
@@ -145,11 +135,6 @@ def test_models_beside_are_counted_each_by_its_own_shape():
     assert [name for name, _ in two.beside] == ["amateur", "small"]
     state = replace(DRAFT, kv_values=None)
     assert plan(Held("mamba", state)).kv_bytes is None
-
-
-def test_lanes_have_room_in_steps():
-    for tokens, room in [(1, 256), (256, 256), (257, 512)]:
-        assert plan(tokens=tokens).kv_bytes == 1920 * 4 * room, tokens
 
 
 def test_a_guess_of_the_time_counts_reading_arithmetic_and_calls():

@@ -9,12 +9,12 @@ from gencli.errors import UsageError
 from processors.registry import builtin_registry
 
 
-def test_a_row_cannot_have_a_file_read(tmp_path_factory, monkeypatch):
-    keys = ["json_schema", "grammar", "lark", "structural_tag", "tools"]
-    for key, name in product(keys, ["secret.json", "here"]):
-        tmp_path = tmp_path_factory.mktemp("case")
-        monkeypatch.chdir(tmp_path)
+def test_a_row_cannot_have_a_file_read(tmp_path, monkeypatch):
+    keys, names = ("json_schema", "grammar", "lark", "structural_tag", "tools"), ("secret.json", "here")
+    monkeypatch.chdir(tmp_path)
+    for name in names:
         (tmp_path / name).write_text("{}")
+    for key, name in product(keys, names):
         with pytest.raises(UsageError, match=f"{key} names a file, which a row cannot read"):
             row_layer({key: name}, builtin_registry())
 

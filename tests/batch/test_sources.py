@@ -38,17 +38,15 @@ def test_records_are_numbered_over_all_files_and_know_their_lines(tmp_path):
     assert names == ["a.jsonl:1", "a.jsonl:2", "b.csv:2", "c.txt:1"]
 
 
-def test_packed_files_are_unpacked_on_the_way(tmp_path_factory):
+def test_packed_files_are_unpacked_on_the_way(tmp_path):
     for suffix, pack in [("gz", gzip.compress), ("zst", zst)]:
-        tmp_path = tmp_path_factory.mktemp("case")
         (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(LINES) + pack(LINES))
         source = open_input([str(tmp_path / f"a.jsonl.{suffix}")])
         assert prompts(source) == prompts(source) == ["a", "b", "a", "b"], suffix
 
 
-def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path_factory):
+def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path):
     for (suffix, pack), keep in product([("gz", gzip.compress), ("zst", zst)], [0.5, 0.0]):
-        tmp_path = tmp_path_factory.mktemp("case")
         data = pack(b"".join(b'{"prompt": "%d"}\n' % (i * i * 7919) for i in range(20000)))
         (tmp_path / f"a.jsonl.{suffix}").write_bytes(data[: int(len(data) * keep)] if keep else b"not packed")
         (tmp_path / "b.txt").write_bytes(b"still read\n")
@@ -75,7 +73,10 @@ def test_a_pattern_is_the_files_that_match_and_a_name_with_its_signs_is_itself(t
     assert prompts(open_input([str(tmp_path / "[a].txt")])) == ["[a].txt"]
 
 
-def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path_factory):
+def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("prompts.jsonl", "prompts.doc", "array.json"):
+        (tmp_path / name).write_bytes(LINES)
     cases = [
         ("promts.jsonl", "There is no file", "Did you mean"),
         ("prompts.doc", "has no suffix of a known format", "`input_format`"),
@@ -85,11 +86,6 @@ def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path_factory):
         ("array.json", "is not a JSON array", ""),
     ]
     for name, message, hint in cases:
-        tmp_path = tmp_path_factory.mktemp("case")
-        (tmp_path / "empty").mkdir()
-        (tmp_path / "prompts.jsonl").write_bytes(LINES)
-        (tmp_path / "prompts.doc").write_bytes(LINES)
-        (tmp_path / "array.json").write_bytes(LINES)
         with pytest.raises(UsageError, match=message) as caught:
             list(open_input([name if "://" in name else str(tmp_path / name)]))
         assert hint in caught.value.hint, name

@@ -44,7 +44,7 @@ def test_what_is_no_json_object_is_a_400(fake):
 def test_a_hostile_body_is_a_4xx_with_its_reason(fake):
     for body in BODIES:
         reply = fake.post("/v1/completions", json={"max_tokens": 2, **body})
-        assert 400 <= reply.status_code < 500, reply.text
+        assert 400 <= reply.status_code < 500, (body, reply.text)
         error = reply.json()["error"]
         assert error["message"], body
         assert error["type"] == "invalid_request_error", body
@@ -152,9 +152,16 @@ def test_a_key_guards_every_route_but_health():
             reply = client.get(path)
             assert (reply.status_code, reply.json()["error"]["type"]) == (401, "authentication_error")
         assert client.post("/tokenize", json={"prompt": "a"}).status_code == 401
-        for headers in ({"authorization": "Bearer secret"}, {"x-api-key": "secret"}):
-            assert client.get("/v1/models", headers=headers).status_code == 200
-        assert client.get("/v1/models", headers={"authorization": "Bearer secre"}).status_code == 401
+        for name, key in (
+            ("authorization", "Bearer secret"),
+            ("authorization", "Bearer secret "),
+            ("x-api-key", "secret"),
+        ):
+            assert client.get("/v1/models", headers={name: key}).status_code == 200, key
+        wrong = ("Bearer secre", "Bearer invalid", "Bearer", "Basic secret", "secret")
+        for headers in ({}, *({"authorization": key} for key in wrong)):
+            reply = client.post("/v1/completions", json={"prompt": "a"}, headers=headers)
+            assert (reply.status_code, "secret" in reply.text) == (401, False), headers
 
 
 def test_a_foreign_name_of_the_host_is_refused(fake):

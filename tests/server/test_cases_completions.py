@@ -28,13 +28,8 @@ def refusal(client, **body):
 def test_a_prompt_is_the_same_in_every_form(fake):
     for prompt in ["hi j", IDS, ["hi j"], [IDS]]:
         assert texts(fake, **{**TEXT, "prompt": prompt}) == texts(fake, **TEXT), prompt
-
-
-def test_texts_and_ids_may_stand_side_by_side(fake):
-    assert (
-        texts(fake, **{**TEXT, "prompt": ["hi j", IDS], "temperature": 0})
-        == texts(fake, **TEXT, temperature=0) * 2
-    )
+    both = {**TEXT, "prompt": ["hi j", IDS], "temperature": 0}
+    assert texts(fake, **both) == texts(fake, **TEXT, temperature=0) * 2
 
 
 def test_no_other_form_is_a_prompt(fake):
@@ -50,9 +45,6 @@ def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake):
                 pool.map(lambda cached: texts(client, **TEXT, cache_prompt=cached), [True, False] * 3)
             )
         assert found == [expected] * 6, slots
-
-
-def test_seeds_give_different_texts(fake):
     assert len({texts(fake, **{**TEXT, "seed": seed})[0] for seed in range(4)}) == 4
 
 
@@ -84,10 +76,6 @@ def test_the_number_of_alternatives(fake):
             found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
         ):
             assert top[token] == value <= 0, given
-
-
-def test_without_logprobs_there_are_none(fake):
-    assert [choice["logprobs"] for choice in post(fake, **TEXT, logprobs=None)["choices"]] == [None]
 
 
 def test_after_too_many_alternatives_the_server_goes_on(fake):
@@ -179,9 +167,6 @@ def test_a_bias_moves_the_draw(fake):
         bias = {"97": number} if form == "object" else [[97, number]]
         text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=bias)[0]
         assert ("a" in text) is (number > 0), (form, number)
-
-
-def test_a_token_is_banned_with_false(fake):
     text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=[[97, False], [98, False]])[0]
     assert not set(text) & set("ab")
 

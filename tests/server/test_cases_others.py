@@ -2,10 +2,6 @@
 
 import json
 
-from gencli.server.security import Rules
-from gencli.server.serving import Conditions
-from tests.server.conftest import serve
-
 ASK = {"input": "Write an example", "max_output_tokens": 30, "seed": 1}
 SCHEMA = {"type": "json_schema", "name": "test", "schema": {"const": "foooooo"}}
 
@@ -77,16 +73,6 @@ def test_a_beginning_of_text_is_added_if_asked_for(tiny):
     assert tiny.post("/detokenize", json={"tokens": special[:1]}).json()["prompt"] == bos
     assert tiny.post("/tokenize", json={"prompt": "a"}).json()["tokens"] == special
     assert tiny.post("/tokenize", json={"prompt": "a", "add_special_tokens": False}).json()["tokens"] == plain
-
-
-def test_a_wrong_key_is_refused():
-    for key in [None, "Bearer invalid", "Bearer", "Bearer secret ", "Basic secret", "secret"]:
-        with serve(Conditions(rules=Rules(key="secret"))) as client:
-            headers = {"authorization": key} if key else {}
-            reply = client.post("/v1/completions", json={"prompt": "a"}, headers=headers)
-            expected = 200 if key == "Bearer secret " else 401
-            assert reply.status_code == expected, key
-            assert "secret" not in reply.text, key
 
 
 def test_values_are_checked(fake):
