@@ -95,15 +95,11 @@ def test_whatever_is_accepted_is_read_as_json_reads_it(text):
 
 def test_numbers_keep_their_value():
     cases = [
-        ("12345678901234567890123", int, "12345678901234567890123"),
-        ("-0", int, "0"),
-        ("1.10", float, "1.1"),
-        ("1E2", float, "100.0"),
-        ("-0.0", float, "-0.0"),
-        ("0.1000000000000000055", Decimal, "0.1000000000000000055"),
-        ("1e400", Decimal, "1E+400"),
+        ("12345678901234567890123", int, "12345678901234567890123"), ("-0", int, "0"), ("1.10", float, "1.1"),
+        ("1E2", float, "100.0"), ("-0.0", float, "-0.0"),
+        ("0.1000000000000000055", Decimal, "0.1000000000000000055"), ("1e400", Decimal, "1E+400"),
         ("1e-400", Decimal, "1E-400"),
-    ]
+    ]  # fmt: skip
     for text, kind, printed in cases:
         assert type(parse_json(text)) is kind, text
         assert compact(parse_json(text)) == printed, text

@@ -29,7 +29,6 @@ def test_tools_that_some_row_tells_of_are_enforced(bench, tools):
         ({"prompt": "Do beep."}, []),
     ]  # fmt: skip
     for row, flags in cases:
-        bench = bench.fresh()
         bench.write([{"prompt": "yo"}, row])
         done = bench.call(bench.input, "--model", "fake", "--max-tokens", "90", "--seed", "1", *tools, *flags)
         assert done.code in (0, 7), done.err

@@ -382,9 +382,8 @@ def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(
 
 
 def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch):
+    monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
+    bench.write(ROWS[:2])
     for flags, said in [([], True), (["--max-batch", "3"], False)]:
-        bench = bench.fresh()
-        monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
-        bench.write(ROWS[:2])
-        done = bench.run(*flags)
+        done = bench.run(*flags, "--overwrite")
         assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said), flags

@@ -28,11 +28,8 @@ def test_what_changed_is_named_with_both_values():
     before = {"seed": 1, "input": "abc", "gone": True}
     now = {"seed": 2, "input": "abd", "new": [1]}
     assert list(differences(before, now).values()) == [
-        "seed was 1 and is 2",
-        "input changed",
-        "gone was True and is None",
-        "new was None and is [1]",
-    ]
+        "seed was 1 and is 2", "input changed", "gone was True and is None", "new was None and is [1]",
+    ]  # fmt: skip
     assert differences(before, before) == {}
     same = {"revision": "a", "weights_sha256": "c"}
     assert differences(same, {**same, "revision": "b"}) == {}

@@ -166,9 +166,8 @@ def test_wrong_names_and_files_end_the_run_before_it_begins(bench):
         (["--named-key", "acme=missing.key"], 3, "The key acme: the file missing.key cannot be read"),
         (["--named-key", "acme="], 3, "The key acme: the file  cannot be read"),
     ]
+    bench.write([{"prompt": "a"}])
     for arguments, code, message in cases:
-        bench = bench.fresh()
-        bench.write([{"prompt": "a"}])
         done = bench.run(*arguments)
         assert (done.code, message in done.err, bench.output.exists()) == (code, True, False), done.err
 

@@ -47,9 +47,8 @@ def test_a_document_may_be_written_in_one_line_or_in_part(bench):
         ("csv", {"parsed": True}, '{"age":7}'), ("jsonl", {"parsed": True}, '{"age":7}'),
         ("openai", {"parsed": True}, '{"age":7}'), ("csv", {"select": "/age"}, "7"),
     ]  # fmt: skip
+    schema = {"type": "object", "properties": {"age": {"const": 7}}, "required": ["age"]}
     for form, option, text in cases:
-        bench = bench.fresh()
-        schema = {"type": "object", "properties": {"age": {"const": 7}}, "required": ["age"]}
         bench.write([{"prompt": "Data", "json_schema": schema, "seed": seed, **option} for seed in (1, 2)])
         done = bench.call(bench.input, *FLAGS, "--format", form, "-q")
         assert done.code == 0, (form, option, text)
@@ -82,12 +81,11 @@ def test_what_is_not_valid_is_drawn_again_by_its_row(bench):
 
 
 def test_a_resumed_run_gives_the_same_bytes(bench):
+    bench.write(ROWS * 3)
+    call(bench, "--keep-journal")
+    whole = bench.output.read_bytes()
+    lines = bench.journal.read_bytes().splitlines(keepends=True)
     for size in [1, 8]:
-        bench = bench.fresh()
-        bench.write(ROWS * 3)
-        call(bench, "--keep-journal")
-        whole = bench.output.read_bytes()
-        lines = bench.journal.read_bytes().splitlines(keepends=True)
         bench.journal.write_bytes(b"".join(lines[:6]))
         bench.output.unlink()
         assert call(bench, "--resume", "--max-batch", size).code == 0, size

@@ -23,12 +23,8 @@ SMALL = Shape("small", 2, 64, 128, 4, 2, 16, 600, True)
 def test_the_card_has_its_bandwidth_and_its_launches():
     found = [*measure_card(H200, WATCH, CPU, size=1 << 12)]
     assert [one.what for one in found] == [
-        "read (sum)",
-        "read (largest)",
-        "copy",
-        "a launch",
-        "a kernel of a graph",
-    ]
+        "read (sum)", "read (largest)", "copy", "a launch", "a kernel of a graph",
+    ]  # fmt: skip
     assert all(one.measured_us > 0 and one.predicted_us > 0 for one in found)
 
 

@@ -28,17 +28,8 @@ def gains(lengths, *, right=1.0, rows=1, cost=0.1, row=0.05, **options):
     clock = Ticking()
     drafter = TimedDrafter([continued(100)], clock, right=right, cost=cost)
     told = {"steps": 6, "max_tokens": 60} | options
-    found = measure_drafts(
-        TimedRunner(clock, row=row),
-        TOKENIZER,
-        drafter,
-        [PROMPT],
-        rows=rows,
-        lengths=lengths,
-        clock=clock,
-        **told,
-    )
-    return list(found)
+    told |= {"rows": rows, "lengths": lengths, "clock": clock}
+    return list(measure_drafts(TimedRunner(clock, row=row), TOKENIZER, drafter, [PROMPT], **told))
 
 
 def test_right_drafts_bring_what_the_formula_says():
@@ -76,9 +67,8 @@ def test_break_even_lies_where_the_best_number_gains_nothing():
     cases = [((2.0, 1.5, 1.1), None), ((2.0, 1.5, 0.5), 8), ((0.9, 0.8, 0.7), 0), ((1.5, 0.5, 0.4), 2)]
     for speeds, rows in cases:
         lines = [line(n, 2, speed) for n, speed in zip((1, 4, 16), speeds, strict=True)]
-        lines += [replace(one, drafts=3, speedup=0.3) for one in lines] + [
-            line(n, 0, 1.0) for n in (1, 4, 16)
-        ]
+        lines += [replace(one, drafts=3, speedup=0.3) for one in lines]
+        lines += [line(n, 0, 1.0) for n in (1, 4, 16)]
         found = break_even(lines)
         assert found == (None if rows is None else pytest.approx(rows)), speeds
         assert [top.drafts for top in best(lines)] == [2 if speed > 1 else 0 for speed in speeds], speeds

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import pytest
@@ -209,16 +210,13 @@ def test_a_preset_by_name_is_a_layer_below_the_body(fake):
 def test_an_answer_goes_on_with_the_last_message(tiny):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon a "}]
     given = {"seed": 4, "max_tokens": 9, "return_token_ids": True}
-    chat = tiny.post(
-        "/v1/chat/completions", json={"messages": messages, "continue_final_message": True, **given}
-    ).json()
+    chat = post(tiny, "chat/completions", messages=messages, continue_final_message=True, **given)
     text = "<|bos|><|user|>Hi<|end|><|assistant|>Once upon a "
     (choice,) = post(tiny, "completions", prompt=text, add_special_tokens=False, **given)["choices"]
     assert chat["prompt_token_ids"] == choice["prompt_token_ids"]
     assert chat["choices"][0]["message"]["content"] == choice["text"]
-    chunks = events(
-        tiny.post("/v1/completions", json={"prompt": ["a", "b"], "stream": True, "n": 2, **given})
-    )
+    several = {"prompt": ["a", "b"], "stream": True, "n": 2, **given}
+    chunks = events(tiny.post("/v1/completions", json=several))
     firsts = [chunk["choices"][0] for chunk in chunks if "prompt_token_ids" in chunk["choices"][0]]
     assert sorted(first["index"] for first in firsts) == [0, 1, 2, 3]
     for body in ({"add_generation_prompt": True}, {"messages": messages[:1]}):
@@ -247,18 +245,14 @@ def test_a_hole_is_filled_with_the_tokens_that_the_tokenizer_has(tmp_path):
 
 def test_prefixes_are_shared_within_a_salt(tiny):
     def cached(**body):
-        usage = post(
-            tiny, "completions", prompt="A text of many tokens, alone.", max_tokens=1, seed=1, **body
-        )
-        return usage["usage"]["prompt_tokens_details"]["cached_tokens"]
+        asked = {"prompt": "A text of many tokens, alone.", "max_tokens": 1, "seed": 1, **body}
+        return post(tiny, "completions", **asked)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     found = [cached(cache_salt=salt, priority=place) for place, salt in enumerate(("x", "x", "y", "y"))]
     assert [count > 0 for count in found] == [False, True, False, True]
 
 
 def test_neighbours_change_no_text(tiny, llm):
-    from concurrent.futures import ThreadPoolExecutor
-
     def ask(number):
         body = {**TEXT, "seed": number, "prompt": f"Story {number}:", "n": 1 + number % 2}
         return [choice["text"] for choice in post(tiny, "completions", **body)["choices"]]

@@ -50,12 +50,8 @@ def test_json_lines_have_the_fields_of_a_run_and_the_index(tmp_path):
     assert first["chain"] == [{"bias": {"b": "-inf"}}]
     assert (second["texts"], second["id"]) == (["a", "b"], "b")
     assert third == {
-        "index": 2,
-        "id": "c",
-        "error": ERROR,
-        "finish_reason": "error",
-        "input": {"note": ["l"]},
-    }
+        "index": 2, "id": "c", "error": ERROR, "finish_reason": "error", "input": {"note": ["l"]},
+    }  # fmt: skip
 
 
 def test_tables_have_a_line_for_each_sample(tmp_path):
