@@ -8,19 +8,22 @@ from pathlib import Path
 
 __all__ = ["commit", "drawn"]
 
+# Taken out of the environment, as gencli refuses a variable that belongs to no option.
+GIVEN = os.environ.pop("GENCLI_COMMIT", "")
+
 
 @cache
 def commit():
     """The environment variable GENCLI_COMMIT, which repeats a choice, or the commit that is checked out."""
-    command = ["git", "rev-parse", "HEAD"]
+    command, folder = ["git", "rev-parse", "HEAD"], Path(__file__).parent
     try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-        checked_out = done.stdout.strip()
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        checked_out = ""
-    return os.environ.get("GENCLI_COMMIT") or checked_out or "without git"
+        return GIVEN or "without git"
+    return GIVEN or done.stdout.strip() or "without git"
 
 
 def drawn(*words):
     """A number of these words that another commit changes."""
-    return int.from_bytes(hashlib.blake2b(" ".join([commit(), *words]).encode(), digest_size=8).digest())
+    text = " ".join([commit(), *words])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
