@@ -74,12 +74,11 @@ def test_a_whole_chain_is_evaluated():
     with_chain.llm.close()
 
 
-@pytest.mark.parametrize("given", [{}, {"device": "cpu"}])
-def test_the_device_that_the_harness_has_by_default_may_be_missing(given):
+def test_the_device_that_the_harness_has_by_default_may_be_missing():
     from gencli.lm_eval import GencliLM
 
-    made = GencliLM.create_from_arg_obj(
-        {"pretrained": "fake", **given}, {"device": "cuda:0", "batch_size": 1}
-    )
-    assert made.llm.spec.vocab_size
-    made.llm.close()
+    for given in [{}, {"device": "cpu"}]:
+        harness = {"device": "cuda:0", "batch_size": 1}
+        made = GencliLM.create_from_arg_obj({"pretrained": "fake", **given}, harness)
+        assert made.llm.spec.vocab_size, given
+        made.llm.close()

@@ -4,8 +4,6 @@ import json
 import re
 from dataclasses import replace
 
-import pytest
-
 from scripts import make_page_pictures, make_pictures
 from scripts.make_pictures import FOLDER, PICTURES, THEMES
 from tests.helpers.quick import quick_gencli
@@ -30,33 +28,33 @@ def printed(text):
     return [line.rstrip() for line in text.splitlines() if line.strip()]
 
 
-@pytest.mark.parametrize("picture", [one for one in PICTURES if not one.is_live], ids=lambda one: one.name)
-def test_a_picture_has_the_text_that_its_command_prints(picture):
-    assert printed(texts(picture)) == printed(make_pictures.output(picture, [str(quick_gencli())])), STALE
+def test_a_picture_has_the_text_that_its_command_prints():
+    for picture in [one for one in PICTURES if not one.is_live]:
+        assert printed(texts(picture)) == printed(make_pictures.output(picture, [str(quick_gencli())])), STALE
 
 
-@pytest.mark.parametrize("picture", [one for one in PICTURES if one.is_live], ids=lambda one: one.name)
-def test_a_live_picture_has_the_beginnings_of_the_texts_of_its_command(picture):
-    whole = json.loads(
-        make_pictures.output(
-            replace(picture, command=f"{picture.command} --format json"), [str(quick_gencli())]
+def test_a_live_picture_has_the_beginnings_of_the_texts_of_its_command():
+    for picture in [one for one in PICTURES if one.is_live]:
+        whole = json.loads(
+            make_pictures.output(
+                replace(picture, command=f"{picture.command} --format json"), [str(quick_gencli())]
+            )
         )
-    )
-    lines = printed(texts(picture))
-    assert len(lines) == len(whole["texts"])
-    for number, (line, text) in enumerate(zip(lines, whole["texts"], strict=True), start=1):
-        label, beginning = f"[1.{number}] ", line.partition("] ")[2]
-        assert line.startswith(label), STALE
-        assert beginning, STALE
-        assert " ".join(text.split()).startswith(beginning), STALE
+        lines = printed(texts(picture))
+        assert len(lines) == len(whole["texts"]), picture
+        for number, (line, text) in enumerate(zip(lines, whole["texts"], strict=True), start=1):
+            label, beginning = f"[1.{number}] ", line.partition("] ")[2]
+            assert line.startswith(label), STALE
+            assert beginning, STALE
+            assert " ".join(text.split()).startswith(beginning), STALE
 
 
-@pytest.mark.parametrize("path", FILES.values(), ids=lambda path: path.name)
-def test_a_picture_is_small_and_loads_nothing_from_elsewhere(path):
-    svg = path.read_text(encoding="utf-8")
-    assert len(svg) < 40_000
-    assert set(re.findall(r"https?://[^\"' )]+", svg)) <= {"http://www.w3.org/2000/svg"}
-    assert not re.search(r"url\((?!#)|<script|@import|@font-face|href=", svg)
+def test_a_picture_is_small_and_loads_nothing_from_elsewhere():
+    for path in FILES.values():
+        svg = path.read_text(encoding="utf-8")
+        assert len(svg) < 40_000, path
+        assert set(re.findall(r"https?://[^\"' )]+", svg)) <= {"http://www.w3.org/2000/svg"}, path
+        assert not re.search(r"url\((?!#)|<script|@import|@font-face|href=", svg), path
 
 
 def test_the_readme_shows_each_picture_for_light_and_dark_pages():
@@ -71,8 +69,8 @@ def test_the_pictures_are_those_of_the_script():
     assert {path.name for path in FOLDER.iterdir()} == pages | {path.name for path in FILES.values()}
 
 
-@pytest.mark.parametrize("name", make_page_pictures.NAMES)
-def test_a_picture_of_a_page_is_small_and_shown(name):
-    assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG")
-    assert (FOLDER / f"{name}.png").stat().st_size < 150_000
-    assert f"pictures/{name}.png" in (FOLDER.parent / "explain.md").read_text(encoding="utf-8")
+def test_a_picture_of_a_page_is_small_and_shown():
+    for name in make_page_pictures.NAMES:
+        assert (FOLDER / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
+        assert (FOLDER / f"{name}.png").stat().st_size < 150_000, name
+        assert f"pictures/{name}.png" in (FOLDER.parent / "explain.md").read_text(encoding="utf-8"), name

@@ -19,20 +19,14 @@ from tests.engine.test_random_chains import random_chain
 
 ASSETS = Path(__file__).parent.parent / "gencli" / "assets"
 PROMPTS = [
-    "Once upon a time",
-    "Mood: sad\nStory:",
-    "Question: Who is the mayor of Brindle?\nAnswer:",
-    "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:",
-    "List: five fruits",
+    "Once upon a time", "Mood: sad\nStory:", "Question: Who is the mayor of Brindle?\nAnswer:",
+    "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:", "List: five fruits",
     "One day, {} and a fox went to the market. They",
-]
+]  # fmt: skip
 CHAINS = [
-    "temperature=0",
-    "temperature=0.8",
-    "top_k=40 | top_p=0.9",
-    "repetition=1.2 | min_p=0.05",
+    "temperature=0", "temperature=0.8", "top_k=40 | top_p=0.9", "repetition=1.2 | min_p=0.05",
     'ban=["the"] | presence=0.4',
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +34,7 @@ def tokenizer():
     return HFTokenizer.load(ASSETS / "tiny")
 
 
-def requests(tokenizer, count=200):
+def requests(tokenizer, count):
     rng = random.Random(0)
     return [
         Request(
@@ -70,16 +64,24 @@ def texts(tokenizer, batch, **options):
     return {end.request: end.text for end in ends}
 
 
-def test_200_requests_alone_in_batches_shuffled_and_with_other_neighbours(tokenizer):
-    batch = requests(tokenizer)
+def check_company(tokenizer, count):
+    batch = requests(tokenizer, count)
     alone = texts(tokenizer, batch, max_batch=1)
-    assert len(alone) == 200
-    assert len(set(alone.values())) > 100
+    assert len(alone) == count
+    assert len(set(alone.values())) > count / 2
     assert texts(tokenizer, batch, max_batch=8) == alone
     random.Random(1).shuffle(batch)
     assert texts(tokenizer, batch, max_batch=16, step_tokens=24) == alone
     some = batch[::3]
     assert texts(tokenizer, some, max_batch=5) == {one.id: alone[one.id] for one in some}
+
+
+def test_40_requests_alone_in_batches_shuffled_and_with_other_neighbours(tokenizer):
+    check_company(tokenizer, 40)
+
+
+def test_200_requests_alone_in_batches_shuffled_and_with_other_neighbours(tokenizer):
+    check_company(tokenizer, 200)
 
 
 def test_64_random_chains_alone_and_in_one_batch(tokenizer):

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from tests.helpers.commit import commit, drawn
 from tests.helpers.option_walk import KEYS, OptionWalk, command_line, merged, pair_setups, run_line
 
 NUMBER, GROUPS = 2000, 20
@@ -36,14 +37,23 @@ def line(triple):
     return command_line(arguments)
 
 
+def check(triples, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for triple in triples:
+        code, out, err = run_line(line(triple))
+        case = f"{triple}; GENCLI_COMMIT={commit()} repeats the choice"
+        assert code in CODES, case
+        assert not re.search(r"fault of gencli|Traceback|Unexpected", err + out), (case, err)
+        assert code in (0, 7) or "Error: " in err, (case, code, err)
+
+
+def test_a_few_triples_end_in_no_fault(folder, monkeypatch):
+    check(TRIPLES[drawn() % GROUPS :: GROUPS], folder, monkeypatch)
+
+
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_no_triple_ends_in_a_fault(group, folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    for triple in TRIPLES[group::GROUPS]:
-        code, out, err = run_line(line(triple))
-        assert code in CODES, triple
-        assert not re.search(r"fault of gencli|Traceback|Unexpected", err + out), (triple, err)
-        assert code in (0, 7) or "Error: " in err, (triple, code, err)
+    check(TRIPLES[group::GROUPS], folder, monkeypatch)
 
 
 def test_every_option_is_in_some_triple():

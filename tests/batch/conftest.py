@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,16 @@ class Bench:
     """A folder with an input, and what a batch makes of it."""
 
     def __init__(self, folder, capfd, monkeypatch):
+        self._numbers = count()
         self.folder, self._capfd, self._monkeypatch = folder, capfd, monkeypatch
         self.input, self.output = folder / "in.jsonl", folder / "out.jsonl"
         self.journal = folder / "out.jsonl.journal"
+
+    def fresh(self):
+        """A bench in a folder of its own."""
+        folder = self.folder / f"fresh{next(self._numbers)}"
+        folder.mkdir()
+        return Bench(folder, self._capfd, self._monkeypatch)
 
     def write(self, rows):
         """Rows as JSON Lines; a text is a line as it stands."""
@@ -42,6 +50,14 @@ class Bench:
     def run(self, *arguments):
         """The input to the output on the fake model."""
         return self.call(self.input, "-o", self.output, *FAKE, *arguments)
+
+    def refused(self, *arguments, rows=None):
+        """What is said of a run that ends with code 2."""
+        if rows is not None:
+            self.write(rows)
+        done = self.run(*arguments)
+        assert done.code == 2, done
+        return done.err
 
     @property
     def results(self):

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 SAME = ("--draft", "none", "--keep-journal", "--no-timings", "--overwrite")
 ROWS = [
     {},
@@ -27,8 +25,7 @@ def timeless(value):
     return [timeless(part) for part in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("flags", [(), ("--max-batch", 2)], ids=str)
-def test_results_and_journal_are_the_same(bench, monkeypatch, flags):
+def check_same(bench, monkeypatch, *flags):
     bench.write([{"prompt": f"Row {n} {'abc' * n}", **ROWS[n % len(ROWS)]} for n in range(22)])
     found = []
     for is_ahead in (False, True):
@@ -39,3 +36,11 @@ def test_results_and_journal_are_the_same(bench, monkeypatch, flags):
         found.append((done.code, bench.output.read_bytes(), journal))
     assert found[0] == found[1]
     assert len(found[0][2]) == len(ROWS) * 2 + 1
+
+
+def test_results_and_journal_are_the_same(bench, monkeypatch):
+    check_same(bench, monkeypatch)
+
+
+def test_results_and_journal_are_the_same_of_two_at_a_time(bench, monkeypatch):
+    check_same(bench, monkeypatch, "--max-batch", 2)

@@ -23,18 +23,13 @@ def test_tools_of_which_no_row_tells_the_model_are_refused_before_it_is_loaded(b
     assert "--chat" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("row", "flags"),
-    [
-        ({"prompt": "hi"}, ["--chat"]),
-        (HI, []),
-        ({"prompt": "hi", "chat": True}, []),
+def test_tools_that_some_row_tells_of_are_enforced(bench, tools):
+    cases = [
+        ({"prompt": "hi"}, ["--chat"]), (HI, []), ({"prompt": "hi", "chat": True}, []),
         ({"prompt": "Do beep."}, []),
-    ],
-    ids=["--chat", "messages", "chat in a row", "the prompt"],
-)
-def test_tools_that_some_row_tells_of_are_enforced(bench, tools, row, flags):
-    bench.write([{"prompt": "yo"}, row])
-    done = bench.call(bench.input, "--model", "fake", "--max-tokens", "90", "--seed", "1", *tools, *flags)
-    assert done.code in (0, 7), done.err
-    assert '"beep"' in done.out
+    ]  # fmt: skip
+    for row, flags in cases:
+        bench.write([{"prompt": "yo"}, row])
+        done = bench.call(bench.input, "--model", "fake", "--max-tokens", "90", "--seed", "1", *tools, *flags)
+        assert done.code in (0, 7), done.err
+        assert '"beep"' in done.out, row

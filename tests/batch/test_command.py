@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 import torch
 
 from gencli.models.files.card import read_card
@@ -51,49 +50,41 @@ def test_company_changes_no_byte_of_a_choice_among_texts(bench):
 
 
 def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
-    bench.write([*ROWS[:5], *BAD, *ROWS[5:]])
+    bench.write([*ROWS[:5], *BAD, *ROWS[5:], BAD[2]])
     done = bench.run("--summary", bench.folder / "sum.json")
     assert done.code == 7
     assert [one["error"] and one["error"]["type"] for one in bench.results[4:9]] == [
         None, "InputError", "UsageError", "UsageError", None,
     ]  # fmt: skip
     summary = json.loads((bench.folder / "sum.json").read_text())
-    assert (summary["rows"], summary["succeeded"], summary["failed"]) == (15, 12, 3)
-    assert summary["errors"] == {"InputError": 1, "UsageError": 2}
-    assert "12 succeeded, 3 failed" in done.err
-    assert bench.journal.exists()  # for --retry-errors
-
-
-def test_errors_are_said_by_message_with_the_first_row(bench):
-    bench.write([*ROWS[:5], *BAD, BAD[2]])
-    done = bench.run("--summary", bench.folder / "sum.json")
+    assert (summary["rows"], summary["succeeded"], summary["failed"]) == (16, 12, 4)
+    assert summary["errors"] == {"InputError": 1, "UsageError": 3}
+    assert "12 succeeded, 4 failed" in done.err
     assert "2 UsageError, first in row 7: There is no option 'top_q'." in done.err
     assert "1 InputError, first in row 5: This is not JSON" in done.err
-    first = json.loads((bench.folder / "sum.json").read_text())["error_messages"][0]
+    first = summary["error_messages"][0]
     assert (first["type"], first["count"], first["first_row"]) == ("UsageError", 2, 7)
+    assert bench.journal.exists()  # for --retry-errors
 
 
 TABLE = "name,age\nAnn,1\nBob,2\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "flags", "said"),
-    [
+def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench):
+    cases = [
         (TABLE, ["--prompt-column", "nam"], "in.csv:2: The row has no column 'nam'. It has: name, age."),
         (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?"),
         (TABLE, ["--prompt-column", "name", "--id-column", "key"], "The row has no column 'key'."),
         (TABLE, [], "The row has neither prompt nor messages. It has: name, age."),
         ("prompt,title\na,b\n", [], "There is no option 'title'."),
-    ],
-    ids=["prompt column", "template", "id column", "no prompt", "no option"],
-)
-def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench, text, flags, said):
+    ]
     table = bench.folder / "in.csv"
-    table.write_text(text)
-    done = bench.call(table, "-o", bench.output, "--model", "no/such/model", *flags)
-    assert done.code == 2
-    assert f"No row of the input can run. {table.parent}" in done.err
-    assert said in done.err
+    for text, flags, said in cases:
+        table.write_text(text)
+        done = bench.call(table, "-o", bench.output, "--model", "no/such/model", *flags)
+        assert done.code == 2, said
+        assert f"No row of the input can run. {table.parent}" in done.err, said
+        assert said in done.err, said
 
 
 def test_a_column_that_only_some_rows_lack_fails_those_rows(bench):
@@ -117,9 +108,7 @@ def test_a_column_id_names_the_results_and_keys_their_draws(bench):
     bench.write(rows[::-1])
     bench.run("--overwrite")
     assert {one["id"]: one["text"] for one in bench.results} == texts
-    bench.write([*rows, rows[0]])
-    done = bench.run("--overwrite")
-    assert (done.code, "The id 'x' occurs twice, at" in done.err) == (2, True)
+    assert "The id 'x' occurs twice, at" in bench.refused("--overwrite", rows=[*rows, rows[0]])
 
 
 def test_the_prompt_of_two_samples_counts_once(bench):
@@ -152,15 +141,16 @@ def cut(bench, lines, *options):
     return whole
 
 
-@pytest.mark.parametrize("flags", [(), ("--stage", 'temperature:temperature=0,when={"after":"e"}')])
-def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench, flags):
-    bench.write(ROWS)
-    whole = cut(bench, 4, *flags)
-    done = bench.run("--no-timings", "--resume", *flags)
-    assert done.code == 0
-    assert "12 of 12 rows, 4 from before" in done.err
-    assert bench.output.read_bytes() == whole
-    assert bench.files == ["out.jsonl"]
+def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench):
+    for flags in [(), ("--stage", 'temperature:temperature=0,when={"after":"e"}')]:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        whole = cut(bench, 4, *flags)
+        done = bench.run("--no-timings", "--resume", *flags)
+        assert done.code == 0, flags
+        assert "12 of 12 rows, 4 from before" in done.err, flags
+        assert bench.output.read_bytes() == whole, flags
+        assert bench.files == ["out.jsonl"], flags
 
 
 def test_a_resumed_run_has_the_seed_that_it_began_with(bench):
@@ -188,42 +178,32 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_run_does_not_go_on_with_other_settings(bench, name):
-    flags, said = CHANGES[name]
+def test_a_run_does_not_go_on_with_other_settings_or_another_input(bench):
     bench.write(ROWS)
     cut(bench, 4)
     before = bench.journal.read_bytes()
-    done = bench.run("--resume", *flags)
-    assert done.code == 2
-    assert said in done.err
+    for name, (flags, said) in CHANGES.items():
+        assert said in bench.refused("--resume", *flags), name
+    assert "input changed" in bench.refused("--resume", rows=[*ROWS[:3], {"prompt": "Another"}, *ROWS[4:]])
+    bench.input.unlink()
+    assert "There is no file" in bench.refused("--resume")
     assert bench.journal.read_bytes() == before
 
 
-def test_a_run_does_not_go_on_with_another_input(bench):
-    bench.write(ROWS)
-    cut(bench, 4)
-    bench.write([*ROWS[:3], {"prompt": "Another"}, *ROWS[4:]])
-    done = bench.run("--resume")
-    assert (done.code, "input changed" in done.err) == (2, True)
-
-
-@pytest.mark.parametrize("flags", [["--max-batch", "2"], ["--order", "completion"], ["--format", "csv"]])
-def test_a_run_may_go_on_with_what_changes_no_text(bench, flags):
-    bench.write(ROWS)
-    cut(bench, 4)
-    assert bench.run("--resume", *flags).code == 0
+def test_a_run_may_go_on_with_what_changes_no_text(bench):
+    for flags in [["--max-batch", "2"], ["--order", "completion"], ["--format", "csv"]]:
+        bench = bench.fresh()
+        bench.write(ROWS)
+        cut(bench, 4)
+        assert bench.run("--resume", *flags).code == 0, flags
 
 
 def test_what_is_there_is_not_written_over_unless_asked(bench):
     bench.write(ROWS)
     cut(bench, 4)
-    refused = bench.run()
-    assert refused.code == 2
-    assert "--resume continues it, --overwrite starts a new run" in refused.err
+    assert "--resume continues it, --overwrite starts a new run" in bench.refused()
     assert bench.run("--overwrite").code == 0
-    refused = bench.run()
-    assert (refused.code, "exists already" in refused.err) == (2, True)
+    assert "exists already" in bench.refused()
     assert bench.run("--overwrite").code == 0
     done = bench.run("--resume")
     assert (done.code, "there is nothing to go on with" in done.err) == (0, True)
@@ -233,11 +213,10 @@ def test_an_old_output_is_not_taken_for_that_of_a_run_that_was_to_replace_it(ben
     bench.write(ROWS)
     bench.run("--no-timings")
     old = bench.output.read_bytes()
-    assert (
-        bench.run("--overwrite", "--seed", "6", "--model", "no/such/model").code == 5
-    )  # as if it was killed
-    assert bench.run("--resume", "--seed", "6", "--no-timings").code == 2  # the journal is of another model
-    assert bench.run("--overwrite", "--seed", "6", "--no-timings").code == 0
+    other = ("--seed", "6", "--no-timings")
+    assert bench.run("--overwrite", *other, "--model", "no/such/model").code == 5  # as if it was killed
+    bench.refused("--resume", *other)  # the journal is of another model
+    assert bench.run("--overwrite", *other).code == 0
     assert bench.output.read_bytes() != old
 
 
@@ -260,10 +239,8 @@ def test_too_many_errors_stop_the_run(bench):
 
 
 def test_faults_of_the_input_are_found_before_the_model_is_loaded(bench):
-    bench.write([*ROWS, *BAD])
-    done = bench.run("--fail-fast", "--model", "no/such/model")
-    assert done.code == 2
-    assert "in.jsonl:13: This is not JSON" in done.err
+    said = bench.refused("--fail-fast", "--model", "no/such/model", rows=[*ROWS, *BAD])
+    assert "in.jsonl:13: This is not JSON" in said
 
 
 def test_stdout_has_results_in_order_and_nothing_else(bench):
@@ -333,9 +310,8 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
     assert "time     roughly" in done.out
 
 
-@pytest.mark.parametrize(
-    ("flags", "weights", "lanes"),
-    [
+def test_a_dry_run_counts_models_beside_and_their_lanes(bench):
+    cases = [
         (["--draft", "ngram"], "weights", 1),
         (["--draft", "tiny-draft"], "weights + {draft} weights of tiny-draft", 1 + SMALL),
         (["--draft", "early-exit"], "weights", 1.5),
@@ -344,26 +320,19 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
         (["--contrast", "tiny-draft"], "weights + {draft} weights of tiny-draft", 1 + SMALL),
         (["--contrast", "tiny-draft", "--contrast-beta", "0", "--contrast-alpha", "0"],
          "weights + {draft} weights of tiny-draft", 1),
-    ],
-)  # fmt: skip
-def test_a_dry_run_counts_models_beside_and_their_lanes(bench, flags, weights, lanes):
+    ]  # fmt: skip
     bench.write(ROWS)
-    done = bench.call(bench.input, "--dry-run", "--model", "tiny", *flags)
-    assert done.code == 0
-    expected = f"{in_memory('tiny')} {weights.format(draft=in_memory('tiny-draft'))}"
-    assert f"{expected} + {45 * lanes:.1f} MiB keys and values" in done.out
+    for flags, weights, lanes in cases:
+        done = bench.call(bench.input, "--dry-run", "--model", "tiny", *flags)
+        assert done.code == 0, flags
+        expected = f"{in_memory('tiny')} {weights.format(draft=in_memory('tiny-draft'))}"
+        assert f"{expected} + {45 * lanes:.1f} MiB keys and values" in done.out, flags
 
 
-def test_a_draft_that_is_not_here_is_said_before_the_run(bench):
+def test_what_makes_no_sense_is_refused(bench):
     bench.write(ROWS)
-    done = bench.call(bench.input, "--dry-run", "--model", "tiny", "--draft", "nowhere/small")
-    assert done.code == 2
-    assert "--draft nowhere/small: nowhere/small is not on this machine" in done.err
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+    own = "is also the input or the output"
+    cases = [
         (["--resume", "--overwrite"], "--resume and --overwrite contradict"),
         (["--retry-errors"], "Add --resume"),
         (["--fail-fast", "--max-errors", "3"], "--fail-fast and --max-errors"),
@@ -373,32 +342,17 @@ def test_a_draft_that_is_not_here_is_said_before_the_run(bench):
         (["--max-batch", "0"], "--max-batch: '0' is neither auto nor a whole number"),
         (["--drain", "-1"], "--drain is -1"),
         (["--shard", "4/4"], "--shard is '4/4'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(bench, flags, said):
-    bench.write(ROWS)
-    done = bench.run(*flags)
-    assert done.code == 2
-    assert said in done.err
-
-
-def test_what_needs_a_journal_is_refused_on_stdout(bench):
-    bench.write(ROWS)
-    done = bench.call(bench.input, *FAKE, "--resume")
-    assert (done.code, "--resume needs an output file" in done.err) == (2, True)
-
-
-@pytest.mark.parametrize("name", ["in.jsonl", "out.jsonl", "out.jsonl.journal"])
-def test_a_summary_has_a_file_of_its_own(bench, name):
-    bench.write(ROWS)
-    done = bench.run("--summary", bench.folder / name)
-    assert (done.code, "is also the input or the output" in done.err) == (2, True)
-
-
-def test_the_output_is_not_the_input(bench):
-    bench.write(ROWS)
-    done = bench.call(bench.input, "-o", bench.input, *FAKE)
-    assert (done.code, "is also the input" in done.err) == (2, True)
+        (["-o", "-", "--resume"], "--resume needs an output file"),
+        (["-o", bench.input], "is also the input"),
+        *((["--summary", path], own) for path in (bench.input, bench.output, bench.journal)),
+        (["--dry-run", "--model", "tiny", "--draft", "nowhere/small"],
+         "--draft nowhere/small: nowhere/small is not on this machine"),
+    ]  # fmt: skip
+    if Path("/proc/self").exists():  # a folder that takes no file
+        cases.append((["-o", "/proc/out.jsonl"], "cannot be written"))
+    for flags, said in cases:
+        assert said in bench.refused(*flags), flags
+        assert bench.files == [], flags
 
 
 def test_memory_decides_how_many_run(bench):
@@ -427,26 +381,9 @@ def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(
     assert (refused.code, "is not a folder with results only" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize(("flags", "said"), [([], True), (["--max-batch", "3"], False)])
-def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch, flags, said):
+def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch):
     monkeypatch.setenv("GENCLI_MAX_BATCH", "auto")
     bench.write(ROWS[:2])
-    done = bench.run(*flags)
-    assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said)
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that takes no file")
-def test_an_output_that_cannot_be_written_is_said_at_once(bench):
-    bench.write(ROWS)
-    done = bench.call(bench.input, "-o", "/proc/out.jsonl", *FAKE)
-    assert (done.code, "cannot be written" in done.err) == (2, True)
-
-
-def test_a_vanished_input_is_an_error_and_the_journal_stays(bench):
-    bench.write(ROWS)
-    cut(bench, 4)
-    bench.input.unlink()
-    before = bench.journal.read_bytes()
-    done = bench.run("--resume")
-    assert (done.code, "There is no file" in done.err) == (2, True)
-    assert bench.journal.read_bytes() == before
+    for flags, said in [([], True), (["--max-batch", "3"], False)]:
+        done = bench.run(*flags, "--overwrite")
+        assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said), flags

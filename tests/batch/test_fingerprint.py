@@ -2,67 +2,53 @@
 
 import shutil
 
-import pytest
-
 from gencli.batch.fingerprint import differences, folder_digest
 from gencli.models.files.locate import bundled_folder
 
 
-def test_a_copied_model_is_the_same_model(tmp_path):
-    copy = tmp_path / "copy"
+def test_a_copied_model_is_the_same_model_until_one_of_its_files_changes(tmp_path):
+    copy, own = tmp_path / "copy", folder_digest(bundled_folder("tiny-draft"))
     shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
-    assert folder_digest(copy) == folder_digest(bundled_folder("tiny-draft"))
-
-
-@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 1.0])
-def test_other_weights_are_another_model(tmp_path, place):
-    copy = tmp_path / "copy"
-    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
-    before, weights = folder_digest(copy), copy / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    at = 10_000 + int(place * (len(data) - 20_000))
-    data[at : at + 200_000] = bytes(byte ^ 1 for byte in data[at : at + 200_000])
-    weights.write_bytes(data)
-    assert folder_digest(copy) != before
-
-
-def test_another_tokenizer_is_another_model(tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+    assert folder_digest(copy) == own
+    weights = copy / "model.safetensors"
+    whole = weights.read_bytes()
+    for place in (0.0, 0.3, 0.5, 1.0):
+        data = bytearray(whole)
+        at = 10_000 + int(place * (len(data) - 20_000))
+        data[at : at + 200_000] = bytes(byte ^ 1 for byte in data[at : at + 200_000])
+        weights.write_bytes(data)
+        assert folder_digest(copy) != own, place
+    weights.write_bytes(whole)
+    assert folder_digest(copy) == own
     (copy / "chat_template.jinja").write_text("{{ messages }}")
-    assert folder_digest(copy) != folder_digest(bundled_folder("tiny-draft"))
+    assert folder_digest(copy) != own
 
 
 def test_what_changed_is_named_with_both_values():
     before = {"seed": 1, "input": "abc", "gone": True}
     now = {"seed": 2, "input": "abd", "new": [1]}
     assert list(differences(before, now).values()) == [
-        "seed was 1 and is 2",
-        "input changed",
-        "gone was True and is None",
-        "new was None and is [1]",
-    ]
+        "seed was 1 and is 2", "input changed", "gone was True and is None", "new was None and is [1]",
+    ]  # fmt: skip
     assert differences(before, before) == {}
+    same = {"revision": "a", "weights_sha256": "c"}
+    assert differences(same, {**same, "revision": "b"}) == {}
 
 
-@pytest.mark.parametrize("flag", ["--model", "--contrast", "--draft"])
-def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench, tmp_path, flag):
-    copy = tmp_path / "copy"
-    shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
-    bench.write([{"prompt": "Once"}, {"prompt": "Then"}])
-    asked = (bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "2", "--keep-journal",
-             *(() if flag == "--model" else ("--model", "tiny")), flag, copy,
-             *(("--verify", "rejection") if flag == "--draft" else ()))  # fmt: skip
-    assert bench.call(*asked).code == 0
-    weights = copy / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-1] ^= 1
-    weights.write_bytes(data)
-    again = bench.call(*asked, "--resume")
-    prefix = "" if flag == "--model" else f"{flag} "
-    assert (again.code, f"{prefix}weights_sha256 was" in again.err) == (2, True)
-
-
-def test_another_revision_with_the_same_weights_goes_on():
-    before = {"revision": "a", "weights_sha256": "c"}
-    assert differences(before, {"revision": "b", "weights_sha256": "c"}) == {}
+def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench):
+    for flag in ["--model", "--contrast", "--draft"]:
+        bench = bench.fresh()
+        copy = bench.folder / "copy"
+        shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+        bench.write([{"prompt": "Once"}, {"prompt": "Then"}])
+        asked = (bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "2", "--keep-journal",
+                 *(() if flag == "--model" else ("--model", "tiny")), flag, copy,
+                 *(("--verify", "rejection") if flag == "--draft" else ()))  # fmt: skip
+        assert bench.call(*asked).code == 0, flag
+        weights = copy / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        again = bench.call(*asked, "--resume")
+        prefix = "" if flag == "--model" else f"{flag} "
+        assert (again.code, f"{prefix}weights_sha256 was" in again.err) == (2, True), flag

@@ -83,12 +83,12 @@ def test_a_header_that_is_torn_is_none(tmp_path):
     assert read_header(path) is None
 
 
-@pytest.mark.parametrize("line", [b"[]\n", b"hello\n", b'{"gencli_journal": 99}\n', b"\xff\n"])
-def test_another_file_is_not_taken_for_a_journal(tmp_path, line):
-    (tmp_path / "j").write_bytes(line)
-    with pytest.raises(UsageError, match="is not a journal|is a journal of version 99"):
-        Journal(tmp_path / "j", HEADER)
-    assert (tmp_path / "j").read_bytes() == line
+def test_another_file_is_not_taken_for_a_journal(tmp_path):
+    for line in [b"[]\n", b"hello\n", b'{"gencli_journal": 99}\n', b"\xff\n"]:
+        (tmp_path / "j").write_bytes(line)
+        with pytest.raises(UsageError, match="is not a journal|is a journal of version 99"):
+            Journal(tmp_path / "j", HEADER)
+        assert (tmp_path / "j").read_bytes() == line, line
 
 
 def test_a_journal_without_checksums_is_refused_with_the_way_out(tmp_path):
@@ -117,14 +117,18 @@ def test_no_flipped_bit_is_taken_for_what_was_written(tmp_path):
                 Journal(path, HEADER)
 
 
-@pytest.mark.parametrize(("line", "text"), [(1, b'"seed": 1'), (2, b"some text"), (3, b'"id 1"')])
-def test_the_line_that_was_changed_is_named(tmp_path, line, text):
+def test_the_line_that_was_changed_is_named(tmp_path):
     path = tmp_path / "j"
     journal(path, outcome(0, "some text"), outcome(1)).close()
     whole = path.read_bytes()
-    assert whole.count(text) == 1
-    path.write_bytes(whole.replace(text, text[:-2] + b"7" + text[-1:]))
-    with pytest.raises(UsageError, match=f"damaged in line {line}: its checksum is wrong"):
+    for line, text in [(1, b'"seed": 1'), (2, b"some text"), (3, b'"id 1"')]:
+        assert whole.count(text) == 1, line
+        path.write_bytes(whole.replace(text, text[:-2] + b"7" + text[-1:]))
+        with pytest.raises(UsageError, match=f"damaged in line {line}: its checksum is wrong"):
+            Journal(path, HEADER)
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\0" * 20 + b"\n" + lines[2])
+    with pytest.raises(UsageError, match="damaged in line 2"):
         Journal(path, HEADER)
 
 
@@ -136,30 +140,21 @@ def test_a_row_that_changes_after_the_journal_was_opened_is_not_written(tmp_path
         list(made.outcomes())
 
 
-def test_damage_before_the_last_line_is_named(tmp_path):
-    path = tmp_path / "j"
-    journal(path, outcome(0), outcome(1)).close()
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + b"\0" * 20 + b"\n" + lines[2])
-    with pytest.raises(UsageError, match="damaged in line 2"):
-        Journal(path, HEADER)
-
-
-@pytest.mark.parametrize("room", [0, 1, 40])
-def test_a_full_disk_is_an_error_that_leaves_whole_lines(tmp_path, room):
-    path = tmp_path / "j"
-    made = journal(path, outcome(0))
-    size = path.stat().st_size
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, before[1]))
-    try:
-        with pytest.raises(GenerationError, match="cannot be written"):
-            made.append(outcome(1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert path.stat().st_size == size
-    made.append(outcome(1))
-    assert made.counts() == (2, 0)
+def test_a_full_disk_is_an_error_that_leaves_whole_lines(tmp_path):
+    for room in [0, 1, 40]:
+        path = tmp_path / f"j{room}"
+        made = journal(path, outcome(0))
+        size = path.stat().st_size
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, before[1]))
+        try:
+            with pytest.raises(GenerationError, match="cannot be written"):
+                made.append(outcome(1))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert path.stat().st_size == size, room
+        made.append(outcome(1))
+        assert made.counts() == (2, 0), room
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

@@ -1,6 +1,6 @@
 """Rows go through the engine as each of them would alone, a few at a time."""
 
-import pytest
+from itertools import product
 
 from gencli.batch.feed import row_key, row_request
 from gencli.batch.loop import Loop
@@ -46,10 +46,9 @@ def texts(rows, **options):
 ALONE = {one.record.index: texts([one], max_batch=3)[one.record.index] for one in ROWS}
 
 
-@pytest.mark.parametrize("max_batch", [3, 8])
-@pytest.mark.parametrize("order", [1, -1])
-def test_every_row_is_what_it_is_alone(max_batch, order):
-    assert texts(ROWS[::order], max_batch=max_batch) == ALONE
+def test_every_row_is_what_it_is_alone():
+    for max_batch, order in product([3, 8], [1, -1]):
+        assert texts(ROWS[::order], max_batch=max_batch) == ALONE, (order, max_batch)
 
 
 def test_every_row_is_what_it_is_alone_where_the_memory_is_small():
@@ -82,9 +81,9 @@ def test_a_row_with_a_seed_is_its_prompt_alone_with_that_seed():
     assert row_request(one, JOBS.job(one.options), TOKENIZER).seed == derive(11, 0)
 
 
-@pytest.mark.parametrize("name", ["007", "-1", "1.0", "²", "", "9" * 19, "9" * 400])
-def test_only_what_is_written_like_an_index_is_a_number(name):
-    assert row_key(name) == name
+def test_only_what_is_written_like_an_index_is_a_number():
+    for name in ["007", "-1", "1.0", "²", "", "9" * 19, "9" * 400]:
+        assert row_key(name) == name, name
 
 
 def test_a_row_that_cannot_run_fails_alone():
@@ -99,18 +98,18 @@ def test_a_row_that_cannot_run_fails_alone():
     assert sorted(one.index for one in found if one.is_error) == [40, 41, 42]
 
 
-@pytest.mark.parametrize("drain", [0.0, 1000.0])
-def test_after_a_stop_rows_are_whole_or_absent(drain):
-    running = loop(3)
-    found = {}
-    for one in running.run(ROWS):
-        found[one.index] = one.result["texts"]
-        if len(found) == 5:
-            running.stop(drain)
-    assert running.is_stopped
-    assert len(found) < len(ROWS)
-    assert found == {index: ALONE[index] for index in found}
-    assert (len(found) > 5) == (drain > 0)
+def test_after_a_stop_rows_are_whole_or_absent():
+    for drain in [0.0, 1000.0]:
+        running = loop(3)
+        found = {}
+        for one in running.run(ROWS):
+            found[one.index] = one.result["texts"]
+            if len(found) == 5:
+                running.stop(drain)
+        assert running.is_stopped, drain
+        assert len(found) < len(ROWS), drain
+        assert found == {index: ALONE[index] for index in found}, drain
+        assert (len(found) > 5) == (drain > 0), drain
 
 
 def test_a_drain_ends_when_its_time_is_over():

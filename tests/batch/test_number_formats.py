@@ -27,52 +27,45 @@ def resumed(bench, dtype, *flags, begun=("--max-batch", "2")):
     return bench.run("--resume", "--no-timings", *tiny(dtype, *flags))
 
 
-@pytest.mark.parametrize(
-    ("device", "dtype", "is_promised"),
-    [
-        ("cpu", torch.float32, True),
-        ("cpu", torch.float16, True),
-        ("cpu", torch.bfloat16, False),
-        ("cuda", torch.float32, False),
-        ("cuda", torch.float16, False),
-        ("cuda", torch.bfloat16, False),
+def test_a_runner_says_whether_texts_depend_on_their_company():
+    cases = [
+        ("cpu", torch.float32, True), ("cpu", torch.float16, True), ("cpu", torch.bfloat16, False),
+        ("cuda", torch.float32, False), ("cuda", torch.float16, False), ("cuda", torch.bfloat16, False),
         ("mps", torch.float16, False),
-    ],
-)
-def test_a_runner_says_whether_texts_depend_on_their_company(device, dtype, is_promised):
-    spec = ModelSpec("m", 2, 8, torch.device(device), dtype)
-    assert spec.is_batch_invariant == is_promised
+    ]  # fmt: skip
+    for device, dtype, is_promised in cases:
+        spec = ModelSpec("m", 2, 8, torch.device(device), dtype)
+        assert spec.is_batch_invariant == is_promised, (device, dtype, is_promised)
 
 
-@pytest.mark.parametrize(("device", "cure"), [("cpu", "`dtype` = float32"), ("cuda", "`invariant` = on")])
-def test_it_is_said_what_helps_on_the_device(device, cure):
-    runner = FakeRunner(2)
-    runner._spec = replace(runner.spec, device=torch.device(device), dtype=torch.bfloat16)
-    (said,) = batch_notices(Loaded(runner, ByteTokenizer()))
-    assert said.startswith(SAID)
-    assert cure in said
+def test_it_is_said_what_helps_on_the_device():
+    for device, cure in [("cpu", "`dtype` = float32"), ("cuda", "`invariant` = on")]:
+        runner = FakeRunner(2)
+        runner._spec = replace(runner.spec, device=torch.device(device), dtype=torch.bfloat16)
+        (said,) = batch_notices(Loaded(runner, ByteTokenizer()))
+        assert said.startswith(SAID), device
+        assert cure in said, device
 
 
-@pytest.mark.parametrize(("dtype", "count"), [("bfloat16", 1), ("float32", 0)])
-def test_a_batch_says_it_once(bench, dtype, count):
+def test_a_batch_says_it_once(bench):
     bench.write(ROWS)
-    assert bench.call(bench.input, *tiny(dtype)).err.count(SAID) == count
+    for dtype, count in [("bfloat16", 1), ("float32", 0)]:
+        assert bench.call(bench.input, *tiny(dtype)).err.count(SAID) == count, dtype
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench):
+    cases = [
         (("--max-batch", "4"), "--max-batch was 2 and is 4"),
         (("--max-batch", "2", "--draft", "ngram"), "--draft was 'none' and is 'ngram'"),
-    ],
-)
-def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench, flags, said):
-    refused = resumed(bench, "bfloat16", *flags)
-    assert refused.code == 2
-    assert f"{said}. In this number format that may change texts." in refused.err
-    assert "continue anyway with --allow-other-batch" in refused.err
-    allowed = bench.run("--resume", "--allow-other-batch", *tiny("bfloat16", *flags))
-    assert (allowed.code, len(bench.results)) == (0, len(ROWS))
+    ]
+    for flags, said in cases:
+        bench = bench.fresh()
+        refused = resumed(bench, "bfloat16", *flags)
+        assert refused.code == 2, flags
+        assert f"{said}. In this number format that may change texts." in refused.err, flags
+        assert "continue anyway with --allow-other-batch" in refused.err, flags
+        allowed = bench.run("--resume", "--allow-other-batch", *tiny("bfloat16", *flags))
+        assert (allowed.code, len(bench.results)) == (0, len(ROWS)), flags
 
 
 def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):
@@ -88,9 +81,10 @@ def test_with_invariant_kernels_a_run_in_bfloat16_goes_on_in_other_company(bench
     assert (done.code, SAID in done.err) == (0, False)
 
 
-@pytest.mark.parametrize("flags", [("--max-batch", "4"), ("--draft", "ngram")])
-def test_in_float32_a_run_goes_on_in_any_company(bench, flags):
-    assert resumed(bench, "float32", *flags).code == 0
+def test_in_float32_a_run_goes_on_in_any_company(bench):
+    for flags in [("--max-batch", "4"), ("--draft", "ngram")]:
+        bench = bench.fresh()
+        assert resumed(bench, "float32", *flags).code == 0, flags
 
 
 def test_a_planned_batch_size_is_kept_where_texts_depend_on_it(bench):
@@ -106,11 +100,8 @@ def test_a_run_does_not_go_on_in_another_number_format_that_auto_takes(bench, mo
     bench.write(ROWS)
     cut(bench, 2, *tiny("auto"))
     monkeypatch.setattr(prepare, "pick_dtype", lambda *given, **named: (torch.bfloat16, ""))
-    done = bench.run("--resume", *tiny("auto"))
-    assert (done.code, "number format was 'float32' and is 'bfloat16'" in done.err) == (2, True)
+    assert "number format was 'float32' and is 'bfloat16'" in bench.refused("--resume", *tiny("auto"))
 
 
 def test_permission_needs_a_run_to_go_on_with(bench):
-    bench.write(ROWS)
-    done = bench.run("--allow-other-batch")
-    assert (done.code, "Add --resume" in done.err) == (2, True)
+    assert "Add --resume" in bench.refused("--allow-other-batch", rows=ROWS)

@@ -33,22 +33,13 @@ def progress():
     return made
 
 
-def test_rates_are_those_of_this_process():
+def test_rates_are_those_of_this_process_and_the_line_counts_what_was_there_before():
     assert progress().rates(1002.0) == {
-        "seconds": 2.0,
-        "rows_per_second": 1.0,
-        "tokens_per_second": 2.0,
-        "seconds_left": 88.0,
+        "seconds": 2.0, "rows_per_second": 1.0, "tokens_per_second": 2.0, "seconds_left": 88.0,
         "occupancy": 0.75,
-    }
-
-
-def test_the_line_counts_what_was_there_before():
+    }  # fmt: skip
     line = "12 of 100 rows, 1.0 rows/s, 2 tok/s, 1:28 left, 75% full, 2 failed"
     assert progress().line(1002.0) == line
-
-
-def test_nothing_is_told_of_what_has_not_begun():
     assert Progress(5).line(0.0) == "0 of 5 rows, 0.0 rows/s, 0 tok/s, 0% full"
 
 
@@ -74,9 +65,9 @@ def test_messages_that_differ_in_every_row_take_bounded_memory():
     assert tally.errors == {"UsageError": 3000}
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")])
-def test_a_time(seconds, said):
-    assert clock(seconds) == said
+def test_a_time():
+    for seconds, said in [(0.4, "0:00"), (61, "1:01"), (3723, "1:02:03")]:
+        assert clock(seconds) == said, seconds
 
 
 def test_the_summary_in_words():
@@ -98,18 +89,15 @@ def test_the_summary_in_words():
     assert summary.to_dict()["finish_reasons"] == {"length": 3}
 
 
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("4G", 2**32), ("1.5 MiB", 3 * 2**19), ("512m", 2**29), ("100", 100), ("2kb", 2048), ("1T", 2**40)],
-)
-def test_sizes_are_read(text, size):
-    assert read_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "G", "-1G", "0", "4X", "nan", "inf"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(UsageError, match="is no size"):
-        read_bytes(text)
+def test_sizes_are_read_or_refused():
+    cases = [
+        ("4G", 2**32), ("1.5 MiB", 3 * 2**19), ("512m", 2**29), ("100", 100), ("2kb", 2048), ("1T", 2**40),
+    ]  # fmt: skip
+    for text, size in cases:
+        assert read_bytes(text) == size, text
+    for text in ["", "G", "-1G", "0", "4X", "nan", "inf"]:
+        with pytest.raises(UsageError, match="is no size"):
+            read_bytes(text)
 
 
 TINY, DRAFT = (read_card(bundled_folder(name)) for name in ("tiny", "tiny-draft"))
@@ -129,6 +117,8 @@ def test_as_many_samples_run_as_the_memory_has_room_for():
     assert plan(kv_memory=6 * each - 1).max_batch == 5
     assert plan(kv_memory=10**12).max_batch == plan(kv_memory=10**13).max_batch == 64
     assert plan(tokens=10**9).kv_bytes == plan(tokens=1024).kv_bytes  # no more than the context
+    for tokens, room in [(1, 256), (256, 256), (257, 512)]:
+        assert plan(tokens=tokens).kv_bytes == 1920 * 4 * room, tokens
     with pytest.raises(ModelError, match="there is room for"):
         plan(kv_memory=each - 1)
 
@@ -145,11 +135,6 @@ def test_models_beside_are_counted_each_by_its_own_shape():
     assert [name for name, _ in two.beside] == ["amateur", "small"]
     state = replace(DRAFT, kv_values=None)
     assert plan(Held("mamba", state)).kv_bytes is None
-
-
-@pytest.mark.parametrize(("tokens", "room"), [(1, 256), (256, 256), (257, 512)])
-def test_lanes_have_room_in_steps(tokens, room):
-    assert plan(tokens=tokens).kv_bytes == 1920 * 4 * room
 
 
 def test_a_guess_of_the_time_counts_reading_arithmetic_and_calls():

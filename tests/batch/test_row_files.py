@@ -1,5 +1,7 @@
 """What a row says is data: it gives schemas and grammars themselves, and cannot have a file read."""
 
+from itertools import product
+
 import pytest
 
 from gencli.batch.overrides import row_layer
@@ -7,18 +9,19 @@ from gencli.errors import UsageError
 from processors.registry import builtin_registry
 
 
-@pytest.mark.parametrize("key", ["json_schema", "grammar", "lark", "structural_tag", "tools"])
-@pytest.mark.parametrize("name", ["secret.json", "here"])
-def test_a_row_cannot_have_a_file_read(key, name, tmp_path, monkeypatch):
+def test_a_row_cannot_have_a_file_read(tmp_path, monkeypatch):
+    keys, names = ("json_schema", "grammar", "lark", "structural_tag", "tools"), ("secret.json", "here")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_text("{}")
-    with pytest.raises(UsageError, match=f"{key} names a file, which a row cannot read"):
-        row_layer({key: name}, builtin_registry())
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    for key, name in product(keys, names):
+        with pytest.raises(UsageError, match=f"{key} names a file, which a row cannot read"):
+            row_layer({key: name}, builtin_registry())
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [{"type": "integer"}, '{"type": "integer"}', "name, age int", True, "age int\nnotes: as in a.json"],
-)
-def test_a_row_gives_its_schema_as_an_object_or_as_text(schema):
-    assert row_layer({"json_schema": schema}, builtin_registry()).values["json_schema"]
+def test_a_row_gives_its_schema_as_an_object_or_as_text():
+    cases = [
+        {"type": "integer"}, '{"type": "integer"}', "name, age int", True, "age int\nnotes: as in a.json",
+    ]  # fmt: skip
+    for schema in cases:
+        assert row_layer({"json_schema": schema}, builtin_registry()).values["json_schema"], schema

@@ -52,15 +52,14 @@ def test_a_row_has_a_prompt_its_index_as_id_and_options_beside_it():
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
-@pytest.mark.parametrize("value", [MESSAGES, json.dumps(MESSAGES), [{"role": "user", "content": [
-    {"type": "text", "text": "h"}, {"type": "text", "text": "i"}], "name": None}]])  # fmt: skip
-def test_messages_are_a_list_or_its_json(value):
-    assert row({"messages": value}).messages == tuple(MESSAGES)
+def test_messages_are_a_list_or_its_json():
+    parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
+    for value in (MESSAGES, json.dumps(MESSAGES), [{"role": "user", "content": parts, "name": None}]):
+        assert row({"messages": value}).messages == tuple(MESSAGES), value
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
+def test_what_is_wrong_with_a_row_is_said_by_name():
+    cases = [
         ({}, "The row has neither prompt nor messages."),
         ({"text": "a"}, "Set `prompt_column` or `template`."),
         ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
@@ -100,11 +99,9 @@ def test_messages_are_a_list_or_its_json(value):
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text: image_url."),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, "Message 1 has 'tool_calls'"),
         ({"messages": [{"role": "system", "content": "x"}], "system": "y"}, "Leave one of them out."),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_is_wrong_with_a_row_is_said_by_name(columns, message):
-    assert message in reason(columns)
+    ]  # fmt: skip
+    for columns, message in cases:
+        assert message in reason(columns), columns
 
 
 def test_every_option_is_either_a_rows_or_refused_by_name():
@@ -134,25 +131,24 @@ def test_ids_come_from_a_column():
     assert row({"prompt": "", "key": "x"}, ids).id == "x"
 
 
-@pytest.mark.parametrize("value", ["a", 7, Cell("a")])
-def test_a_column_id_names_its_row_without_a_flag(value):
-    made = row({"id": value, "prompt": "x", "max_tokens": 3})
-    assert (made.id, made.options, made.failure) == (str(value), {"max_tokens": 3}, None)
+def test_a_column_id_names_its_row_without_a_flag():
+    for value in ["a", 7, Cell("a")]:
+        made = row({"id": value, "prompt": "x", "max_tokens": 3})
+        assert (made.id, made.options, made.failure) == (str(value), {"max_tokens": 3}, None), value
 
 
-@pytest.mark.parametrize("value", [None, Cell("")])
-def test_a_row_with_an_empty_id_is_named_by_its_place(value):
-    made = row({"id": value, "prompt": "x"})
-    assert (made.id, made.failure) == (str(made.record.index), None)
+def test_a_row_with_an_empty_id_is_named_by_its_place():
+    for value in [None, Cell("")]:
+        made = row({"id": value, "prompt": "x"})
+        assert (made.id, made.failure) == (str(made.record.index), None), value
 
 
 def test_where_columns_are_data_an_id_is_data_too():
     assert row({"id": "a", "q": "x"}, RowOptions(prompt_column="q")).id == "3"
 
 
-@pytest.mark.parametrize(
-    ("columns", "options"),
-    [
+def test_wrong_names_of_columns_are_told_from_wrong_values():
+    cases = [
         ({"text": "a"}, RowOptions()),
         ({"prompt": "a", "label": 1}, RowOptions()),
         ({"prompt": "a", "model": "x"}, RowOptions()),
@@ -160,16 +156,14 @@ def test_where_columns_are_data_an_id_is_data_too():
         ({"q": "a"}, RowOptions(prompt_column="question")),
         ({"q": "a"}, RowOptions(template=read_template("{{ question }}"))),
         ({"q": "a"}, RowOptions(template=read_template("{{ row['question'] }}"))),
-    ],
-    ids=["no prompt", "no option", "for the run", "id", "prompt column", "template", "template, by row"],
-)
-def test_wrong_names_of_columns_are_told_from_wrong_values(columns, options):
-    assert row(columns, options).failure.is_of_columns
+    ]
+    for columns, options in cases:
+        assert row(columns, options).failure.is_of_columns, (columns, options)
 
 
-@pytest.mark.parametrize("columns", [{"prompt": ""}, {"prompt": "a", "temperature": -1}, {"prompt": 5}])
-def test_wrong_values_are_no_wrong_names(columns):
-    assert not row(columns).failure.is_of_columns
+def test_wrong_values_are_no_wrong_names():
+    for columns in [{"prompt": ""}, {"prompt": "a", "temperature": -1}, {"prompt": 5}]:
+        assert not row(columns).failure.is_of_columns, columns
 
 
 def test_with_a_prompt_column_all_else_is_data_and_options_stand_in_an_object():
@@ -206,9 +200,8 @@ def test_a_template_makes_the_prompt_of_columns():
     assert row({"a": 1, "b c": "x", "temperature": "data"}, options).prompt == "1 & X\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_the_error_of_a_template_is_that_of_its_row():
+    cases = [
         ("{{ titel }}", "The template failed: the row has no column 'titel'. Did you mean 'title'?"),
         ("{{ title * 10000000 }}", f"the result is longer than {MAX_PROMPT} characters"),
         ("{% for i in range(99999) %}{{ title }}{% endfor %}", f"longer than {MAX_PROMPT} characters"),
@@ -217,11 +210,10 @@ def test_a_template_makes_the_prompt_of_columns():
         ("{{ title.missing }}", "has no attribute 'missing'"),
         ("{{ title + 1 }}", "The template failed: "),
         ("{{ '' }}", "The prompt is empty."),
-    ],
-)
-def test_the_error_of_a_template_is_that_of_its_row(text, message):
-    columns = {"title": "a title of many words"}
-    assert message in reason(columns, RowOptions(template=read_template(text)))
+    ]
+    for text, message in cases:
+        columns = {"title": "a title of many words"}
+        assert message in reason(columns, RowOptions(template=read_template(text))), text
 
 
 def test_a_template_that_does_not_end_is_the_error_of_its_row(monkeypatch):

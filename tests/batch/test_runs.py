@@ -31,8 +31,7 @@ def wait_for(process, condition):
             raise AssertionError(process.stderr.read())
 
 
-@pytest.mark.parametrize("form", [("jsonl",), ("texts",), ("jsonl", "--trace")])
-def test_no_kill_loses_a_row(form):
+def check_kills(*form):
     command = [sys.executable, "scripts/kill_batch.py", "--kills", "5", "--rows", "12", "--seed", "1"]
     command += ["--format", *form]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -42,12 +41,20 @@ def test_no_kill_loses_a_row(form):
     assert "lost 0, duplicated 0" in done.stdout
 
 
+def test_no_kill_loses_a_row():
+    check_kills("jsonl")
+
+
+@pytest.mark.parametrize("form", [("texts",), ("jsonl", "--trace")])
+def test_no_kill_loses_a_row_of_other_outputs(form):
+    check_kills(*form)
+
+
 def test_faulty_lines_of_every_kind_fail_alone(tmp_path):
     assert check(tmp_path, rows=144, faults=len(FAULTS) * 2) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("drain", [[], ["--drain", "60"]])
+@pytest.mark.parametrize(("number", "drain"), [(signal.SIGINT, []), (signal.SIGTERM, ["--drain", "60"])])
 def test_a_signal_ends_a_run_that_can_go_on(bench, start, number, drain):
     bench.write([{"prompt": f"Row {n}", "max_tokens": 400} for n in range(200)])
     flags = [bench.input, "-o", bench.output, "--max-batch", "2", "--no-timings"]

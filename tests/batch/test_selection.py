@@ -93,14 +93,15 @@ def test_a_survey_counts_rows_and_faults_and_finds_the_kinds_of_columns():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", [{"prompt": "b"}, {"n": 2}, {"key": "z"}])
-def test_the_digest_changes_with_what_is_asked(change):
+def test_the_digest_changes_with_what_is_asked():
     def digest(**columns):
         records = [Record(0, "f", {"prompt": "a", "key": "x", **columns})]
         jobs = row_jobs(resolve((FLAG, {"seed": 1})))
         return survey(lambda: make_rows(records, RowOptions(id_column="key"), jobs)).digest
 
-    assert digest() == digest() != digest(**change)
+    assert digest() == digest()
+    for change in ({"prompt": "b"}, {"n": 2}, {"key": "z"}):
+        assert digest() != digest(**change), change
 
 
 def test_ids_take_eight_bytes_each():

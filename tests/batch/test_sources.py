@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import product
 
 import pytest
 
@@ -37,23 +38,22 @@ def test_records_are_numbered_over_all_files_and_know_their_lines(tmp_path):
     assert names == ["a.jsonl:1", "a.jsonl:2", "b.csv:2", "c.txt:1"]
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zst)])
-def test_packed_files_are_unpacked_on_the_way(tmp_path, suffix, pack):
-    (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(LINES) + pack(LINES))
-    source = open_input([str(tmp_path / f"a.jsonl.{suffix}")])
-    assert prompts(source) == prompts(source) == ["a", "b", "a", "b"]
+def test_packed_files_are_unpacked_on_the_way(tmp_path):
+    for suffix, pack in [("gz", gzip.compress), ("zst", zst)]:
+        (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(LINES) + pack(LINES))
+        source = open_input([str(tmp_path / f"a.jsonl.{suffix}")])
+        assert prompts(source) == prompts(source) == ["a", "b", "a", "b"], suffix
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zst)])
-@pytest.mark.parametrize("keep", [0.5, 0.0])
-def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path, suffix, pack, keep):
-    data = pack(b"".join(b'{"prompt": "%d"}\n' % (i * i * 7919) for i in range(20000)))
-    (tmp_path / f"a.jsonl.{suffix}").write_bytes(data[: int(len(data) * keep)] if keep else b"not packed")
-    (tmp_path / "b.txt").write_bytes(b"still read\n")
-    *_, last, after = prompts(open_input([str(tmp_path / f"a.jsonl.{suffix}"), str(tmp_path / "b.txt")]))
-    assert isinstance(last, Failure)
-    assert "is damaged after line" in last.message
-    assert after == "still read"
+def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path):
+    for (suffix, pack), keep in product([("gz", gzip.compress), ("zst", zst)], [0.5, 0.0]):
+        data = pack(b"".join(b'{"prompt": "%d"}\n' % (i * i * 7919) for i in range(20000)))
+        (tmp_path / f"a.jsonl.{suffix}").write_bytes(data[: int(len(data) * keep)] if keep else b"not packed")
+        (tmp_path / "b.txt").write_bytes(b"still read\n")
+        *_, last, after = prompts(open_input([str(tmp_path / f"a.jsonl.{suffix}"), str(tmp_path / "b.txt")]))
+        assert isinstance(last, Failure), (keep, suffix)
+        assert "is damaged after line" in last.message, (keep, suffix)
+        assert after == "still read", (keep, suffix)
 
 
 def test_a_folder_is_its_files_of_known_formats_in_order_of_their_names(tmp_path):
@@ -73,25 +73,22 @@ def test_a_pattern_is_the_files_that_match_and_a_name_with_its_signs_is_itself(t
     assert prompts(open_input([str(tmp_path / "[a].txt")])) == ["[a].txt"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message", "hint"),
-    [
+def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("prompts.jsonl", "prompts.doc", "array.json"):
+        (tmp_path / name).write_bytes(LINES)
+    cases = [
         ("promts.jsonl", "There is no file", "Did you mean"),
         ("prompts.doc", "has no suffix of a known format", "`input_format`"),
         ("none*.txt", "No file matches", ""),
         ("empty", "has no file of a known format", "`input_format`"),
         ("nosuch://somewhere/a.jsonl", "There is no driver for nosuch://", "pip install"),
         ("array.json", "is not a JSON array", ""),
-    ],
-)
-def test_what_cannot_be_read_is_refused_with_what_to_do(tmp_path, name, message, hint):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "prompts.jsonl").write_bytes(LINES)
-    (tmp_path / "prompts.doc").write_bytes(LINES)
-    (tmp_path / "array.json").write_bytes(LINES)
-    with pytest.raises(UsageError, match=message) as caught:
-        list(open_input([name if "://" in name else str(tmp_path / name)]))
-    assert hint in caught.value.hint
+    ]
+    for name, message, hint in cases:
+        with pytest.raises(UsageError, match=message) as caught:
+            list(open_input([name if "://" in name else str(tmp_path / name)]))
+        assert hint in caught.value.hint, name
 
 
 def test_a_file_that_is_gone_when_it_is_read_again_is_named(tmp_path):
@@ -104,17 +101,15 @@ def test_a_file_that_is_gone_when_it_is_read_again_is_named(tmp_path):
         prompts(source)
 
 
-@pytest.mark.parametrize(
-    ("data", "found"), [(LINES, ["a", "b"]), (b'[{"prompt": "a"}]', ["a"]), (b"a b\nc\n", ["a b", "c"])]
-)
-def test_stdin_tells_its_format_by_its_first_character_and_is_read_twice(monkeypatch, data, found):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-    source = open_input(["-"])
-    assert prompts(source) == prompts(source) == found
-    copy = source.paths[0]
-    assert copy.exists()
-    del source
-    assert not copy.exists()
+def test_stdin_tells_its_format_by_its_first_character_and_is_read_twice(monkeypatch):
+    for data, found in [(LINES, ["a", "b"]), (b'[{"prompt": "a"}]', ["a"]), (b"a b\nc\n", ["a b", "c"])]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        source = open_input(["-"])
+        assert prompts(source) == prompts(source) == found, data
+        copy = source.paths[0]
+        assert copy.exists(), data
+        del source
+        assert not copy.exists(), data
 
 
 def test_a_pipe_is_read_twice_too(tmp_path):

@@ -3,7 +3,6 @@
 import inspect
 from dataclasses import replace
 
-import pytest
 import torch
 
 from gencli.bench.gpu import measure_card
@@ -24,24 +23,20 @@ SMALL = Shape("small", 2, 64, 128, 4, 2, 16, 600, True)
 def test_the_card_has_its_bandwidth_and_its_launches():
     found = [*measure_card(H200, WATCH, CPU, size=1 << 12)]
     assert [one.what for one in found] == [
-        "read (sum)",
-        "read (largest)",
-        "copy",
-        "a launch",
-        "a kernel of a graph",
-    ]
+        "read (sum)", "read (largest)", "copy", "a launch", "a kernel of a graph",
+    ]  # fmt: skip
     assert all(one.measured_us > 0 and one.predicted_us > 0 for one in found)
 
 
-@pytest.mark.parametrize("gpu", [H200, None])
-def test_kernels_chains_and_rejection_are_measured_beside_predictions(gpu):
-    found = [*measure_kernels(gpu, READ, WATCH, CPU, (600,), (1, 2))]
-    found += measure_chains(gpu, READ, WATCH, CPU, (600,), (2,))
-    found.append(measure_rejection(gpu, READ, WATCH, CPU, 600, requests=2))
-    assert {one.part for one in found} == {"kernel", "chain", "rejection"}
-    assert {one.what for one in found if one.part == "chain"} == set(CHAINS)
-    assert all(one.measured_us > 0 and one.passes > 0 and one.measured_share > 0 for one in found)
-    assert {one.predicted_us is None for one in found} == {gpu is None}
+def test_kernels_chains_and_rejection_are_measured_beside_predictions():
+    for gpu in [H200, None]:
+        found = [*measure_kernels(gpu, READ, WATCH, CPU, (600,), (1, 2))]
+        found += measure_chains(gpu, READ, WATCH, CPU, (600,), (2,))
+        found.append(measure_rejection(gpu, READ, WATCH, CPU, 600, requests=2))
+        assert {one.part for one in found} == {"kernel", "chain", "rejection"}, gpu
+        assert {one.what for one in found if one.part == "chain"} == set(CHAINS), gpu
+        assert all(one.measured_us > 0 and one.passes > 0 and one.measured_share > 0 for one in found), gpu
+        assert {one.predicted_us is None for one in found} == {gpu is None}, gpu
 
 
 def test_parts_of_a_layer_are_measured_beside_the_predictions_that_are_printed_alone():
@@ -66,13 +61,13 @@ def test_a_part_that_is_refused_says_why():
     assert (first.what, first.how, first.measured_us) == ("small norm", "CUDA out of memory.", None)
 
 
-@pytest.mark.parametrize("shape", [SMALL, replace(SMALL, is_tied=False)], ids=["tied", "untied"])
-def test_steps_of_a_random_model_are_measured(shape):
-    ways = (Way("eager"), Way("eager", "int8"))
-    found = [*measure_steps(H200, READ, WATCH, CPU, [shape], [1, 3], context=5, steps=2, ways=ways)]
-    assert all(one.measured_rate for one in found)
-    told = [(one.what, one.rows, one.how) for one in found]
-    assert told == [(f"small {kind}", rows, "eager") for kind in ("bf16", "int8") for rows in (1, 3)]
+def test_steps_of_a_random_model_are_measured():
+    for shape in [SMALL, replace(SMALL, is_tied=False)]:
+        ways = (Way("eager"), Way("eager", "int8"))
+        found = [*measure_steps(H200, READ, WATCH, CPU, [shape], [1, 3], context=5, steps=2, ways=ways)]
+        assert all(one.measured_rate for one in found), shape
+        told = [(one.what, one.rows, one.how) for one in found]
+        assert told == [(f"small {kind}", rows, "eager") for kind in ("bf16", "int8") for rows in (1, 3)]
 
 
 def test_a_way_that_is_refused_says_why_and_the_others_go_on():

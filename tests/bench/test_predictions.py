@@ -1,6 +1,7 @@
 """Predicted decode steps agree with what others published, and with our aims."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -10,11 +11,11 @@ from gencli.models.cards import GPUS
 LLAMA_2_7B = Shape("7B", 32, 4096, 11_008, 32, 32, 128, 32_000, False)
 
 
-@pytest.mark.parametrize(("weights", "reported"), [("bf16", 1397e9), ("int8", 1069e9), ("int4", 863e9)])
-def test_gpt_fast_on_an_a100_is_predicted_within_a_fifth(weights, reported):
-    size = {"bf16": 2, "int8": 1, "int4": 0.5625}[weights] * 6.6e9
-    seconds = step_work(LLAMA_2_7B, weights, 1, 200).seconds(GPUS["A100"])
-    assert seconds == pytest.approx(size / reported, rel=0.2)
+def test_gpt_fast_on_an_a100_is_predicted_within_a_fifth():
+    for weights, reported in [("bf16", 1397e9), ("int8", 1069e9), ("int4", 863e9)]:
+        size = {"bf16": 2, "int8": 1, "int4": 0.5625}[weights] * 6.6e9
+        seconds = step_work(LLAMA_2_7B, weights, 1, 200).seconds(GPUS["A100"])
+        assert seconds == pytest.approx(size / reported, rel=0.2), weights
 
 
 def test_a_1b_model_without_a_megakernel_has_half_of_an_h100():
@@ -22,12 +23,11 @@ def test_a_1b_model_without_a_megakernel_has_half_of_an_h100():
     assert 100 * 2.47e9 / 3350e9 / (found.predicted_us * 1e-6) == pytest.approx(50, rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "aim"), [("1B", 50), ("8B", 75)])
-@pytest.mark.parametrize("gpu", ["RTX 4090", "A100", "H100", "H200"])
-def test_a_graph_is_predicted_to_reach_the_aim_at_one_row(name, aim, gpu):
-    (found, *_) = predict_steps(GPUS[gpu], [SHAPES[name]], [1], 512)
-    assert found.how == "graphs"
-    assert round(found.predicted_share) >= aim
+def test_a_graph_is_predicted_to_reach_the_aim_at_one_row():
+    for (name, aim), gpu in product([("1B", 50), ("8B", 75)], ["RTX 4090", "A100", "H100", "H200"]):
+        (found, *_) = predict_steps(GPUS[gpu], [SHAPES[name]], [1], 512)
+        assert found.how == "graphs", (gpu, name)
+        assert round(found.predicted_share) >= aim, (gpu, name)
 
 
 def test_fewer_layers_take_less_and_an_eager_step_never_takes_less_than_a_graph():

@@ -1,6 +1,7 @@
 """`gencli bench speculate` on the fake model: the clock is reckoned, so each figure is exact."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -27,30 +28,20 @@ def gains(lengths, *, right=1.0, rows=1, cost=0.1, row=0.05, **options):
     clock = Ticking()
     drafter = TimedDrafter([continued(100)], clock, right=right, cost=cost)
     told = {"steps": 6, "max_tokens": 60} | options
-    found = measure_drafts(
-        TimedRunner(clock, row=row),
-        TOKENIZER,
-        drafter,
-        [PROMPT],
-        rows=rows,
-        lengths=lengths,
-        clock=clock,
-        **told,
-    )
-    return list(found)
+    told |= {"rows": rows, "lengths": lengths, "clock": clock}
+    return list(measure_drafts(TimedRunner(clock, row=row), TOKENIZER, drafter, [PROMPT], **told))
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("length", [0, 1, 4])
-def test_right_drafts_bring_what_the_formula_says(rows, length):
-    (gain,) = gains([length], rows=rows)
-    row = 0.05 * length * rows
-    assert (gain.rows, gain.drafts, gain.tokens_per_forward) == (rows, length, length + 1)
-    assert gain.acceptance == (1 if length else None)
-    assert (gain.draft, gain.verify) == pytest.approx((0.1 * length, row))
-    assert gain.plain_tokens_per_second == pytest.approx(rows)
-    assert gain.speedup == pytest.approx((length + 1) / (1 + 0.1 * length + row))
-    assert gain.expected == pytest.approx(gain.speedup)
+def test_right_drafts_bring_what_the_formula_says():
+    for rows, length in product([1, 3], [0, 1, 4]):
+        (gain,) = gains([length], rows=rows)
+        row = 0.05 * length * rows
+        assert (gain.rows, gain.drafts, gain.tokens_per_forward) == (rows, length, length + 1), (length, rows)
+        assert gain.acceptance == (1 if length else None), (length, rows)
+        assert (gain.draft, gain.verify) == pytest.approx((0.1 * length, row)), (length, rows)
+        assert gain.plain_tokens_per_second == pytest.approx(rows), (length, rows)
+        assert gain.speedup == pytest.approx((length + 1) / (1 + 0.1 * length + row)), (length, rows)
+        assert gain.expected == pytest.approx(gain.speedup), (length, rows)
 
 
 def test_drafts_that_never_stand_cost_what_they_cost():
@@ -72,13 +63,12 @@ def line(rows, drafts, speedup):
     return DraftGain(rows, drafts, 1.0, speedup, 1.0, 0.5, 0.1, 0.1, speedup, speedup)
 
 
-@pytest.mark.parametrize(
-    ("speeds", "rows"),
-    [((2.0, 1.5, 1.1), None), ((2.0, 1.5, 0.5), 8), ((0.9, 0.8, 0.7), 0), ((1.5, 0.5, 0.4), 2)],
-)
-def test_break_even_lies_where_the_best_number_gains_nothing(speeds, rows):
-    lines = [line(n, 2, speed) for n, speed in zip((1, 4, 16), speeds, strict=True)]
-    lines += [replace(one, drafts=3, speedup=0.3) for one in lines] + [line(n, 0, 1.0) for n in (1, 4, 16)]
-    found = break_even(lines)
-    assert found == (None if rows is None else pytest.approx(rows))
-    assert [top.drafts for top in best(lines)] == [2 if speed > 1 else 0 for speed in speeds]
+def test_break_even_lies_where_the_best_number_gains_nothing():
+    cases = [((2.0, 1.5, 1.1), None), ((2.0, 1.5, 0.5), 8), ((0.9, 0.8, 0.7), 0), ((1.5, 0.5, 0.4), 2)]
+    for speeds, rows in cases:
+        lines = [line(n, 2, speed) for n, speed in zip((1, 4, 16), speeds, strict=True)]
+        lines += [replace(one, drafts=3, speedup=0.3) for one in lines]
+        lines += [line(n, 0, 1.0) for n in (1, 4, 16)]
+        found = break_even(lines)
+        assert found == (None if rows is None else pytest.approx(rows)), speeds
+        assert [top.drafts for top in best(lines)] == [2 if speed > 1 else 0 for speed in speeds], speeds

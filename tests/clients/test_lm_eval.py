@@ -114,16 +114,8 @@ def test_conversations(evaluate, own, server, through, tiny):
 
 
 def test_the_launcher(expected, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "gencli.lm_eval",
-        "run",
-        "--model",
-        "gencli",
-        "--tasks",
-        "brindle_choice",
-    ]
+    words = "-m gencli.lm_eval run --model gencli --tasks brindle_choice"
+    command = [sys.executable, *words.split()]
     command += ["--model_args", "pretrained=tiny", "--include_path", TASKS]
     command += ["--log_samples", "--output_path", tmp_path]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

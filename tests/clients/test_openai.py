@@ -4,6 +4,7 @@ import asyncio
 import json
 from contextlib import closing
 from importlib.util import find_spec
+from itertools import product
 from typing import Literal
 
 import pytest
@@ -68,18 +69,18 @@ def test_a_chat_is_that_of_the_library(strict, llm):
     assert raw.headers["content-type"] == "application/json"
 
 
-@pytest.mark.parametrize("has_usage", [True, False])
-def test_a_streamed_chat(strict, has_usage):
-    whole = strict.chat.completions.create(**CHAT, max_tokens=20)
-    options = {"stream_options": {"include_usage": True}} if has_usage else {}
-    chunks = list(strict.chat.completions.create(**CHAT, max_tokens=20, stream=True, **options))
-    texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
-    assert "".join(texts) == whole.choices[0].message.content
-    assert [chunk.usage for chunk in chunks if chunk.usage] == ([whole.usage] if has_usage else [])
-    with strict.chat.completions.stream(**CHAT, max_tokens=20) as stream:
-        kinds = [event.type for event in stream]
-        assert stream.get_final_completion().choices[0].message.content == "".join(texts)
-    assert kinds.count("content.done") == 1
+def test_a_streamed_chat(strict):
+    for has_usage in [True, False]:
+        whole = strict.chat.completions.create(**CHAT, max_tokens=20)
+        options = {"stream_options": {"include_usage": True}} if has_usage else {}
+        chunks = list(strict.chat.completions.create(**CHAT, max_tokens=20, stream=True, **options))
+        texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
+        assert "".join(texts) == whole.choices[0].message.content, has_usage
+        assert [chunk.usage for chunk in chunks if chunk.usage] == ([whole.usage] if has_usage else [])
+        with strict.chat.completions.stream(**CHAT, max_tokens=20) as stream:
+            kinds = [event.type for event in stream]
+            assert stream.get_final_completion().choices[0].message.content == "".join(texts), has_usage
+        assert kinds.count("content.done") == 1, has_usage
 
 
 def test_tools_whole_and_streamed(openai, strict):
@@ -173,21 +174,18 @@ def test_a_call_of_responses(strict):
     assert found.tools[0].name == "save"
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "code"),
-    [
+def test_errors_name_the_field(openai, strict):
+    cases = [
         ({"top_p": 7}, "top_p", "invalid_value"),
         ({"extra_body": {"top_kk": 5}}, "top_kk", "unknown_field"),
         ({"prompt": "a " * 4000}, None, "context_length_exceeded"),
         ({"logprobs": 21}, "logprobs", "too_large"),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_errors_name_the_field(openai, strict, body, param, code, stream):
-    with pytest.raises(openai.BadRequestError) as caught:
-        strict.completions.create(**{**TEXT, **body}, stream=stream)
-    assert (caught.value.code, caught.value.type) == (code, "invalid_request_error")
-    assert param is None or caught.value.param == param
+    ]
+    for (body, param, code), stream in product(cases, [False, True]):
+        with pytest.raises(openai.BadRequestError) as caught:
+            strict.completions.create(**{**TEXT, **body}, stream=stream)
+        assert (caught.value.code, caught.value.type) == (code, "invalid_request_error"), (stream, body)
+        assert param is None or caught.value.param == param, (stream, body)
 
 
 def test_an_unknown_model_is_not_found(openai, strict):

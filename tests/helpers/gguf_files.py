@@ -17,12 +17,7 @@ from tokenizers import Tokenizer
 
 __all__ = ["add_byte_level", "add_letters", "add_sentencepiece", "random_blocks", "write_model"]
 
-ARCHS = {
-    "mistral": "llama",
-    "mixtral": "llama",
-    "qwen3_moe": "qwen3moe",
-    "gemma3_text": "gemma3",
-}
+ARCHS = {"mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
 REORDERED = ("llama", "granite", "smollm3")
 NUMBERS = {
     "F32": gguf.GGMLQuantizationType.F32,

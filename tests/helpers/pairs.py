@@ -109,9 +109,7 @@ FEATURES = {
     "suppress_ids": feature({"--suppress-ids": ("99,100",)}),
     "ban": feature({"--ban": ("a", "bc")}),
     "min_tokens": feature(
-        {"--min-tokens": ("44",)},
-        given(max_tokens=("60",)),
-        given(max_tokens=("60",), stop_regex=("[a-c]",)),
+        {"--min-tokens": ("44",)}, given(max_tokens=("60",)), given(max_tokens=("60",), stop_regex=("[a-c]",))
     ),
     "ignore_eos": feature({"--ignore-eos": None}),
     "stage": feature({"--stage": ("bias=[[98,3]]",)}),
@@ -323,22 +321,9 @@ IDLE = {
     **{
         (other, "property_order"): "Beside it the small object that both are tried with comes out the same."
         for other in (
-            "penalty_scope",
-            "logit_bias",
-            "suppress_ids",
-            "contrast",
-            "contrast_alpha",
-            "contrastive_alpha",
-            "contrastive_k",
-            "json_schema",
-            "pydantic",
-            "guidance",
-            "negative",
-            "extra_properties",
-            "finish_open",
-            "formats",
-            "partial",
-            "retries",
+            "penalty_scope", "logit_bias", "suppress_ids", "contrast", "contrast_alpha", "contrastive_alpha",
+            "contrastive_k", "json_schema", "pydantic", "guidance", "negative", "extra_properties",
+            "finish_open", "formats", "partial", "retries",
         )
     },
     ("top_k", "contrast"): "Of the best three tokens none is below the cutoff.",
@@ -346,4 +331,4 @@ IDLE = {
     ("contrast", "contrast_alpha"): "The contrast is tried with this cutoff by itself.",
     ("json_whitespace", "parsed"): "A document without white space is compact already.",
     ("lark", "grammar_backend"): "llguidance is the only back end for Lark; to name it changes nothing.",
-}
+}  # fmt: skip

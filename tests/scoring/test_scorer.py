@@ -159,20 +159,18 @@ def test_the_last_turn_of_a_chat_is_scored(llm):
     assert scored("The mayor of Brindle is Otto.") > scored("The mayor of Brindle is Ziggy.") + 1
 
 
-@pytest.mark.parametrize(
-    ("item", "said"),
-    [
+def test_what_cannot_be_scored_is_refused():
+    cases = [
         ("", "empty"),
         ({"text": "a", "choices": ["b"]}, "text and choices"),
         ({"context": "a"}, "has context"),
         ({"context": "a", "choices": "b"}, "list of texts"),
         ({"messages": [{"role": "user", "content": "a"}]}, "end with an answer"),
         (3, "cannot be scored"),
-    ],
-)
-def test_what_cannot_be_scored_is_refused(item, said):
-    with pytest.raises(UsageError, match=said):
-        read_item(item)
+    ]
+    for item, said in cases:
+        with pytest.raises(UsageError, match=said):
+            read_item(item)
 
 
 def test_windows_and_strides_are_checked(llm):

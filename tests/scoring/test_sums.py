@@ -52,11 +52,8 @@ def test_a_banned_token_leaves_its_group_without_a_sum():
         sums.add(record(values))
     (found,) = sums.records()
     assert (found["logprob"], found["perplexity"], found["banned"], found["possible"]) == (
-        None,
-        None,
-        1,
-        -4.0,
-    )
+        None, None, 1, -4.0,
+    )  # fmt: skip
     assert found["perplexity_interval"] is None
     (line,) = sums.lines()
     assert "3 tokens of 2 rows; 1 more tokens are banned" in line

@@ -30,17 +30,8 @@ class Server:
 
     def __init__(self, model, *flags, launcher=("-m", "gencli")):
         command = [
-            sys.executable,
-            *launcher,
-            "serve",
-            "--model",
-            model,
-            "--port",
-            "0",
-            "--threads",
-            "2",
-            *flags,
-        ]
+            sys.executable, *launcher, "serve", "--model", model, "--port", "0", "--threads", "2", *flags,
+        ]  # fmt: skip
         self.process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, env={**os.environ, "GENCLI_API_KEY": "k"},
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY)),

@@ -1,8 +1,7 @@
 """Cases of completions in suites of other servers: prompts, seeds, samples, streams, log-probabilities."""
 
 from concurrent.futures import ThreadPoolExecutor
-
-import pytest
+from itertools import product
 
 from tests.server.conftest import LETTERS, events, idle, serve
 
@@ -26,74 +25,63 @@ def refusal(client, **body):
     return reply.json()["error"]
 
 
-@pytest.mark.parametrize("prompt", ["hi j", IDS, ["hi j"], [IDS]], ids=["text", "ids", "texts", "lists"])
-def test_a_prompt_is_the_same_in_every_form(fake, prompt):
-    assert texts(fake, **{**TEXT, "prompt": prompt}) == texts(fake, **TEXT)
+def test_a_prompt_is_the_same_in_every_form(fake):
+    for prompt in ["hi j", IDS, ["hi j"], [IDS]]:
+        assert texts(fake, **{**TEXT, "prompt": prompt}) == texts(fake, **TEXT), prompt
+    both = {**TEXT, "prompt": ["hi j", IDS], "temperature": 0}
+    assert texts(fake, **both) == texts(fake, **TEXT, temperature=0) * 2
 
 
-def test_texts_and_ids_may_stand_side_by_side(fake):
-    assert (
-        texts(fake, **{**TEXT, "prompt": ["hi j", IDS], "temperature": 0})
-        == texts(fake, **TEXT, temperature=0) * 2
-    )
+def test_no_other_form_is_a_prompt(fake):
+    for prompt in [[1, 2, "hi"], [[1, "hi"]], [1.5], [True], [999_999], [-1], [[]], [], {}, None, 5]:
+        assert refusal(fake, **{**TEXT, "prompt": prompt})["param"] == "prompt", prompt
 
 
-@pytest.mark.parametrize(
-    "prompt", [[1, 2, "hi"], [[1, "hi"]], [1.5], [True], [999_999], [-1], [[]], [], {}, None, 5]
-)
-def test_no_other_form_is_a_prompt(fake, prompt):
-    assert refusal(fake, **{**TEXT, "prompt": prompt})["param"] == "prompt"
-
-
-@pytest.mark.parametrize("slots", [1, 4])
-def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake, slots):
-    expected = texts(fake, **TEXT)
-    with serve(max_batch=slots) as client, ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda cached: texts(client, **TEXT, cache_prompt=cached), [True, False] * 3))
-    assert found == [expected] * 6
-
-
-def test_seeds_give_different_texts(fake):
+def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake):
+    for slots in [1, 4]:
+        expected = texts(fake, **TEXT)
+        with serve(max_batch=slots) as client, ThreadPoolExecutor(6) as pool:
+            found = list(
+                pool.map(lambda cached: texts(client, **TEXT, cache_prompt=cached), [True, False] * 3)
+            )
+        assert found == [expected] * 6, slots
     assert len({texts(fake, **{**TEXT, "seed": seed})[0] for seed in range(4)}) == 4
 
 
-@pytest.mark.parametrize(("slots", "requests"), [(1, 3), (2, 2), (2, 4), (4, 2), (4, 6)])
-def test_requests_share_the_slots(slots, requests):
-    with serve(max_batch=slots) as client, ThreadPoolExecutor(requests) as pool:
-        found = list(pool.map(lambda seed: texts(client, **{**TEXT, "seed": seed}), range(requests)))
-        assert found == [texts(client, **{**TEXT, "seed": seed}) for seed in range(requests)]
-        assert idle(client.serving)
+def test_requests_share_the_slots():
+    for slots, requests in [(1, 3), (2, 2), (2, 4), (4, 2), (4, 6)]:
+        with serve(max_batch=slots) as client, ThreadPoolExecutor(requests) as pool:
+            found = list(pool.map(lambda seed: texts(client, **{**TEXT, "seed": seed}), range(requests)))
+            alone = [texts(client, **{**TEXT, "seed": seed}) for seed in range(requests)]
+            assert found == alone, (slots, requests)
+            assert idle(client.serving), (slots, requests)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("prompt", ["a" * 1024, [97] * 1024], ids=["text", "ids"])
-def test_a_prompt_that_fills_the_context_is_refused(fake, prompt, stream):
-    error = refusal(fake, prompt=prompt, stream=stream)
-    assert error["code"] == "context_length_exceeded"
-    assert "1024" in error["message"]
+def test_a_prompt_that_fills_the_context_is_refused(fake):
+    for stream, prompt in product([False, True], ["a" * 1024, [97] * 1024]):
+        error = refusal(fake, prompt=prompt, stream=stream)
+        assert error["code"] == "context_length_exceeded", (prompt, stream)
+        assert "1024" in error["message"], (prompt, stream)
 
 
-@pytest.mark.parametrize(("given", "few", "most"), [(0, 1, 1), (1, 1, 2), (5, 5, 6)])
-def test_the_number_of_alternatives(fake, given, few, most):
+def test_the_number_of_alternatives(fake):
     """Tokens go by their ids, as texts may be the same: all halves of characters are U+FFFD."""
-    (choice,) = post(fake, **TEXT, logprobs=given, return_tokens_as_token_ids=True)["choices"]
-    found = choice["logprobs"]
-    assert {len(found[key]) for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset")} == {8}
-    assert all(few <= len(top) <= most for top in found["top_logprobs"])
-    for token, value, top in zip(
-        found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
-    ):
-        assert top[token] == value <= 0
+    for given, few, most in [(0, 1, 1), (1, 1, 2), (5, 5, 6)]:
+        (choice,) = post(fake, **TEXT, logprobs=given, return_tokens_as_token_ids=True)["choices"]
+        found = choice["logprobs"]
+        keys = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        assert [len(found[key]) for key in keys] == [8] * 4, given
+        assert all(few <= len(top) <= most for top in found["top_logprobs"]), given
+        for token, value, top in zip(
+            found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True
+        ):
+            assert top[token] == value <= 0, given
 
 
-def test_without_logprobs_there_are_none(fake):
-    assert [choice["logprobs"] for choice in post(fake, **TEXT, logprobs=None)["choices"]] == [None]
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_after_too_many_alternatives_the_server_goes_on(fake, stream):
-    assert refusal(fake, **TEXT, logprobs=21, stream=stream)["param"] == "logprobs"
-    assert texts(fake, **TEXT)
+def test_after_too_many_alternatives_the_server_goes_on(fake):
+    for stream in [False, True]:
+        assert refusal(fake, **TEXT, logprobs=21, stream=stream)["param"] == "logprobs", stream
+        assert texts(fake, **TEXT), stream
 
 
 def test_offsets_of_a_stream_go_on(fake):
@@ -104,17 +92,16 @@ def test_offsets_of_a_stream_go_on(fake):
         assert [value for part in parts for value in part[key]] == values
 
 
-@pytest.mark.parametrize("logprobs", [0, 1])
-@pytest.mark.parametrize("prompt", ["hi j", IDS], ids=["text", "ids"])
-def test_echo_scores_the_prompt(fake, prompt, logprobs):
-    (choice,) = post(fake, **{**TEXT, "prompt": prompt}, echo=True, logprobs=logprobs)["choices"]
-    found = choice["logprobs"]
-    assert choice["text"].startswith("hi j")
-    assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None)
-    assert all(1 <= len(top) <= logprobs + 1 for top in found["top_logprobs"][1:])
-    assert [choice["text"][offset] for offset in found["text_offset"]] == [
-        text[0] for text in found["tokens"]
-    ]
+def test_echo_scores_the_prompt(fake):
+    for logprobs, prompt in product([0, 1], ["hi j", IDS]):
+        (choice,) = post(fake, **{**TEXT, "prompt": prompt}, echo=True, logprobs=logprobs)["choices"]
+        found = choice["logprobs"]
+        assert choice["text"].startswith("hi j"), (prompt, logprobs)
+        assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None), (prompt, logprobs)
+        assert all(1 <= len(top) <= logprobs + 1 for top in found["top_logprobs"][1:]), (prompt, logprobs)
+        assert [choice["text"][offset] for offset in found["text_offset"]] == [
+            text[0] for text in found["tokens"]
+        ], (prompt, logprobs)
 
 
 def test_samples_differ_and_end_for_themselves(fake):
@@ -130,12 +117,12 @@ def test_samples_differ_and_end_for_themselves(fake):
     assert joined == [choice["text"] for choice in choices]
 
 
-@pytest.mark.parametrize("prompts", [["hi", "hi"], [IDS, IDS]], ids=["texts", "ids"])
-def test_beams_of_two_prompts_are_those_of_each(tiny, prompts):
-    body = {"prompt": prompts, "n": 2, "max_tokens": 5, "use_beam_search": True}
-    first, second, third, fourth = texts(tiny, **body)
-    assert (first, second) == (third, fourth)
-    assert first != second
+def test_beams_of_two_prompts_are_those_of_each(tiny):
+    for prompts in [["hi", "hi"], [IDS, IDS]]:
+        body = {"prompt": prompts, "n": 2, "max_tokens": 5, "use_beam_search": True}
+        first, second, third, fourth = texts(tiny, **body)
+        assert (first, second) == (third, fourth), prompts
+        assert first != second, prompts
 
 
 def test_a_contrastive_search_is_the_same_as_a_stream(tiny):
@@ -145,29 +132,28 @@ def test_a_contrastive_search_is_the_same_as_a_stream(tiny):
     assert ["".join(parts)] == texts(tiny, **body)
 
 
-@pytest.mark.parametrize(
-    ("options", "has_usage"),
-    [
+def test_usage_of_a_stream(fake):
+    cases = [
         ({}, False),
         ({"include_usage": False}, False),
         ({"include_usage": None}, False),
         ({"include_usage": False, "continuous_usage_stats": False}, False),
         ({"include_usage": True, "continuous_usage_stats": False}, True),
-    ],
-)
-def test_usage_of_a_stream(fake, options, has_usage):
-    body = {**TEXT, "stream": True, "stream_options": options}
-    *chunks, last = events(fake.post("/v1/completions", json=body))
-    assert all(chunk.get("usage") is None for chunk in chunks)
-    assert (last["choices"] == []) is has_usage
-    if has_usage:
-        usage = last["usage"]
-        assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (4, 8, 12)
+    ]
+    for options, has_usage in cases:
+        body = {**TEXT, "stream": True, "stream_options": options}
+        *chunks, last = events(fake.post("/v1/completions", json=body))
+        assert all(chunk.get("usage") is None for chunk in chunks), options
+        assert (last["choices"] == []) is has_usage, options
+        if has_usage:
+            usage = last["usage"]
+            counts = [usage[key] for key in ("prompt_tokens", "completion_tokens", "total_tokens")]
+            assert counts == [4, 8, 12]
 
 
-@pytest.mark.parametrize("options", [{"include_usage": True}, {"include_usage": None}, {"nothing": True}, 5])
-def test_options_of_a_stream_need_a_stream(fake, options):
-    assert refusal(fake, **TEXT, stream_options=options)["param"].startswith("stream_options")
+def test_options_of_a_stream_need_a_stream(fake):
+    for options in [{"include_usage": True}, {"include_usage": None}, {"nothing": True}, 5]:
+        assert refusal(fake, **TEXT, stream_options=options)["param"].startswith("stream_options"), options
 
 
 def test_usage_counts_each_prompt_once(fake):
@@ -176,33 +162,29 @@ def test_usage_counts_each_prompt_once(fake):
     assert 0 <= usage["prompt_tokens_details"]["cached_tokens"] <= 7
 
 
-@pytest.mark.parametrize("number", [10.0, -100])
-@pytest.mark.parametrize("form", ["object", "pairs"])
-def test_a_bias_moves_the_draw(fake, number, form):
-    bias = {"97": number} if form == "object" else [[97, number]]
-    text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=bias)[0]
-    assert ("a" in text) is (number > 0)
-
-
-def test_a_token_is_banned_with_false(fake):
+def test_a_bias_moves_the_draw(fake):
+    for number, form in product([10.0, -100], ["object", "pairs"]):
+        bias = {"97": number} if form == "object" else [[97, number]]
+        text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=bias)[0]
+        assert ("a" in text) is (number > 0), (form, number)
     text = texts(fake, **{**TEXT, "max_tokens": 30}, logit_bias=[[97, False], [98, False]])[0]
     assert not set(text) & set("ab")
 
 
-@pytest.mark.parametrize("stop", ["", ["", "z"], [5], {"z": 1}])
-def test_a_wrong_stop_is_refused(fake, stop):
-    assert refusal(fake, **TEXT, stop=stop)["param"] == "stop"
+def test_a_wrong_stop_is_refused(fake):
+    for stop in ["", ["", "z"], [5], {"z": 1}]:
+        assert refusal(fake, **TEXT, stop=stop)["param"] == "stop", stop
 
 
-@pytest.mark.parametrize("stop", [["never here"], ["zz", "zy"], []])
-def test_what_a_stop_has_held_back_comes_at_the_end(fake, stop):
+def test_what_a_stop_has_held_back_comes_at_the_end(fake):
     """A text that ends in what may begin a stop string is sent whole."""
-    body = {**TEXT, "max_tokens": 12, "logit_bias": {"122": 4}, "allow_ids": None}
-    reply = fake.post("/v1/completions", json={**body, "stop": stop, "stream": True})
-    parts = [choice for chunk in events(reply) for choice in chunk["choices"]]
-    (whole,) = post(fake, **body, stop=stop)["choices"]
-    assert "".join(part["text"] for part in parts) == whole["text"]
-    assert parts[-1]["finish_reason"] == whole["finish_reason"]
+    for stop in [["never here"], ["zz", "zy"], []]:
+        body = {**TEXT, "max_tokens": 12, "logit_bias": {"122": 4}, "allow_ids": None}
+        reply = fake.post("/v1/completions", json={**body, "stop": stop, "stream": True})
+        parts = [choice for chunk in events(reply) for choice in chunk["choices"]]
+        (whole,) = post(fake, **body, stop=stop)["choices"]
+        assert "".join(part["text"] for part in parts) == whole["text"], stop
+        assert parts[-1]["finish_reason"] == whole["finish_reason"], stop
 
 
 def test_half_a_character_is_no_other_character(fake):

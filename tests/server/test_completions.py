@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import pytest
 
@@ -103,26 +105,23 @@ def test_defaults_are_those_of_openai(fake):
     assert len(texts) > 1  # each request has a seed of its own
 
 
-@pytest.mark.parametrize(
-    ("fields", "check"),
-    [
+def test_structures_hold(tiny):
+    cases = [
         ({"response_format": {"type": "json_object"}}, lambda text: isinstance(json.loads(text), dict)),
         ({"guided_choice": ["red", "green"]}, lambda text: text in ("red", "green")),
         ({"regex": "[0-9]{3}"}, lambda text: len(text) == 3 and text.isdecimal()),
         ({"grammar": 'root ::= "a"{5,5}'}, lambda text: text == "aaaaa"),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("stream", [False, True])
-def test_structures_hold(tiny, fields, check, stream):
-    body = {"prompt": "JSON: ", "max_tokens": 200, "seed": 1, **fields}
-    if stream:
-        chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
-        choice = {"text": "".join(chunk["choices"][0]["text"] for chunk in chunks)}
-        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    else:
-        (choice,) = post(tiny, "completions", **body)["choices"]
-        assert choice["finish_reason"] == "stop"
-    assert check(choice["text"])
+    ]  # fmt: skip
+    for (fields, check), stream in product(cases, [False, True]):
+        body = {"prompt": "JSON: ", "max_tokens": 200, "seed": 1, **fields}
+        if stream:
+            chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
+            choice = {"text": "".join(chunk["choices"][0]["text"] for chunk in chunks)}
+            assert chunks[-1]["choices"][0]["finish_reason"] == "stop", (stream, fields)
+        else:
+            (choice,) = post(tiny, "completions", **body)["choices"]
+            assert choice["finish_reason"] == "stop", (stream, fields)
+        assert check(choice["text"]), (stream, fields)
 
 
 FUNCTION = {
@@ -139,35 +138,33 @@ FUNCTION = {
 NAMED = {"type": "function", "function": {"name": "add"}}
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
+def test_a_tool_call_is_an_object_of_the_message(tiny):
+    cases = [
         ({"tool_choice": "required"}, "tool_calls"),
         ({"tool_choice": NAMED}, "stop"),
         ({"tool_choice": NAMED, "n": 2, "draft": "ngram", "logprobs": True}, "stop"),
         ({"tool_choice": "required", "retries": 1}, "tool_calls"),
-    ],
-)
-def test_a_tool_call_is_an_object_of_the_message(tiny, fields, reason):
-    body = {
-        "messages": [{"role": "user", "content": "Add."}],
-        "tools": [{"type": "function", "function": FUNCTION}],
-        "parallel_tool_calls": False, "seed": 1, "max_tokens": 200, **fields,
-    }  # fmt: skip
-    for whole, streamed in zip(*both(tiny, "chat/completions", body), strict=True):
-        assert whole["finish_reason"] == streamed["finish_reason"] == reason
-        assert whole["message"]["content"] is None
-        assert not streamed["content"]
-        (call,), ((first, *rest),) = whole["message"]["tool_calls"], streamed["tool_calls"].values()
-        assert (call["type"], call["function"]["name"]) == ("function", "add")
-        assert set(json.loads(call["function"]["arguments"])) == {"a"}
-        assert first["function"] == {"name": "add", "arguments": ""}
-        assert first["id"].startswith("call_")
-        assert [part.keys() for part in rest] == [{"index", "function"}] * len(rest)
-        assert len(rest) == 1 if "retries" in fields else rest  # tokens that come together are one piece
-        assert "".join(part["function"]["arguments"] for part in rest) == call["function"]["arguments"]
-        logprobs = whole["logprobs"]["content"] if "logprobs" in fields else []
-        assert streamed["logprobs"] == logprobs
+    ]
+    for fields, reason in cases:
+        body = {
+            "messages": [{"role": "user", "content": "Add."}],
+            "tools": [{"type": "function", "function": FUNCTION}],
+            "parallel_tool_calls": False, "seed": 1, "max_tokens": 200, **fields,
+        }  # fmt: skip
+        for whole, streamed in zip(*both(tiny, "chat/completions", body), strict=True):
+            assert whole["finish_reason"] == streamed["finish_reason"] == reason, fields
+            assert whole["message"]["content"] is None, fields
+            assert not streamed["content"], fields
+            (call,), ((first, *rest),) = whole["message"]["tool_calls"], streamed["tool_calls"].values()
+            assert (call["type"], call["function"]["name"]) == ("function", "add"), fields
+            assert set(json.loads(call["function"]["arguments"])) == {"a"}, fields
+            assert first["function"] == {"name": "add", "arguments": ""}, fields
+            assert first["id"].startswith("call_"), fields
+            assert [part.keys() for part in rest] == [{"index", "function"}] * len(rest), fields
+            assert len(rest) == 1 if "retries" in fields else rest  # tokens that come together are one piece
+            assert "".join(part["function"]["arguments"] for part in rest) == call["function"]["arguments"]
+            logprobs = whole["logprobs"]["content"] if "logprobs" in fields else []
+            assert streamed["logprobs"] == logprobs, fields
 
 
 def both(client, path, body):
@@ -213,16 +210,13 @@ def test_a_preset_by_name_is_a_layer_below_the_body(fake):
 def test_an_answer_goes_on_with_the_last_message(tiny):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon a "}]
     given = {"seed": 4, "max_tokens": 9, "return_token_ids": True}
-    chat = tiny.post(
-        "/v1/chat/completions", json={"messages": messages, "continue_final_message": True, **given}
-    ).json()
+    chat = post(tiny, "chat/completions", messages=messages, continue_final_message=True, **given)
     text = "<|bos|><|user|>Hi<|end|><|assistant|>Once upon a "
     (choice,) = post(tiny, "completions", prompt=text, add_special_tokens=False, **given)["choices"]
     assert chat["prompt_token_ids"] == choice["prompt_token_ids"]
     assert chat["choices"][0]["message"]["content"] == choice["text"]
-    chunks = events(
-        tiny.post("/v1/completions", json={"prompt": ["a", "b"], "stream": True, "n": 2, **given})
-    )
+    several = {"prompt": ["a", "b"], "stream": True, "n": 2, **given}
+    chunks = events(tiny.post("/v1/completions", json=several))
     firsts = [chunk["choices"][0] for chunk in chunks if "prompt_token_ids" in chunk["choices"][0]]
     assert sorted(first["index"] for first in firsts) == [0, 1, 2, 3]
     for body in ({"add_generation_prompt": True}, {"messages": messages[:1]}):
@@ -241,12 +235,8 @@ def test_a_hole_is_filled_with_the_tokens_that_the_tokenizer_has(tmp_path):
         (folder / name).write_text(text)
     with serve(model=str(folder), dtype="float32") as client:
         body = {
-            "prompt": "Once upon",
-            "suffix": " end.",
-            "seed": 1,
-            "max_tokens": 4,
-            "return_token_ids": True,
-        }
+            "prompt": "Once upon", "suffix": " end.", "seed": 1, "max_tokens": 4, "return_token_ids": True,
+        }  # fmt: skip
         (choice,) = post(client, "completions", **body)["choices"]
         encode = client.serving.tokenizer.encode
         around = [encode(text, special=False) for text in ("Once upon", " end.")]
@@ -255,18 +245,14 @@ def test_a_hole_is_filled_with_the_tokens_that_the_tokenizer_has(tmp_path):
 
 def test_prefixes_are_shared_within_a_salt(tiny):
     def cached(**body):
-        usage = post(
-            tiny, "completions", prompt="A text of many tokens, alone.", max_tokens=1, seed=1, **body
-        )
-        return usage["usage"]["prompt_tokens_details"]["cached_tokens"]
+        asked = {"prompt": "A text of many tokens, alone.", "max_tokens": 1, "seed": 1, **body}
+        return post(tiny, "completions", **asked)["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     found = [cached(cache_salt=salt, priority=place) for place, salt in enumerate(("x", "x", "y", "y"))]
     assert [count > 0 for count in found] == [False, True, False, True]
 
 
 def test_neighbours_change_no_text(tiny, llm):
-    from concurrent.futures import ThreadPoolExecutor
-
     def ask(number):
         body = {**TEXT, "seed": number, "prompt": f"Story {number}:", "n": 1 + number % 2}
         return [choice["text"] for choice in post(tiny, "completions", **body)["choices"]]

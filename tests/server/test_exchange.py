@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import time
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from gencli.server.app import make_app
 from gencli.server.body import Bodies
+from gencli.server.limits import CallLimits
 from gencli.server.models import Models
 from gencli.server.serving import Conditions
 from gencli.server.wire.errors import ApiError
@@ -83,29 +85,36 @@ async def until(condition):
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_away_ends_its_work(stream):
+async def begun(serving, app, body):
+    """A client whose request is in the engine, and its task."""
+    client = Client(app, body)
+    task = asyncio.create_task(client.run())
+    await until(lambda: serving.thread.num_open)
+    return client, task
+
+
+def test_a_client_that_goes_away_ends_its_work():
     async def story(serving, app):
-        counts = []
-        serving.thread.on_event = counts.append
-        client = Client(app, {**LONG, "stream": stream, "n": 2})
-        task = asyncio.create_task(client.run())
-        await until(lambda: len(counts) > 4)
-        client.gone.set()
-        await task
-        await until(lambda: idle(serving))
-        assert len(counts) < 1000
-        again = await Client(app, {**LONG, "max_tokens": 3}).run()
-        assert again.status == 200
+        for stream in (True, False):
+            counts = []
+            serving.thread.on_event = counts.append
+            client = Client(app, {**LONG, "stream": stream, "n": 2})
+            task = asyncio.create_task(client.run())
+            while len(counts) <= 4:
+                await asyncio.sleep(0.005)
+            client.gone.set()
+            await task
+            await until(lambda: idle(serving))
+            assert len(counts) < 1000, stream
+            again = await Client(app, {**LONG, "max_tokens": 3}).run()
+            assert again.status == 200, stream
 
     scenario(story)
 
 
 def test_a_full_server_answers_429_before_any_work():
     async def story(serving, app):
-        running = Client(app, {**LONG, "n": 2})
-        task = asyncio.create_task(running.run())
-        await until(lambda: serving.thread.num_open)
+        running, task = await begun(serving, app, {**LONG, "n": 2})
         refused = await Client(app, b"this is not JSON, and nobody reads it").run()
         assert (refused.status, refused.error["code"]) == (429, "queue_full")
         assert (b"retry-after", b"1") in refused.sent[0]["headers"]
@@ -119,9 +128,7 @@ def test_a_full_server_answers_429_before_any_work():
 
 def test_samples_count_for_the_queue():
     async def story(serving, app):
-        running = Client(app, LONG)
-        task = asyncio.create_task(running.run())
-        await until(lambda: serving.thread.num_open)
+        running, task = await begun(serving, app, LONG)
         assert (await Client(app, {**LONG, "n": 2}).run()).status == 429
         running.gone.set()
         await task
@@ -133,9 +140,7 @@ def test_samples_count_for_the_queue():
 
 def test_a_call_that_waits_too_long_is_a_504():
     async def story(serving, app):
-        running = Client(app, LONG)
-        task = asyncio.create_task(running.run())
-        await until(lambda: serving.thread.num_open)
+        running, task = await begun(serving, app, LONG)
         late = await Client(app, {**LONG, "max_time": 1e-6}).run()
         assert (late.status, late.error["type"]) == (504, "timeout_error")
         running.gone.set()
@@ -164,8 +169,7 @@ def test_draining_answers_503_and_ends_streams_with_an_error():
 
 def test_draining_waits_for_running_calls():
     async def story(serving, app):
-        task = asyncio.create_task(Client(app, LONG).run())
-        await until(lambda: serving.thread.num_open)
+        _, task = await begun(serving, app, LONG)
         await app.models.drain()
         assert (await task).status == 200
 
@@ -225,8 +229,6 @@ def test_a_body_is_limited_however_it_comes():
         assert {parts.status, said.status} == {413}
         assert parts.error["code"] == "body_too_large"
 
-    from gencli.server.limits import CallLimits
-
     scenario(story, Conditions(limits=CallLimits(body=1000)))
 
 
@@ -236,8 +238,6 @@ def test_a_waiting_stream_is_kept_open_with_comments():
         original = serving.engine._runner.forward
 
         def slow(plan):
-            import time
-
             time.sleep(0.05)
             return original(plan)
 

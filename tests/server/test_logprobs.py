@@ -131,15 +131,13 @@ def test_log_probabilities_of_prompts_stand_beside_each_choice(tiny):
     assert named == [str(token) for token in reply["prompt_token_ids"][1:]]
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
+def test_the_number_of_alternatives_is_limited(fake):
+    cases = [
         ("completions", {"prompt": "a", "logprobs": 21}, "logprobs"),
         ("chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("chat/completions", {"top_logprobs": 2}, "top_logprobs"),
-    ],
-)
-def test_the_number_of_alternatives_is_limited(fake, path, body, param):
-    messages = {} if path == "completions" else {"messages": [{"role": "user", "content": "x"}]}
-    error = fake.post(f"/v1/{path}", json={**messages, **body}).json()["error"]
-    assert error["param"] == param
+    ]
+    for path, body, param in cases:
+        messages = {} if path == "completions" else {"messages": [{"role": "user", "content": "x"}]}
+        error = fake.post(f"/v1/{path}", json={**messages, **body}).json()["error"]
+        assert error["param"] == param, body

@@ -27,21 +27,19 @@ def test_a_request_names_its_model(both):
     assert both.get("/props").json()["model_path"] == "a"
 
 
-@pytest.mark.parametrize(
-    ("path", "more"),
-    [
+def test_an_unknown_name_is_a_404_that_names_what_is_known(both):
+    cases = [
         ("/v1/completions", {"prompt": "a"}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
         ("/v1/responses", {"input": "a"}),
         ("/v1/chain", {}),
         ("/tokenize", {"prompt": "a"}),
         ("/detokenize", {"tokens": [97]}),
-    ],
-)
-def test_an_unknown_name_is_a_404_that_names_what_is_known(both, path, more):
-    reply = both.post(path, json={"model": "c", **more})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
-    assert "Known: a, b" in reply.json()["error"]["message"]
+    ]
+    for path, more in cases:
+        reply = both.post(path, json={"model": "c", **more})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found"), path
+        assert "Known: a, b" in reply.json()["error"]["message"], path
 
 
 def test_an_unknown_name_in_a_query_is_a_404_too(both):

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from gencli.server.wire.responses import chat_body
 from tests.server.conftest import LETTERS
 
@@ -25,11 +23,8 @@ def streamed(client, body):
 def test_the_text_is_that_of_a_chat(fake):
     response = fake.post("/v1/responses", json=BODY).json()
     chat = {
-        "messages": [{"role": "user", "content": "hi"}],
-        "seed": 3,
-        "max_tokens": 12,
-        "allow_ids": LETTERS,
-    }
+        "messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12, "allow_ids": LETTERS,
+    }  # fmt: skip
     text = fake.post("/v1/chat/completions", json=chat).json()["choices"][0]["message"]["content"]
     (item,) = response["output"]
     assert item["content"][0]["text"] == text
@@ -95,20 +90,18 @@ def test_items_become_messages():
     assert made["reasoning_effort"] == "low"
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
+def test_what_has_no_form_here_is_refused(fake):
+    cases = [
         ({}, "input"),
         ({"input": 5}, "input"),
         ({"input": [{"type": "image"}]}, "input[0]"),
         ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": "a", "tools": [{"type": "web_search"}]}, "tools"),
         ({"input": "a", "background": True}, "background"),
-    ],
-)
-def test_what_has_no_form_here_is_refused(fake, body, param):
-    reply = fake.post("/v1/responses", json=body)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+    ]
+    for body, param in cases:
+        reply = fake.post("/v1/responses", json=body)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), body
 
 
 def test_log_probabilities_of_a_response_are_those_of_a_chat(fake):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -59,31 +60,29 @@ def test_the_records_are_those_of_a_run(tiny, tmp_path, capfd):
     assert facts(streamed(tiny, **BODY)[0][0]) == facts(wanted.records)
 
 
-@pytest.mark.parametrize(("path", "body"), [("completions", BODY), ("chat/completions", CHAT)])
-def test_each_answer_has_its_own_in_any_company(tiny, path, body):
-    many = {**body, "n": 3}
-    if path == "completions":
-        many["prompt"] = [body["prompt"], "Twice"]
-    choices = post(tiny, path, **many)["choices"]
-    for choice in choices:
-        assert [one["pos"] for one in choice["trace"]] == list(range(len(choice["trace"])))
-        assert {one["sample"] for one in choice["trace"]} == {choice["index"]}
-    assert facts(choices[0]["trace"]) == facts(post(tiny, path, **body)["choices"][0]["trace"])
-    traces, _ = streamed(tiny, path, **many)
-    assert {choice["index"]: facts(choice["trace"]) for choice in choices} == {
-        index: facts(trace) for index, trace in traces.items()
-    }
+def test_each_answer_has_its_own_in_any_company(tiny):
+    for path, body in [("completions", BODY), ("chat/completions", CHAT)]:
+        many = {**body, "n": 3}
+        if path == "completions":
+            many["prompt"] = [body["prompt"], "Twice"]
+        choices = post(tiny, path, **many)["choices"]
+        for choice in choices:
+            assert [one["pos"] for one in choice["trace"]] == list(range(len(choice["trace"]))), path
+            assert {one["sample"] for one in choice["trace"]} == {choice["index"]}, path
+        assert facts(choices[0]["trace"]) == facts(post(tiny, path, **body)["choices"][0]["trace"]), path
+        traces, _ = streamed(tiny, path, **many)
+        assert {choice["index"]: facts(choice["trace"]) for choice in choices} == {
+            index: facts(trace) for index, trace in traces.items()
+        }, path
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"best_of": 3}, {"draft": "ngram"}, {"regex": "[a-z ]{4,40}", "retries": 2}]
-)
-def test_the_text_is_that_without_and_every_token_of_it_is_explained(tiny, more):
-    plain = post(tiny, **{**BODY, "trace": None, "return_token_ids": True, **more})["choices"][0]
-    explained = post(tiny, **{**BODY, "return_token_ids": True, **more})["choices"][0]
-    assert "trace" not in plain
-    assert [one["id"] for one in explained.pop("trace")] == explained["token_ids"]
-    assert explained == plain
+def test_the_text_is_that_without_and_every_token_of_it_is_explained(tiny):
+    for more in [{}, {"best_of": 3}, {"draft": "ngram"}, {"regex": "[a-z ]{4,40}", "retries": 2}]:
+        plain = post(tiny, **{**BODY, "trace": None, "return_token_ids": True, **more})["choices"][0]
+        explained = post(tiny, **{**BODY, "return_token_ids": True, **more})["choices"][0]
+        assert "trace" not in plain, more
+        assert [one["id"] for one in explained.pop("trace")] == explained["token_ids"], more
+        assert explained == plain, more
 
 
 def test_of_an_answer_that_was_tried_again_only_the_tokens_that_count_are_explained(fake):
@@ -112,36 +111,33 @@ def test_thinking_and_calls_leave_no_token_out(fake):
 HOSTILE = [0, -1, -(10**90), 21, 10**90, True, False, "5", "x" * 5000, 2.5, [3], {"a": 1}, [[]]]
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
-@pytest.mark.parametrize("path", ["completions", "chat/completions", "responses"])
-def test_a_hostile_value_is_refused_by_name(fake, path, value):
-    body = {"completions": BODY, "chat/completions": CHAT, "responses": {"input": "a"}}[path]
-    if path == "responses" and value is False:
-        return  # nothing is asked for
-    error = fake.post(f"/v1/{path}", json={**body, "trace": value})
-    assert (error.status_code, error.json()["error"]["param"]) == (400, "trace")
+def test_a_hostile_value_is_refused_by_name(fake):
+    for value, path in product(HOSTILE, ["completions", "chat/completions", "responses"]):
+        body = {"completions": BODY, "chat/completions": CHAT, "responses": {"input": "a"}}[path]
+        if path == "responses" and value is False:
+            continue  # nothing is asked for
+        error = fake.post(f"/v1/{path}", json={**body, "trace": value})
+        assert (error.status_code, error.json()["error"]["param"]) == (400, "trace"), (path, value)
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "1e999", "9" * 5000])
-def test_a_number_that_is_none_is_refused(fake, value):
-    body = json.dumps(BODY).replace('"trace": 3', f'"trace": {value}')
-    reply = fake.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
-    assert reply.status_code == 400
+def test_a_number_that_is_none_is_refused(fake):
+    for value in ["NaN", "Infinity", "1e999", "9" * 5000]:
+        body = json.dumps(BODY).replace('"trace": 3', f'"trace": {value}')
+        reply = fake.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+        assert reply.status_code == 400, value
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
+def test_what_has_no_trace_is_refused(fake):
+    cases = [
         ({"beams": 2, "temperature": None, "top_k": None}, "a search draws no token"),
         ({"finish_open": True, "json": True}, "finish_open"),
         ({"max_tokens": 0, "echo": True}, "none is generated"),
         ({"n": 128, "max_tokens": 1000, "trace": 20}, "lower trace, max_tokens or n"),
-    ],
-)
-def test_what_has_no_trace_is_refused(fake, more, said):
-    error = fake.post("/v1/completions", json={**BODY, **more}).json()["error"]
-    assert error["param"] == "trace"
-    assert said in error["message"]
+    ]
+    for more, said in cases:
+        error = fake.post("/v1/completions", json={**BODY, **more}).json()["error"]
+        assert error["param"] == "trace", more
+        assert said in error["message"], more
 
 
 def orders(chain="temperature=0.7 | top_k=5", retries=0, **options):

@@ -55,20 +55,18 @@ def test_a_worker_that_cannot_load_says_why():
         list(reports(worker, lambda report: report.is_over))
 
 
-@pytest.mark.parametrize(
-    ("there", "asked", "share"),
-    [
+def test_workers_share_what_is_there():
+    cases = [
         ({"CPU": 2.0}, (2, None, None), "1 CPU"),
         ({"CPU": 2.0}, (4, None, None), "0.5 CPU"),
         ({"CPU": 2.0}, (3, None, None), "0.6666 CPU"),
         ({"CPU": 64.0, "GPU": 8.0}, (8, 4.0, None), "4 CPU and 1 GPU"),
         ({"CPU": 64.0, "GPU": 8.0}, (2, None, 4.0), "1 CPU and 4 GPU"),
-    ],
-)
-def test_workers_share_what_is_there(there, asked, share):
+    ]
     from gencli.batch.engines.cluster import fair_share
 
-    assert str(fair_share(there, *asked, is_cpu=False)) == share
+    for there, asked, share in cases:
+        assert str(fair_share(there, *asked, is_cpu=False)) == share, asked
 
 
 def test_workers_that_find_no_place_are_refused():
@@ -79,9 +77,8 @@ def test_workers_that_find_no_place_are_refused():
         fair_share({"CPU": 2.0}, 2, 1.5, None, is_cpu=False)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_what_makes_no_sense_together_is_refused(bench):
+    cases = [
         (("--workers", "2"), "--workers is for workers of Ray"),
         (("--worker-gpus", "1"), "--worker-gpus is for workers of Ray"),
         (
@@ -93,15 +90,12 @@ def test_workers_that_find_no_place_are_refused():
         (("--engine", "ray", "--tp", "2"), "--tp splits a model over processes of torchrun"),
         (("--engine", "ray", "--worker-gpus", "1.5"), "--worker-gpus is 1.5"),
         (("--engine", "ray", "--worker-cpus", "-1"), "--worker-cpus is -1"),
-    ],
-)
-def test_what_makes_no_sense_together_is_refused(bench, flags, message):
+    ]
     bench.write([{"prompt": "a"}])
-    done = bench.run(*flags)
-    assert (done.code, message in done.err) == (2, True), done.err
+    for flags, message in cases:
+        assert message in bench.refused(*flags), flags
 
 
 def test_without_ray_it_is_said_what_to_install(bench, monkeypatch):
     monkeypatch.setattr("gencli.batch.engines.check.find_spec", lambda name: None)
-    done = bench.run("--engine", "ray")
-    assert (done.code, "pip install 'gencli[ray]'" in done.err) == (2, True)
+    assert "pip install 'gencli[ray]'" in bench.refused("--engine", "ray")

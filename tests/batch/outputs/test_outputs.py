@@ -50,25 +50,22 @@ def test_json_lines_have_the_fields_of_a_run_and_the_index(tmp_path):
     assert first["chain"] == [{"bias": {"b": "-inf"}}]
     assert (second["texts"], second["id"]) == (["a", "b"], "b")
     assert third == {
-        "index": 2,
-        "id": "c",
-        "error": ERROR,
-        "finish_reason": "error",
-        "input": {"note": ["l"]},
-    }
+        "index": 2, "id": "c", "error": ERROR, "finish_reason": "error", "input": {"note": ["l"]},
+    }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "delimiter"), [("out.csv", ","), ("out.tsv", "\t")])
-def test_tables_have_a_line_for_each_sample(tmp_path, name, delimiter):
-    write(tmp_path / name)
-    with (tmp_path / name).open(newline="") as file:
-        rows = list(csv.DictReader(file, delimiter=delimiter))
-    assert [(row["id"], row["sample"], row["text"]) for row in rows] == [
-        ("a", "1", "t"), ("b", "1", "a"), ("b", "2", "b"), ("c", "1", ""),
-    ]  # fmt: skip
-    assert (rows[0]["input.label"], rows[0]["input.note"], rows[0]["seed"]) == ("7", 'x,\n"y"', "1")
-    assert (rows[2]["error_type"], rows[3]["error_message"]) == ("EmptySupport", "The prompt is empty.")
-    assert (rows[3]["input.label"], rows[3]["input.note"], rows[3]["prompt"]) == ("", '["l"]', "")
+def test_tables_have_a_line_for_each_sample(tmp_path):
+    for name, delimiter in [("out.csv", ","), ("out.tsv", "\t")]:
+        write(tmp_path / name)
+        with (tmp_path / name).open(newline="") as file:
+            rows = list(csv.DictReader(file, delimiter=delimiter))
+        assert [(row["id"], row["sample"], row["text"]) for row in rows] == [
+            ("a", "1", "t"), ("b", "1", "a"), ("b", "2", "b"), ("c", "1", ""),
+        ], name  # fmt: skip
+        assert (rows[0]["input.label"], rows[0]["input.note"], rows[0]["seed"]) == ("7", 'x,\n"y"', "1"), name
+        assert rows[2]["error_type"] == "EmptySupport", name
+        assert rows[3]["error_message"] == "The prompt is empty.", name
+        assert (rows[3]["input.label"], rows[3]["input.note"], rows[3]["prompt"]) == ("", '["l"]', ""), name
 
 
 def test_parquet_has_the_same_columns_typed(tmp_path):
@@ -119,12 +116,10 @@ def test_file_names_are_safe_and_tell_ids_apart(ids):
         assert not set(name) & set('<>:"/\\|?* \0')
 
 
-@pytest.mark.parametrize(
-    "name", ["con", "NUL.txt", "com1", ".hidden", "..", "a" * 500, "a" * 499 + "b", "日本"]
-)
-def test_names_that_file_systems_do_not_like(name, tmp_path):
-    (tmp_path / f"{safe_name(name)}.txt").write_text("")
-    assert safe_name(name) != name
+def test_names_that_file_systems_do_not_like(tmp_path):
+    for name in ["con", "NUL.txt", "com1", ".hidden", "..", "a" * 500, "a" * 499 + "b", "日本"]:
+        (tmp_path / f"{safe_name(name)}.txt").write_text("")
+        assert safe_name(name) != name, name
 
 
 @given(texts=st.lists(st.text(), max_size=5))
@@ -137,32 +132,32 @@ def test_what_is_written_is_read_back_as_input(tmp_path_factory, texts):
         assert [record.columns["text"] for record in open_input([str(path / name)])] == texts
 
 
-@pytest.mark.parametrize("name", ["o.jsonl.gz", "o.csv.zst"])
-def test_packed_output_is_the_same_bytes_each_time(tmp_path, name):
+def test_packed_output_is_the_same_bytes_each_time(tmp_path):
     pytest.importorskip("pyarrow")
-    write(tmp_path / name)
-    first = (tmp_path / name).read_bytes()
-    write(tmp_path / name)
-    assert (tmp_path / name).read_bytes() == first
-    if name.endswith("gz"):
-        assert gzip.decompress(first).count(b"\n") == 3
-    assert len(list(open_input([str(tmp_path / name)]))) == (3 if "jsonl" in name else 4)
+    for name in ["o.jsonl.gz", "o.csv.zst"]:
+        write(tmp_path / name)
+        first = (tmp_path / name).read_bytes()
+        write(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == first, name
+        if name.endswith("gz"):
+            assert gzip.decompress(first).count(b"\n") == 3, name
+        assert len(list(open_input([str(tmp_path / name)]))) == (3 if "jsonl" in name else 4), name
 
 
-@pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.parquet", "o/", "o.jsonl.gz", "o.jsonl.zst"])
-def test_nothing_has_its_name_before_it_is_complete(tmp_path, name):
+def test_nothing_has_its_name_before_it_is_complete(tmp_path):
     pytest.importorskip("pyarrow")
-    output = plan_output(f"{tmp_path}/{name}")
 
-    def fail():
+    def fail(output):
         with output.open(generated(KEPT)) as writer:
             writer.write(outcomes()[0])
             assert not output.path.exists()
             raise KeyError
 
-    with pytest.raises(KeyError):
-        fail()
-    assert list(tmp_path.iterdir()) == []
+    for name in ["o.jsonl", "o.csv", "o.parquet", "o/", "o.jsonl.gz", "o.jsonl.zst"]:
+        output = plan_output(f"{tmp_path}/{name}")
+        with pytest.raises(KeyError):
+            fail(output)
+        assert list(tmp_path.iterdir()) == [], name
 
 
 def test_an_older_result_stays_until_the_new_one_is_complete(tmp_path):
@@ -201,9 +196,8 @@ def test_what_is_no_regular_file_is_written_to_as_it_is():
     assert Path(os.devnull).is_char_device()
 
 
-@pytest.mark.parametrize(
-    ("path", "form", "message"),
-    [
+def test_what_cannot_work_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    cases = [
         ("in.jsonl", None, "is also the input"),
         ("./sub/../in.jsonl", None, "is also the input"),
         ("link.jsonl", None, "is also the input"),
@@ -215,24 +209,23 @@ def test_what_is_no_regular_file_is_written_to_as_it_is():
         ("full", "csv", "is a folder, but csv is one file"),
         ("s3://bucket/o.jsonl", None, "local files only"),
         ("-", "parquet", "cannot go to stdout"),
-    ],
-)
-def test_what_cannot_work_is_refused_before_anything_runs(tmp_path, monkeypatch, path, form, message):
+    ]
     monkeypatch.chdir(tmp_path)
     Path("sub").mkdir()
     Path("full").mkdir()
     Path("full/x").touch()
     Path("in.jsonl").touch()
     Path("link.jsonl").symlink_to("in.jsonl")
-    with pytest.raises(UsageError, match=message):
-        plan_output(path, form, inputs=[tmp_path / "in.jsonl"])
+    for path, form, message in cases:
+        with pytest.raises(UsageError, match=message):
+            plan_output(path, form, inputs=[tmp_path / "in.jsonl"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-@pytest.mark.parametrize("form", ["jsonl", "csv"])
-def test_a_full_disk_is_said_and_is_an_error(form):
-    with pytest.raises(GenerationError, match="Cannot write to /dev/full: No space left"):
-        write("/dev/full", form, rows=outcomes() * 1000)
+def test_a_full_disk_is_said_and_is_an_error():
+    for form in ["jsonl", "csv"]:
+        with pytest.raises(GenerationError, match="Cannot write to /dev/full: No space left"):
+            write("/dev/full", form, rows=outcomes() * 1000)
 
 
 def test_an_output_is_a_value():

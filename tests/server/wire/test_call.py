@@ -23,9 +23,8 @@ def options(**body):
     return completion(**body).options.values
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [
+def test_fields_are_options_under_their_names_here():
+    cases = [
         ({"temperature": 0.5, "top_p": None, "user": "u"}, {"temperature": 0.5}),
         ({"max_completion_tokens": 5}, {"max_tokens": 5}),
         ({"n_predict": -1, "seed": -1}, {}),
@@ -64,15 +63,13 @@ def options(**body):
         ({"stages": {"min_p": 0.1}, "chain": "temperature=0.5 | min_p=0.1"},
          {"stages": {"min_p": 0.1}, "chain": "temperature=0.5 | min_p=0.1"}),
         ({"guidance_scale": 2, "negative_prompt": "x"}, {"guidance": 2, "negative": "x"}),
-    ],
-)  # fmt: skip
-def test_fields_are_options_under_their_names_here(body, expected):
-    assert options(**body) == expected
+    ]  # fmt: skip
+    for body, expected in cases:
+        assert options(**body) == expected, body
 
 
-@pytest.mark.parametrize(
-    ("body", "param", "code", "message"),
-    [
+def test_a_field_that_cannot_be_followed_is_named(fake):
+    cases = [
         ({"top_kk": 5}, "top_kk", "unknown_field", "There is no field 'top_kk'. Did you mean 'top_k'?"),
         ({"min_keep": 2}, "min_keep", "unsupported_value", "min_keep is 2, which this server cannot do."),
         ({"max_temp": 2}, "max_temp", "unsupported_value", "The nearest field is dynatemp_max."),
@@ -101,12 +98,11 @@ def test_fields_are_options_under_their_names_here(body, expected):
         ({"prompt": None}, "prompt", "missing_field", "The body needs prompt."),
         ({"logprobs": -1}, "logprobs", "invalid_value", "logprobs has to be a whole number from 0."),
         ({"messages": MESSAGES}, "messages", "unknown_field", "There is no field 'messages'."),
-    ],
-)  # fmt: skip
-def test_a_field_that_cannot_be_followed_is_named(fake, body, param, code, message):
-    error = refused(fake, "completions", {"prompt": "a", **body})
-    assert (error["param"], error["code"]) == (param, code)
-    assert message in error["message"]
+    ]  # fmt: skip
+    for body, param, code, message in cases:
+        error = refused(fake, "completions", {"prompt": "a", **body})
+        assert (error["param"], error["code"]) == (param, code), body
+        assert message in error["message"], body
 
 
 def refused(client, path, body):
@@ -158,29 +154,28 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("kind", OTHERS)
-def test_fields_of_other_servers_are_applied_or_refused_by_name(fake, kind):
-    plain = {"prompt": "ab", "seed": 1, "temperature": 0.9, "max_tokens": 6, "stop_regex": "~~~"}
-    for field in OTHERS[kind].split():
-        name, _, value = field.partition("=")
-        body = {**plain, name: json.loads(value)}
-        if "max_" in name or name == "n_predict":
-            del body["max_tokens"]
-        reply = fake.post("/v1/completions", json=body)
-        if kind == "refused":
-            error = reply.json()["error"]
-            assert (reply.status_code, error["param"]) == (400, name), field
-        else:
-            assert reply.status_code == 200, (field, reply.text)
-        if kind == "idle":
-            assert reply.json()["choices"] == fake.post("/v1/completions", json=plain).json()["choices"], (
-                field
-            )
+def test_fields_of_other_servers_are_applied_or_refused_by_name(fake):
+    for kind in OTHERS:
+        plain = {"prompt": "ab", "seed": 1, "temperature": 0.9, "max_tokens": 6, "stop_regex": "~~~"}
+        for field in OTHERS[kind].split():
+            name, _, value = field.partition("=")
+            body = {**plain, name: json.loads(value)}
+            if "max_" in name or name == "n_predict":
+                del body["max_tokens"]
+            reply = fake.post("/v1/completions", json=body)
+            if kind == "refused":
+                error = reply.json()["error"]
+                assert (reply.status_code, error["param"]) == (400, name), field
+            else:
+                assert reply.status_code == 200, (field, reply.text)
+            if kind == "idle":
+                assert (
+                    reply.json()["choices"] == fake.post("/v1/completions", json=plain).json()["choices"]
+                ), field
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "param"),
-    [
+def test_what_a_route_cannot_do_is_refused_by_name(fake):
+    cases = [
         ("completions", {"suffix": "x"}, "suffix"),
         ("completions", {"cache_salt": ""}, "cache_salt"),
         ("completions", {"cache_salt": "a/b"}, "cache_salt"),
@@ -206,13 +201,12 @@ def test_fields_of_other_servers_are_applied_or_refused_by_name(fake, kind):
         ("responses", {"n_cmpl": 2}, "n_cmpl"),
         ("responses", {"return_token_ids": True}, "return_token_ids"),
         ("responses", {"prompt_logprobs": 1}, "prompt_logprobs"),
-    ],
-)
-def test_what_a_route_cannot_do_is_refused_by_name(fake, path, body, param):
-    sent = {"completions": {"prompt": "a"}, "responses": {"input": "a"}}.get(path, {"messages": MESSAGES})
-    error = refused(fake, path, {**sent, **body})
-    assert error["param"] == param
-    assert param in error["message"]
+    ]
+    for path, body, param in cases:
+        sent = {"completions": {"prompt": "a"}, "responses": {"input": "a"}}.get(path, {"messages": MESSAGES})
+        error = refused(fake, path, {**sent, **body})
+        assert error["param"] == param, (path, body, param)
+        assert param in error["message"], (path, body, param)
 
 
 def test_lenient_drops_unknown_fields_and_says_which():
@@ -220,12 +214,10 @@ def test_lenient_drops_unknown_fields_and_says_which():
     assert (call.options.values, call.options.dropped) == ({"top_k": 3}, ("top_kk",))
 
 
-@pytest.mark.parametrize(
-    ("prompt", "prompts"),
-    [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
-)
-def test_prompts_are_texts_or_ids(prompt, prompts):
-    assert completion(prompt=prompt).prompts == prompts
+def test_prompts_are_texts_or_ids():
+    cases = [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))]
+    for prompt, prompts in cases:
+        assert completion(prompt=prompt).prompts == prompts, prompt
 
 
 def test_messages_keep_calls_and_join_parts():
@@ -241,9 +233,8 @@ def test_messages_keep_calls_and_join_parts():
     assert made[2]["tool_call_id"] == "c1"
 
 
-@pytest.mark.parametrize(
-    ("messages", "param"),
-    [
+def test_a_wrong_message_is_named(fake):
+    cases = [
         ([], "messages"),
         ("hi", "messages"),
         (["hi"], "messages[0]"),
@@ -251,10 +242,9 @@ def test_messages_keep_calls_and_join_parts():
         ([*MESSAGES, {"role": "user", "content": [{"type": "image_url"}]}], "messages[1].content"),
         ([{"role": "user", "content": "x", "contnet": 1}], "messages[0].contnet"),
         ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
-    ],
-)
-def test_a_wrong_message_is_named(fake, messages, param):
-    assert refused(fake, "chat/completions", {"messages": messages})["param"] == param
+    ]
+    for messages, param in cases:
+        assert refused(fake, "chat/completions", {"messages": messages})["param"] == param, messages
 
 
 def test_no_template_comes_from_a_request(fake):
@@ -263,18 +253,16 @@ def test_no_template_comes_from_a_request(fake):
         assert "chat_template" in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("body", "variables"),
-    [
+def test_variables_of_the_template():
+    cases = [
         ({"chat_template_kwargs": {"a": 1}, "reasoning_effort": "low"}, {"a": 1, "reasoning_effort": "low"}),
         ({"template_vars": {"a": 1}, "enable_thinking": False}, {"a": 1, "enable_thinking": False}),
         ({"thinking": {"type": "disabled"}}, {"thinking": False, "enable_thinking": False}),
         ({"documents": [{"text": "x"}]}, {"documents": [{"text": "x"}]}),
         ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
-    ],
-)
-def test_variables_of_the_template(body, variables):
-    assert chat(**body).variables == variables
+    ]
+    for body, variables in cases:
+        assert chat(**body).variables == variables, body
 
 
 def test_tools_are_text_and_their_choice_a_name():
@@ -284,9 +272,8 @@ def test_tools_are_text_and_their_choice_a_name():
     assert chat(tools=tools, tool_choice="none").options.values == {}
 
 
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
+def test_what_a_client_sizes_is_limited(fake):
+    cases = [
         ({"n": 1000}, "n"),
         ({"prompt": ["a"] * 300}, "prompt"),
         ({"stop": ["x"] * 65}, "stop"),
@@ -295,11 +282,10 @@ def test_tools_are_text_and_their_choice_a_name():
         ({"guided_regex": "a" * (1 << 19)}, "guided_regex"),
         ({"grammar_timeout": 1e6}, "grammar_timeout"),
         ({"retries": 100}, "retries"),
-    ],
-)
-def test_what_a_client_sizes_is_limited(fake, body, param):
-    error = refused(fake, "completions", {"prompt": "a", **body})
-    assert (error["param"], error["code"]) == (param, "too_large")
+    ]
+    for body, param in cases:
+        error = refused(fake, "completions", {"prompt": "a", **body})
+        assert (error["param"], error["code"]) == (param, "too_large"), body
 
 
 def test_the_texts_of_a_call_are_limited_together():
@@ -307,11 +293,11 @@ def test_the_texts_of_a_call_are_limited_together():
         check_call(completion(prompt=["a"] * 200, n=128), CallLimits())
 
 
-@pytest.mark.parametrize("body", [{"prompt": "a" * 70_000}, {"prompt": [1] * 70_000}])
-def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(body):
-    with pytest.raises(ApiError) as caught:
-        check_call(completion(**body), CallLimits(), context=1024)
-    assert caught.value.code == "context_length_exceeded"
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized():
+    for body in [{"prompt": "a" * 70_000}, {"prompt": [1] * 70_000}]:
+        with pytest.raises(ApiError) as caught:
+            check_call(completion(**body), CallLimits(), context=1024)
+        assert caught.value.code == "context_length_exceeded", body
 
 
 def test_whether_a_file_exists_cannot_be_asked(tmp_path, monkeypatch):

@@ -247,20 +247,20 @@ def calls_of(chunks):
     return made
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_tool_calls_follow_the_text_before_them_in_pieces(size):
-    choice = whole(call(), tool_events(size=size), HERMES)["choices"][0]
-    message = choice["message"]
-    assert (message["content"], choice["finish_reason"]) == ("Sure.", "tool_calls")
-    assert [(each["id"], each["type"], each["function"]) for each in message["tool_calls"]] == [
-        ("call_1_0_0", "function", {"name": "f", "arguments": '{"a": 1}'}),
-        ("call_1_0_1", "function", {"name": "g", "arguments": "{}"}),
-    ]
-    chunks = stream(call(), tool_events(size=size), HERMES)
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
-    assert "".join(delta.get("content", "") for delta in deltas) == "Sure."
-    assert calls_of(chunks) == message["tool_calls"]
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-2:] == [None, "tool_calls"]
+def test_tool_calls_follow_the_text_before_them_in_pieces():
+    for size in [1, 2, 3, 7, 1000]:
+        choice = whole(call(), tool_events(size=size), HERMES)["choices"][0]
+        message = choice["message"]
+        assert (message["content"], choice["finish_reason"]) == ("Sure.", "tool_calls"), size
+        assert [(each["id"], each["type"], each["function"]) for each in message["tool_calls"]] == [
+            ("call_1_0_0", "function", {"name": "f", "arguments": '{"a": 1}'}),
+            ("call_1_0_1", "function", {"name": "g", "arguments": "{}"}),
+        ], size
+        chunks = stream(call(), tool_events(size=size), HERMES)
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+        assert "".join(delta.get("content", "") for delta in deltas) == "Sure.", size
+        assert calls_of(chunks) == message["tool_calls"], size
+        assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-2:] == [None, "tool_calls"], size
 
 
 def test_tool_calls_of_a_response_are_items_that_end_one_after_the_other():
@@ -317,19 +317,17 @@ def test_text_that_is_checked_first_comes_at_the_end():
     ]
 
 
-@pytest.mark.parametrize(
-    ("event", "status", "code"),
-    [
+def test_a_sample_without_a_result_is_an_error():
+    cases = [
         (Error("r-0", 0, "EmptySupport", "no token is left", ""), 400, "empty_support"),
         (Error("r-0", 0, "StageFailure", "it broke", ""), 500, "StageFailure"),
         (finish("", "interrupted"), 503, "shutdown"),
         (finish("", "length", 0, matched="max_time"), 504, "timeout"),
-    ],
-)
-def test_a_sample_without_a_result_is_an_error(event, status, code):
-    with pytest.raises(ApiError) as caught:
-        whole(call(), [event])
-    assert (caught.value.status, caught.value.code) == (status, code)
+    ]
+    for event, status, code in cases:
+        with pytest.raises(ApiError) as caught:
+            whole(call(), [event])
+        assert (caught.value.status, caught.value.code) == (status, code), event
 
 
 def test_an_error_has_openais_form():
