@@ -18,6 +18,7 @@ from gencli.structured.rewrite.node import plain
 from gencli.structured.rewrite.rewrite import rewrite
 from gencli.structured.rewrite.strings import safe_patterns
 from gencli.structured.schema.formats import FORMATS
+from tests.helpers.refusal import refusal
 from tests.structured.probes.acceptor import Refused, acceptor
 
 I, S, O = {"type": "integer"}, {"type": "string"}, {"type": "object"}  # noqa: E741
@@ -287,23 +288,23 @@ def verdict(backend, schema, valid, invalid):
     return "right" if all(map(accepts, texts[0])) and not any(map(accepts, texts[1])) else "wrong"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_back_end_is_wrong_without_it_and_right_with_it(name):
-    backend, schema, valid, invalid = CASES[name]
-    found = candidate(schema, backend, extra=True)
-    assert verdict(backend, schema, valid, invalid) != "right"
-    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
-    assert found.is_exact, found.variant.audit.findings
+def test_the_back_end_is_wrong_without_it_and_right_with_it():
+    for name in CASES:
+        backend, schema, valid, invalid = CASES[name]
+        found = candidate(schema, backend, extra=True)
+        assert verdict(backend, schema, valid, invalid) != "right", name
+        assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right", name
+        assert found.is_exact, found.variant.audit.findings
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - {"all readings of a class"}))  # its \\p is not Python's
-def test_the_values_are_the_same(name):
-    backend, schema, valid, invalid = CASES[name]
-    kind = Draft202012Validator(
-        plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
-    )
-    assert all(map(kind.is_valid, valid))
-    assert not any(map(kind.is_valid, invalid))
+def test_the_values_are_the_same():
+    for name in sorted(set(CASES) - {"all readings of a class"}):
+        backend, schema, valid, invalid = CASES[name]
+        kind = Draft202012Validator(
+            plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
+        )
+        assert all(map(kind.is_valid, valid)), name
+        assert not any(map(kind.is_valid, invalid)), name
 
 
 def test_a_pattern_searches_where_the_back_end_anchors():
@@ -327,25 +328,25 @@ def test_lengths_are_never_too_long_for_xgrammar_nor_raw():
     assert (found.loose, found.is_exact) == (0, False)  # "\n" is valid, and not generated
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_additional_properties_are_generated_only_on_request(backend):
-    schema = {**O, "properties": {"a": I}}
-    closed, opened = (
-        candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
-    )
-    assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}')
-    assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}')
-    assert acceptor(backend, {**O})('{"z":1}')
+def test_additional_properties_are_generated_only_on_request():
+    for backend in ["xgrammar", "llguidance"]:
+        schema = {**O, "properties": {"a": I}}
+        closed, opened = (
+            candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
+        )
+        assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}'), backend
+        assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}'), backend
+        assert acceptor(backend, {**O})('{"z":1}'), backend
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_properties_come_in_the_order_of_the_schema(backend):
-    schema = {
-        "allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]
-    }
-    accepts = acceptor(backend, json.loads(candidate(schema, backend).variant.constraint.text))
-    assert accepts('{"z":1,"b":2,"a":3}')
-    assert not accepts('{"a":3,"z":1,"b":2}')
+def test_properties_come_in_the_order_of_the_schema():
+    for backend in ["xgrammar", "llguidance"]:
+        schema = {
+            "allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]
+        }
+        accepts = acceptor(backend, json.loads(candidate(schema, backend).variant.constraint.text))
+        assert accepts('{"z":1,"b":2,"a":3}'), backend
+        assert not accepts('{"a":3,"z":1,"b":2}'), backend
 
 
 def test_white_space_is_capped():
@@ -372,42 +373,46 @@ IMPOSSIBLE = {"type": "object", "enum": ["x"]}
 ENDLESS = {**O, "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-@pytest.mark.parametrize(
-    ("schema", "valid", "invalid"),
-    [
-        (
-            {"type": ["array", "null"], "contains": {"$ref": "#/$defs/n"}, "$defs": {"n": ENDLESS}},
-            [None],
-            [[]],
-        ),
-        ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
-        ({**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False}, [{}], [{"a": "x"}]),
-        ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
-        ({"type": "array", "items": IMPOSSIBLE}, [[]], [["x"], [{}]]),
-        (
-            {"anyOf": [I, {**CLOSED, "properties": {"a": IMPOSSIBLE}, "required": ["a"]}]},
-            [1],
-            [{"a": "x"}, {}],
-        ),
-        (
-            {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}},
-            [{}, {"a": 1}],
-            [{"b": {}}],
-        ),
-        (
-            {"type": "array", "items": {"anyOf": [I, {"$ref": "#/$defs/n"}]}, "$defs": {"n": ENDLESS}},
-            [[], [1]],
-            [[{}]],
-        ),
-    ],
-)
-def test_an_optional_part_that_nothing_satisfies_is_left_out(backend, schema, valid, invalid):
-    found = candidate(schema, backend)
-    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
-    assert found.is_exact
-    texts = {where.reason for where in found.variant.audit.findings}
-    assert "the rewriting lost it" not in texts
+def test_an_optional_part_that_nothing_satisfies_is_left_out():
+    for backend in ["xgrammar", "llguidance"]:
+        for schema, valid, invalid in [
+            (
+                {"type": ["array", "null"], "contains": {"$ref": "#/$defs/n"}, "$defs": {"n": ENDLESS}},
+                [None],
+                [[]],
+            ),
+            ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
+            (
+                {**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False},
+                [{}],
+                [{"a": "x"}],
+            ),
+            ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
+            ({"type": "array", "items": IMPOSSIBLE}, [[]], [["x"], [{}]]),
+            (
+                {"anyOf": [I, {**CLOSED, "properties": {"a": IMPOSSIBLE}, "required": ["a"]}]},
+                [1],
+                [{"a": "x"}, {}],
+            ),
+            (
+                {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}},
+                [{}, {"a": 1}],
+                [{"b": {}}],
+            ),
+            (
+                {"type": "array", "items": {"anyOf": [I, {"$ref": "#/$defs/n"}]}, "$defs": {"n": ENDLESS}},
+                [[], [1]],
+                [[{}]],
+            ),
+        ]:
+            found = candidate(schema, backend)
+            assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right", (
+                backend,
+                schema,
+            )
+            assert found.is_exact, (backend, schema)
+            texts = {where.reason for where in found.variant.audit.findings}
+            assert "the rewriting lost it" not in texts, (backend, schema)
 
 
 def test_a_part_that_never_ends_is_not_begun():
@@ -438,29 +443,28 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_an_anchored_pattern_finds_what_a_search_finds(pattern):
-    rng = random.Random(1)
-    trees = whole(parse_regex(pattern))
-    words = ["".join(rng.choices("abc@.- ,", k=rng.randint(0, 6))) for _ in range(300)]
-    for word in words:
-        assert all(re.fullmatch(show(tree), word) for tree in trees) == bool(re.search(pattern, word)), word
+def test_an_anchored_pattern_finds_what_a_search_finds():
+    for pattern in PATTERNS:
+        rng = random.Random(1)
+        trees = whole(parse_regex(pattern))
+        words = ["".join(rng.choices("abc@.- ,", k=rng.randint(0, 6))) for _ in range(300)]
+        for word in words:
+            assert all(re.fullmatch(show(tree), word) for tree in trees) == bool(re.search(pattern, word)), (
+                word
+            )
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"\bfoo", r"(a)\1", r"\p{L}", r"[\\s\S]", "(?i)a", "a**", "(", "[b-a]", "x{2,1}{3}"]
-)
-def test_what_is_not_regular_is_refused(pattern):
-    with pytest.raises(RegexError):
-        parse_regex(pattern)
+def test_what_is_not_regular_is_refused():
+    for pattern in [r"\bfoo", r"(a)\1", r"\p{L}", r"[\\s\S]", "(?i)a", "a**", "(", "[b-a]", "x{2,1}{3}"]:
+        assert refusal(RegexError, parse_regex, pattern), pattern
 
 
-@pytest.mark.parametrize("pattern", ["^(?!foo)", "^(?!foo$)f", "^(?!a|bc)[a-z]*$", "^(?=a)(?!ab)"])
-def test_lookaheads_at_the_start_become_patterns(pattern):
-    rng = random.Random(2)
-    for word in ["".join(rng.choices("abcfo", k=rng.randint(0, 4))) for _ in range(300)]:
-        expected = bool(re.search(pattern, word))
-        assert all(re.search(one, word) for one in safe_patterns(pattern)) == expected, word
+def test_lookaheads_at_the_start_become_patterns():
+    for pattern in ["^(?!foo)", "^(?!foo$)f", "^(?!a|bc)[a-z]*$", "^(?=a)(?!ab)"]:
+        rng = random.Random(2)
+        for word in ["".join(rng.choices("abcfo", k=rng.randint(0, 4))) for _ in range(300)]:
+            expected = bool(re.search(pattern, word))
+            assert all(re.search(one, word) for one in safe_patterns(pattern)) == expected, word
 
 
 def test_all_texts_but_a_few():
@@ -490,21 +494,21 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(LENGTHS))
-def test_a_format_does_not_go_on_for_ever_but_where_the_schema_gives_a_length(name):
-    start, end = ENDS[name]
-    within, over = (start + "1" * (count - len(start + end)) + end for count in (LENGTHS[name], 3_000))
-    assert FORMATS[name](within)
-    assert FORMATS[name](over)
-    for more, allowed in (
-        ({}, [True, False]),
-        ({"minLength": 9}, [True, False]),
-        ({"maxLength": 3_000}, [True, True]),
-    ):
-        found = candidate({**S, "format": name, **more}, "llguidance")
-        check = acceptor("llguidance", json.loads(found.variant.constraint.text))
-        assert [check(json.dumps(text, ensure_ascii=False)) for text in (within, over)] == allowed
-        assert found.is_exact
+def test_a_format_does_not_go_on_for_ever_but_where_the_schema_gives_a_length():
+    for name in sorted(LENGTHS):
+        start, end = ENDS[name]
+        within, over = (start + "1" * (count - len(start + end)) + end for count in (LENGTHS[name], 3_000))
+        assert FORMATS[name](within), name
+        assert FORMATS[name](over), name
+        for more, allowed in (
+            ({}, [True, False]),
+            ({"minLength": 9}, [True, False]),
+            ({"maxLength": 3_000}, [True, True]),
+        ):
+            found = candidate({**S, "format": name, **more}, "llguidance")
+            check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+            assert [check(json.dumps(text, ensure_ascii=False)) for text in (within, over)] == allowed, name
+            assert found.is_exact, name
 
 
 def test_formats_without_a_length_are_left_to_the_back_end_that_gives_them_one():
