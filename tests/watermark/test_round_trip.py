@@ -40,15 +40,20 @@ def scorer(kind, content, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
-@pytest.mark.parametrize("name", MARKS)
-def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, unmarked, name, tmp_path):
-    path, judge = scorer(*MARKS[name], tmp_path)
-    params = SamplingParams(
-        max_tokens=200, ignore_eos=True, temperature=1.5, seed=1, watermark=MARKS[name][0], watermark_key=path
-    )
-    for out in llm.generate(PROMPTS, params):
-        assert detect(judge, llm.tokenizer.encode(out.text, special=False)).p_value < 1e-6
-    assert sum(detect(judge, ids, level=0.01).verdict == "marked" for ids in unmarked) <= 5
+def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, unmarked, tmp_path):
+    for name in MARKS:
+        path, judge = scorer(*MARKS[name], tmp_path)
+        params = SamplingParams(
+            max_tokens=200,
+            ignore_eos=True,
+            temperature=1.5,
+            seed=1,
+            watermark=MARKS[name][0],
+            watermark_key=path,
+        )
+        for out in llm.generate(PROMPTS, params):
+            assert detect(judge, llm.tokenizer.encode(out.text, special=False)).p_value < 1e-6, name
+        assert sum(detect(judge, ids, level=0.01).verdict == "marked" for ids in unmarked) <= 5, name
 
 
 def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, tmp_path):
@@ -74,30 +79,30 @@ def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, 
 
 
 @pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
-@pytest.mark.parametrize("name", ["kgw", "synthid", "gumbel", "dual"])
-def test_drafts_and_company_change_no_marked_text(llm, name, tmp_path):
-    path, _ = scorer(*MARKS[name], tmp_path)
-    params = SamplingParams(max_tokens=40, seed=0, watermark=MARKS[name][0], watermark_key=path)
-    alone = llm.generate(PROMPTS[:1], params)[0].text
-    beside = llm.generate([PROMPTS[0], *["The"] * 7], params)[0].text
-    drafted = llm.generate(PROMPTS[:1], params.replaced(draft="ngram"))[0].text
-    assert alone == beside == drafted
+def test_drafts_and_company_change_no_marked_text(llm, tmp_path):
+    for name in ["kgw", "synthid", "gumbel", "dual"]:
+        path, _ = scorer(*MARKS[name], tmp_path)
+        params = SamplingParams(max_tokens=40, seed=0, watermark=MARKS[name][0], watermark_key=path)
+        alone = llm.generate(PROMPTS[:1], params)[0].text
+        beside = llm.generate([PROMPTS[0], *["The"] * 7], params)[0].text
+        drafted = llm.generate(PROMPTS[:1], params.replaced(draft="ngram"))[0].text
+        assert alone == beside == drafted, name
 
 
 @pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
-@pytest.mark.parametrize("name", MARKS)
-def test_a_banned_token_stays_banned(llm, name, tmp_path):
-    path, _ = scorer(*MARKS[name], tmp_path)
-    banned = [token for token in range(VOCAB) if token % 2]
-    params = SamplingParams(
-        max_tokens=60,
-        ignore_eos=True,
-        seed=2,
-        suppress_ids=banned,
-        watermark=MARKS[name][0],
-        watermark_key=path,
-    )
-    (done,) = llm.generate(PROMPTS[:1], params.replaced(logprobs=0))
-    chosen = {one.chosen.id for one in done.samples[0].logprobs}
-    assert len(chosen) > 1
-    assert not chosen & set(banned)
+def test_a_banned_token_stays_banned(llm, tmp_path):
+    for name in MARKS:
+        path, _ = scorer(*MARKS[name], tmp_path)
+        banned = [token for token in range(VOCAB) if token % 2]
+        params = SamplingParams(
+            max_tokens=60,
+            ignore_eos=True,
+            seed=2,
+            suppress_ids=banned,
+            watermark=MARKS[name][0],
+            watermark_key=path,
+        )
+        (done,) = llm.generate(PROMPTS[:1], params.replaced(logprobs=0))
+        chosen = {one.chosen.id for one in done.samples[0].logprobs}
+        assert len(chosen) > 1, name
+        assert not chosen & set(banned), name

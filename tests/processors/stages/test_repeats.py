@@ -42,14 +42,16 @@ def test_the_first_token_of_the_window_continues_nothing(run):
     assert dry(run, (3, 0), allowed=0) == {0: 1}
 
 
-@pytest.mark.parametrize(
-    ("window", "scope", "penalised"),
-    [(None, "both", {2: 1, 3: 1}), (None, "prompt", {2: 1}), (None, "output", {3: 1}), (6, "both", {3: 1})],
-)
-def test_scope_and_window_are_about_the_earlier_occurrence(run, window, scope, penalised):
-    params = {"multiplier": 1, "window": window, "scope": scope, **BARE}
-    after = run("dry", params, [0.0] * WIDTH, prompt=(0, 1, 2), output=(0, 1, 3, 4, 0, 1))
-    assert {token: -value for token, value in enumerate(after) if value} == penalised
+def test_scope_and_window_are_about_the_earlier_occurrence(run):
+    for window, scope, penalised in [
+        (None, "both", {2: 1, 3: 1}),
+        (None, "prompt", {2: 1}),
+        (None, "output", {3: 1}),
+        (6, "both", {3: 1}),
+    ]:
+        params = {"multiplier": 1, "window": window, "scope": scope, **BARE}
+        after = run("dry", params, [0.0] * WIDTH, prompt=(0, 1, 2), output=(0, 1, 3, 4, 0, 1))
+        assert {token: -value for token, value in enumerate(after) if value} == penalised, window
 
 
 def test_count_takes_the_continuations_of_the_longest_match_as_often_as_they_came(run):
@@ -192,37 +194,37 @@ def random_params(rng):
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_random_texts_over_few_tokens_are_processed_as_in_the_reference(seed):
+def test_random_texts_over_few_tokens_are_processed_as_in_the_reference():
     """64 requests side by side, over two steps, with drafts: some 200 rows a seed."""
-    rng, width = random.Random(seed), len(TEXTS) + 1
-    env, history, stages = Env(width, Words(TEXTS)), History(), {}
-    requests = []
-    for slot in range(64):
-        params, letters = random_params(rng), rng.sample(range(width), rng.randint(1, width))
-        texts = [rng.choices(letters, k=rng.randint(0, most)) for most in (30, 20, 4)]
-        requests.append((params, *texts))
-        name = {NoRepeatNgramParams: "no_repeat_ngram", LzParams: "lz", DryParams: "dry"}[type(params)]
-        stage = stages.setdefault(name, builtin_registry().load(name)(env))
-        history.admit(slot, texts[0])
-        stage.admit(slot, params, Admission(tuple(texts[0])))
-    for step in range(2):
-        for name, stage in stages.items():
-            slots = [slot for slot, (params, *_) in enumerate(requests) if type(params) is stage.Params]
-            if step:
-                history.append(slots, [requests[slot][2] for slot in slots])
-                for slot in slots:
-                    stage.commit(slot, requests[slot][2])
-            rows = Rows.build(history, slots, [requests[slot][3] for slot in slots])
-            logits = torch.randn(len(rows), width, generator=torch.Generator().manual_seed(seed))
-            logits[torch.rand(logits.shape, generator=torch.Generator().manual_seed(seed)) < 0.1] = -INF
-            after = stage.apply(logits.clone(), rows).tolist()
-            for row, slot, drafts, found in zip(
-                logits.tolist(), rows.host_slots, rows.host_drafts, after, strict=True
-            ):
-                params, prompt, output, _ = requests[slot]
-                output = (*(output if step else ()), *drafts)
-                expected = REFERENCE[name](
-                    row, params, View(tuple(prompt), output, vocabulary=env.vocabulary)
-                )
-                assert found == pytest.approx(expected, rel=1e-5, abs=1e-5), (params, prompt, output)
+    for seed in range(40):
+        rng, width = random.Random(seed), len(TEXTS) + 1
+        env, history, stages = Env(width, Words(TEXTS)), History(), {}
+        requests = []
+        for slot in range(64):
+            params, letters = random_params(rng), rng.sample(range(width), rng.randint(1, width))
+            texts = [rng.choices(letters, k=rng.randint(0, most)) for most in (30, 20, 4)]
+            requests.append((params, *texts))
+            name = {NoRepeatNgramParams: "no_repeat_ngram", LzParams: "lz", DryParams: "dry"}[type(params)]
+            stage = stages.setdefault(name, builtin_registry().load(name)(env))
+            history.admit(slot, texts[0])
+            stage.admit(slot, params, Admission(tuple(texts[0])))
+        for step in range(2):
+            for name, stage in stages.items():
+                slots = [slot for slot, (params, *_) in enumerate(requests) if type(params) is stage.Params]
+                if step:
+                    history.append(slots, [requests[slot][2] for slot in slots])
+                    for slot in slots:
+                        stage.commit(slot, requests[slot][2])
+                rows = Rows.build(history, slots, [requests[slot][3] for slot in slots])
+                logits = torch.randn(len(rows), width, generator=torch.Generator().manual_seed(seed))
+                logits[torch.rand(logits.shape, generator=torch.Generator().manual_seed(seed)) < 0.1] = -INF
+                after = stage.apply(logits.clone(), rows).tolist()
+                for row, slot, drafts, found in zip(
+                    logits.tolist(), rows.host_slots, rows.host_drafts, after, strict=True
+                ):
+                    params, prompt, output, _ = requests[slot]
+                    output = (*(output if step else ()), *drafts)
+                    expected = REFERENCE[name](
+                        row, params, View(tuple(prompt), output, vocabulary=env.vocabulary)
+                    )
+                    assert found == pytest.approx(expected, rel=1e-5, abs=1e-5), (params, prompt, output)
