@@ -10,8 +10,6 @@ from processors.chain import Chain
 from processors.errors import ParamError
 from processors.history import History
 from processors.pipeline import Pipeline
-from processors.reference import REFERENCE, View
-from processors.registry import builtin_registry
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.sampler import Sampler
@@ -81,11 +79,6 @@ def test_nothing_goes_if_too_few_would_be_left(kept):
     assert kept("xtc", {**ACTS, "keep": 3}, DOWN) == [0, 1, 2, 3]
 
 
-def test_a_row_with_one_token_or_none_is_left_as_it_is(run):
-    assert run("xtc", ACTS, [-INF, 2.5, -INF]) == [-INF, 2.5, -INF]
-    assert run("xtc", ACTS, [-INF] * 3) == [-INF] * 3
-
-
 def test_it_acts_as_often_as_asked():
     for probability in [0.1, 0.5, 0.9]:
         logits, _ = rolled(f"xtc:probability={probability}", DOWN)
@@ -117,20 +110,6 @@ def test_the_expected_form_is_the_average_of_the_rolls(run):
         found = torch.tensor(run("xtc", {**ACTS, "probability": probability, "mode": "expected"}, DOWN))
         expected = probability * excluded + (1 - probability) * left
         torch.testing.assert_close(found.softmax(0), expected)
-
-
-def test_a_wide_row_is_that_of_the_reference(run):
-    for params in [
-        {"threshold": 0.001},
-        {"threshold": 1e-7, "ties": "keep", "compare": "gt"},
-        {"threshold": 0.002, "exempt": tuple(range(0, 40_000, 2)), "on_exempt": "uncount"},
-        {"threshold": 0.002, "mode": "expected"},
-    ]:
-        logits = 3 * torch.randn(40_000, generator=torch.Generator().manual_seed(4)).round(decimals=1)
-        logits[7:700] = -INF
-        row, params = logits.tolist(), {"probability": 1, **params}
-        twin = REFERENCE["xtc"](row, builtin_registry().load("xtc").Params(**params), View())
-        assert run("xtc", params, row) == pytest.approx(twin), params
 
 
 def test_a_threshold_that_cannot_act_is_noticed_once():

@@ -2,11 +2,6 @@
 
 import math
 
-import torch
-
-from processors.reference import REFERENCE, View
-from processors.registry import builtin_registry
-
 INF = math.inf
 FLAT = [0.5] * 5
 
@@ -69,51 +64,3 @@ def test_tfs_leaves_a_row_without_a_bend(kept):
 def test_kobold_keeps_one_token_less(kept):
     row = [math.log(p) for p in (0.5, 0.2, 0.12, 0.1, 0.05, 0.03)]
     assert [len(kept("tfs", {"z": 0.9, "style": style}, row)) for style in ("centred", "kobold")] == [3, 2]
-
-
-ON = [
-    ("top_h", {"h": 0.01}),
-    ("min_k", {"tau": 0}),
-    ("typical", {"p": 0.01}),
-    ("tfs", {"z": 0}),
-]
-
-
-def test_a_row_with_one_token_or_none_is_left_as_it_is(run):
-    for stage, params in ON:
-        assert run(stage, params, [-INF, 2.5, -INF]) == [-INF, 2.5, -INF], stage
-        assert run(stage, params, [-INF] * 3) == [-INF] * 3, stage
-        assert run(stage, params, [2.5]) == [2.5], stage
-
-
-WIDE = [
-    ("top_h", {"h": 0.6}),
-    ("top_h", {"h": 0.9, "candidates": 3000, "renormalise": False}),
-    ("min_k", {"tau": 0}),
-    ("min_k", {"tau": 7000}),
-    ("typical", {"p": 0.3}),
-    ("typical", {"p": 0.95, "boundary": "strict", "ties": "keep"}),
-    ("typical", {"p": 0.999, "keep": 20_000}),
-    ("tfs", {"z": 0.3}),
-    ("tfs", {"z": 0.99, "style": "kobold"}),
-]
-
-
-def test_a_wide_row_is_that_of_the_reference(run):
-    for scale in [0.0, 0.01, 1.0, 3.0, 8.0]:
-        for stage, params in WIDE:
-            logits = scale * torch.randn(40_000, generator=torch.Generator().manual_seed(4))
-            logits[1000:9000] = logits[1000:9000].round(decimals=1)  # ties
-            logits[7:700] = -INF
-            row = logits.tolist()
-            twin = REFERENCE[stage](row, builtin_registry().load(stage).Params(**params), View())
-            assert run(stage, params, row) == twin, (scale, stage)
-
-
-def test_few_tokens_left_of_a_wide_row_are_looked_at_alone(run):
-    for stage, params in WIDE:
-        logits = torch.full((40_000,), -INF)
-        logits[5::400] = torch.randn(100, generator=torch.Generator().manual_seed(4))
-        row = logits.tolist()
-        twin = REFERENCE[stage](row, builtin_registry().load(stage).Params(**params), View())
-        assert run(stage, params, row) == twin, stage

@@ -10,8 +10,6 @@ import torch
 from processors.chain import Chain
 from processors.errors import ChainError, ParamError
 from processors.order import check_together
-from processors.reference import REFERENCE, View
-from processors.registry import builtin_registry
 from tests.helpers.refusal import refusal
 
 INF = math.inf
@@ -44,12 +42,6 @@ def test_masked_tokens_count_neither_for_the_entropy_nor_for_its_largest_value(r
     assert (below[0], below[-1]) == tuple(alone)
 
 
-def test_a_row_with_one_token_or_none_is_left_as_it_is(run):
-    for stage, params in ALL:
-        assert run(stage, params, [-INF, 2.5, -INF]) == [-INF, 2.5, -INF], stage
-        assert run(stage, params, [-INF] * 3) == [-INF] * 3, stage
-
-
 def test_a_temperature_of_zero_leaves_the_first_of_the_most_likely_tokens(run):
     for stage, params in [
         ("dynamic_temperature", {"min": 0, "max": 0}),
@@ -77,16 +69,6 @@ def test_a_curve_that_would_change_the_order_is_refused_with_the_reason(run):
             r">= 1 and <= 3\. Below 1 the least likely tokens",
             refusal(ParamError, run, "smoothing", {"factor": 0.3, "curve": curve}, [0.0]),
         ), curve
-
-
-def test_a_wide_row_is_that_of_the_reference(run):
-    for scale in [0.01, 1.0, 8.0]:
-        for stage, params in [*ALL, ("smoothing", {"factor": 0.02, "curve": 2.5})]:
-            logits = (scale * torch.randn(40_000, generator=torch.Generator().manual_seed(4))).tolist()
-            logits[7] = -INF
-            logits = torch.tensor(logits).tolist()
-            twin = REFERENCE[stage](logits, builtin_registry().load(stage).Params(**params), View())
-            assert run(stage, params, logits) == pytest.approx(twin, rel=1e-6, abs=1e-6), (scale, stage)
 
 
 def test_a_relative_temperature_takes_in_that_of_the_chain():

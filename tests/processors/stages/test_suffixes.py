@@ -1,6 +1,7 @@
 """The lengths of repeated suffixes, against comparing token by token."""
 
 import random
+from functools import partial
 
 import torch
 
@@ -44,15 +45,16 @@ def test_lengths_that_grew_in_inference_mode_may_be_forked_outside_of_it():
     assert torch.equal(suffixes.gather(Rows.build(history, [1]), rows.visible().ids), before)
 
 
+def drawn(rng, letters, most):
+    return [rng.randrange(letters) for _ in range(rng.randint(0, most))]
+
+
 def test_lengths_follow_commits_drafts_forks_and_new_requests():
     for letters in [1, 2, 4]:
         rng = random.Random(letters)
+        some = partial(drawn, rng, letters)
         history, suffixes = History(slots=1, length=2), Suffixes(torch.device("cpu"))
         texts = {}
-
-        def some(most):
-            return [rng.randrange(letters) for _ in range(rng.randint(0, most))]
-
         for _ in range(300):
             slot = rng.randrange(5)
             match rng.choice("admit append append append fork".split()):
