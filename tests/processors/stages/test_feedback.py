@@ -14,10 +14,7 @@ from processors.testing import Bench, Subject, Text, random_logits, toy_env
 from tests.helpers.refusal import refusal
 
 ENV = toy_env()
-ON = {
-    "mirostat": {"version": 2, "tau": 5.0, "eta": 0.3},
-    "adaptive_p": {"target": 0.4, "decay": 0.3},
-}
+ON = {"mirostat": {"version": 2, "tau": 5.0, "eta": 0.3}, "adaptive_p": {"target": 0.4, "decay": 0.3}}
 TEXT = Text((5, 6), (), ())
 LOGITS = 2 * random_logits(7, ENV, seed=3)
 STEPS = -0.03 * torch.arange(ENV.vocab_size)[None]  # how many of these stay shows a small change of mu

@@ -92,10 +92,7 @@ def test_two_temperatures_are_refused_by_name():
         ("dynamic_temperature:max=0.5", "has a max, but no min"),
         ("dynamic_temperature:min=2,max=1", "min of 2.0, which is above its max of 1.0"),
         ("dynamic_temperature:min=1,max=2,range=1", "range around the temperature and also min or max"),
-        (
-            "temperature=0.5 | dynamic_temperature:min=1,max=2",
-            "temperature and dynamic_temperature",
-        ),
+        ("temperature=0.5 | dynamic_temperature:min=1,max=2", "temperature and dynamic_temperature"),
         ("temperature=0.5 | edt:theta=1,t0=2", "temperature and edt contradict"),
         ("dynamic_temperature:range=1 | edt=1", "dynamic_temperature and edt contradict"),
     ]:
