@@ -27,152 +27,97 @@ A = {**O, "properties": {"a": I}, "required": ["a"]}
 B = {**O, "properties": {"b": S}, "required": ["b"]}
 CLOSED = {**O, "properties": AB, "additionalProperties": False}
 NAMED = {"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]}}
+OBJECT = {**O, "properties": AB}
+LIST = {"type": "array"}
+DRAFT_4, DRAFT_7 = (f"http://json-schema.org/draft-0{n}/schema#" for n in (4, 7))
 
-# name: back end, schema, valid values, invalid ones
-CASES = {
-    "two lower bounds": ("xgrammar", {"allOf": [{**I, "minimum": 5}, {"minimum": 2}]}, [5, 9], [2, 4]),
-    "all readings of a class": ("llguidance", {**S, "pattern": r"^\W$"}, ["-", " "], ["a", "é"]),
-    "a negative lookahead": (
-        "llguidance",
-        {**S, "pattern": "^(?!ab)[a-z]+$"},
-        ["ac", "b"],
-        ["abc", "ab", "A"],
-    ),
-    "lookaheads": (
-        "llguidance",
-        {**S, "pattern": r"^(?=.*\d)(?=.*[a-z]).{3,}$"},
-        ["a12", "12b"],
-        ["abc", "123", "a1"],
-    ),
-    "a format as a pattern": ("llguidance", {**S, "format": "json-pointer"}, ["/a/0", ""], ["a", "/~2"]),
-    "a format with IPv4 in it": (
-        "llguidance",
-        {**S, "format": "ipv6"},
-        ["::ffff:1.2.3.4", "::1"],
-        ["1::2::3", "x"],
-    ),
-    "days of a month": (
-        "llguidance",
-        {**S, "format": "date"},
-        ["2024-02-29", "2023-12-31"],
-        ["2023-02-29", "2024-04-31"],
-    ),
+# name: schema, valid values, invalid ones
+XGRAMMAR = {
+    "two lower bounds": ({"allOf": [{**I, "minimum": 5}, {"minimum": 2}]}, [5, 9], [2, 4]),
     "no leap second at ten": (
-        "xgrammar",
         {**S, "format": "date-time"},
         ["2024-02-29T08:30:06Z", "1999-12-31T23:59:59.5-08:00"],
         ["1990-02-31T15:59:59Z", "1998-12-31T22:59:60Z"],
     ),
-    "length of a host name": (
-        "llguidance",
-        {**S, "format": "hostname"},
-        ["a-b.c", "x"],
-        [".".join(["a" * 60] * 5), "xn--X"],
-    ),
-    "bytes of an address": ("xgrammar", {**S, "format": "ipv4"}, ["1.2.3.4"], ["01.2.3.4", "256.1.1.1"]),
-    "allOf of objects": ("xgrammar", {"allOf": [A, B]}, [{"a": 1, "b": "x"}], [{"a": 1}, {"a": 1, "b": 2}]),
-    "allOf of numbers": ("xgrammar", {**I, "allOf": [{"minimum": 3}, {"maximum": 5}]}, [3, 5], [2, 6]),
+    "bytes of an address": ({**S, "format": "ipv4"}, ["1.2.3.4"], ["01.2.3.4", "256.1.1.1"]),
+    "allOf of objects": ({"allOf": [A, B]}, [{"a": 1, "b": "x"}], [{"a": 1}, {"a": 1, "b": 2}]),
+    "allOf of numbers": ({**I, "allOf": [{"minimum": 3}, {"maximum": 5}]}, [3, 5], [2, 6]),
     "allOf with $ref": (
-        "xgrammar",
         {"allOf": [{"$ref": "#/$defs/a"}, B], "$defs": {"a": A}},
         [{"a": 1, "b": "x"}],
         [{"a": 1}, {"b": "x"}],
     ),
-    "$ref with siblings": ("xgrammar", {"$ref": "#/$defs/i", "minimum": 3, "$defs": {"i": I}}, [3], [2, "a"]),
-    "$anchor": ("xgrammar", {"$ref": "#n", "$defs": {"n": {"$anchor": "n", **I}}}, [1], ["a"]),
-    "a dynamic reference": (
-        "llguidance",
-        {"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}},
-        [1],
-        ["a"],
-    ),
-    "enum and type": ("xgrammar", {**S, "enum": ["a", 1]}, ["a"], [1]),
-    "enum and the rest": ("xgrammar", {"enum": [1, 5, "x"], "minimum": 3}, [5, "x"], [1]),
-    "oneOf of constants": ("llguidance", {"oneOf": [{"const": 1}, {"const": 2}]}, [1, 2], [3]),
-    "oneOf that overlaps": (
-        "llguidance",
-        {"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]},
-        [1, 9],
-        [3, 5],
-    ),
-    "oneOf of required": (
-        "llguidance",
-        {**O, "properties": AB, "oneOf": [A, B]},
-        [{"a": 1}, {"b": "x"}],
-        [{"a": 1, "b": "x"}, {}],
-    ),
+    "$ref with siblings": ({"$ref": "#/$defs/i", "minimum": 3, "$defs": {"i": I}}, [3], [2, "a"]),
+    "$anchor": ({"$ref": "#n", "$defs": {"n": {"$anchor": "n", **I}}}, [1], ["a"]),
+    "enum and type": ({**S, "enum": ["a", 1]}, ["a"], [1]),
+    "enum and the rest": ({"enum": [1, 5, "x"], "minimum": 3}, [5, "x"], [1]),
     "anyOf beside properties": (
-        "xgrammar",
-        {**O, "properties": AB, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {**OBJECT, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
         [{"a": 1}, {"b": "x"}],
         [{}],
     ),
-    "required without properties": ("xgrammar", {**O, "required": ["a"]}, [{"a": 1}, {"a": []}], [{}]),
-    "no type": ("xgrammar", {"minimum": 3}, [3, "a", None, {}], [2]),
-    "not a type": ("llguidance", {"type": ["integer", "string"], "not": S}, [1], ["a"]),
-    "not a number": ("llguidance", {**I, "not": {"const": 13}}, [12, 14, -1], [13]),
-    "not these texts": (
-        "llguidance",
-        {**S, "not": {"enum": ["ab", "c"]}},
-        ["a", "abc", "", "é"],
-        ["ab", "c"],
+    "required without properties": ({**O, "required": ["a"]}, [{"a": 1}, {"a": []}], [{}]),
+    "no type": ({"minimum": 3}, [3, "a", None, {}], [2]),
+    "a lookahead where there is one pattern only": (
+        {**S, "pattern": "^(?!ab)[a-z]+$"},
+        ["ac", "b"],
+        ["abc", "ab", "A"],
     ),
-    "not a pattern": ("llguidance", {**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
-    "not required": (
-        "llguidance",
-        {**O, "properties": AB, "not": {"required": ["a"]}},
-        [{"b": "x"}, {}],
-        [{"a": 1}],
+    "old tuples": (
+        {"$schema": DRAFT_7, **LIST, "items": [I, S], "additionalItems": False},
+        [[1, "a"], [1]],
+        [["a"], [1, "a", 2]],
     ),
-    "if and then": (
-        "llguidance",
-        {**O, "properties": AB, **NAMED},
-        [{"a": 1, "b": "x"}, {"a": 2}, {}],
-        [{"a": 1}],
+    "old bounds": (
+        {"$schema": DRAFT_4, "type": "number", "minimum": 3, "exclusiveMinimum": True},
+        [3.5, 4],
+        [3, 2],
     ),
-    "dependentRequired": (
-        "llguidance",
-        {**O, "properties": AB, "dependentRequired": {"a": ["b"]}},
-        [{"b": "x"}, {}],
-        [{"a": 1}],
+    "bounds of whole numbers": ({**I, "minimum": 0.5, "exclusiveMaximum": 2.5}, [1, 2], [0, 3]),
+    "whole multiples": ({"type": "number", "multipleOf": 5}, [5, -10, 0], [2.5, 7]),
+    "an empty branch": ({"anyOf": [{**A, "properties": {"a": False}}, I]}, [1], [{"a": 1}]),
+}
+LLGUIDANCE = {
+    "all readings of a class": ({**S, "pattern": "^\\W$"}, ["-", " "], ["a", "é"]),
+    "a negative lookahead": ({**S, "pattern": "^(?!ab)[a-z]+$"}, ["ac", "b"], ["abc", "ab", "A"]),
+    "lookaheads": ({**S, "pattern": "^(?=.*\\d)(?=.*[a-z]).{3,}$"}, ["a12", "12b"], ["abc", "123", "a1"]),
+    "a format as a pattern": ({**S, "format": "json-pointer"}, ["/a/0", ""], ["a", "/~2"]),
+    "a format with IPv4 in it": ({**S, "format": "ipv6"}, ["::ffff:1.2.3.4", "::1"], ["1::2::3", "x"]),
+    "days of a month": ({**S, "format": "date"}, ["2024-02-29", "2023-12-31"], ["2023-02-29", "2024-04-31"]),
+    "length of a host name": (
+        {**S, "format": "hostname"},
+        ["a-b.c", "x"],
+        [".".join(["a" * 60] * 5), "xn--X"],
     ),
-    "dependentSchemas": (
-        "llguidance",
-        {**O, "properties": AB, "dependentSchemas": {"a": B}},
-        [{"b": "x"}, {}],
-        [{"a": 1}],
-    ),
+    "a dynamic reference": ({"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}}, [1], ["a"]),
+    "oneOf of constants": ({"oneOf": [{"const": 1}, {"const": 2}]}, [1, 2], [3]),
+    "oneOf that overlaps": ({"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]}, [1, 9], [3, 5]),
+    "oneOf of required": ({**OBJECT, "oneOf": [A, B]}, [{"a": 1}, {"b": "x"}], [{"a": 1, "b": "x"}, {}]),
+    "not a type": ({"type": ["integer", "string"], "not": S}, [1], ["a"]),
+    "not a number": ({**I, "not": {"const": 13}}, [12, 14, -1], [13]),
+    "not these texts": ({**S, "not": {"enum": ["ab", "c"]}}, ["a", "abc", "", "é"], ["ab", "c"]),
+    "not a pattern": ({**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
+    "not required": ({**OBJECT, "not": {"required": ["a"]}}, [{"b": "x"}, {}], [{"a": 1}]),
+    "if and then": ({**OBJECT, **NAMED}, [{"a": 1, "b": "x"}, {"a": 2}, {}], [{"a": 1}]),
+    "dependentRequired": ({**OBJECT, "dependentRequired": {"a": ["b"]}}, [{"b": "x"}, {}], [{"a": 1}]),
+    "dependentSchemas": ({**OBJECT, "dependentSchemas": {"a": B}}, [{"b": "x"}, {}], [{"a": 1}]),
     "dependencies": (
-        "llguidance",
-        {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            **O,
-            "properties": AB,
-            "dependencies": {"a": ["b"]},
-        },
+        {"$schema": DRAFT_7, **O, "properties": AB, "dependencies": {"a": ["b"]}},
         [{"b": "x"}, {}],
         [{"a": 1}],
     ),
-    "propertyNames": (
-        "llguidance",
-        {**O, "propertyNames": {"pattern": "^[ab]$"}},
-        [{"a": 1}, {}],
-        [{"c": 1}],
-    ),
+    "propertyNames": ({**O, "propertyNames": {"pattern": "^[ab]$"}}, [{"a": 1}, {}], [{"c": 1}]),
     "a lookahead in names": (
-        "llguidance",
         {**O, "patternProperties": {"^(?!@@)[@a-z]+$": {}}, "additionalProperties": False},
         [{"@a": 1}, {"a": 1}, {}],
         [{"@@a": 1}, {"A": 1}],
     ),
     "a lookahead in propertyNames": (
-        "llguidance",
         {**O, "propertyNames": {"pattern": "^(?!x-)"}},
         [{"x": 1}, {"a-x": 1}, {"": 1}],
         [{"x-a": 1}],
     ),
     "names that two patterns match": (
-        "llguidance",
         {
             **O,
             "properties": {"ab": {}},
@@ -182,68 +127,46 @@ CASES = {
         [{"a": 1}, {"b": "x"}, {}],
         [{"ab": 1}, {"ab": "x"}, {"acb": 1}, {"acb": "x"}, {"a": "x"}, {"b": 1}, {"c": 1}],
     ),
-    "a lookahead where there is one pattern only": (
-        "xgrammar",
-        {**S, "pattern": "^(?!ab)[a-z]+$"},
-        ["ac", "b"],
-        ["abc", "ab", "A"],
-    ),
-    "some property": ("llguidance", {**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
+    "some property": ({**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
     "unevaluatedProperties": (
-        "llguidance",
         {**A, "allOf": [B], "unevaluatedProperties": False},
         [{"a": 1, "b": "x"}],
         [{"a": 1, "b": "x", "c": 1}],
     ),
-    "contains": (
-        "llguidance",
-        {"type": "array", "contains": {"const": 1}, "maxItems": 3},
-        [[1], ["a", 1]],
-        [[], ["a"]],
-    ),
-    "uniqueItems": (
-        "llguidance",
-        {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True},
-        [[], [2, 1]],
-        [[1, 1]],
-    ),
+    "contains": ({**LIST, "contains": {"const": 1}, "maxItems": 3}, [[1], ["a", 1]], [[], ["a"]]),
+    "uniqueItems": ({**LIST, "items": {"enum": [1, 2]}, "uniqueItems": True}, [[], [2, 1]], [[1, 1]]),
     "contains in an array without a bound": (
-        "llguidance",
-        {"type": "array", "contains": {"const": 1}, "minContains": 2, "minItems": 3},
+        {**LIST, "contains": {"const": 1}, "minContains": 2, "minItems": 3},
         [[1, "a", 1, 1], ["a", 1, 2, 1]],
         [[1, 1], ["a", 1, "b"], [1, 2, 3, 4]],
     ),
     "uniqueItems of many values": (
-        "llguidance",
-        {"type": "array", "items": {"enum": [*"abcdefghijkl", 1]}, "uniqueItems": True, "minItems": 2},
+        {**LIST, "items": {"enum": [*"abcdefghijkl", 1]}, "uniqueItems": True, "minItems": 2},
         [["l", "a", "k"], [1, "b"], [*"lkjihgfedcba", 1]],
         [["a"], ["a", "b", "a"], ["m", "a"]],
     ),
     "uniqueItems of values of which some are refused": (
-        "llguidance",
-        {"type": "array", "items": {**S, "enum": ["a", "bbb", 1, "c"], "maxLength": 2}, "uniqueItems": True},
+        {**LIST, "items": {**S, "enum": ["a", "bbb", 1, "c"], "maxLength": 2}, "uniqueItems": True},
         [["a"], ["c", "a"], []],
         [["bbb"], [1], ["a", "a"]],
     ),
     "uniqueItems of booleans": (
-        "llguidance",
         {"type": ["array", "null"], "items": {"type": "boolean"}, "uniqueItems": True},
         [[True, False], [False], None],
         [[True, True], [None]],
     ),
     "arrays that are counted, where others stand around them": (
-        "llguidance",
         {
             **O,
             "properties": {
                 "a": I,
-                "list": {"type": "array", "items": {"type": "array", "contains": S}, "maxItems": 2},
+                "list": {**LIST, "items": {**LIST, "contains": S}, "maxItems": 2},
                 "b": {"anyOf": [I, {"$ref": "#/$defs/set"}]},
             },
             "patternProperties": {"^x": {"$ref": "#/$defs/set"}},
             "additionalProperties": {"type": "null"},
             "required": ["b"],
-            "$defs": {"set": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
+            "$defs": {"set": {**LIST, "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
         },
         [{"b": 1}, {"a": 1, "list": [["a"], [1, "b"]], "b": [3, 1]}, {"b": [], "xs": [2], "y": None}],
         [
@@ -251,32 +174,9 @@ CASES = {
             *({"b": 1, "xs": [2, 2]}, {"b": 1, "y": []}, {"b": None}),
         ],
     ),
-    "old tuples": (
-        "xgrammar",
-        {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            "type": "array",
-            "items": [I, S],
-            "additionalItems": False,
-        },
-        [[1, "a"], [1]],
-        [["a"], [1, "a", 2]],
-    ),
-    "old bounds": (
-        "xgrammar",
-        {
-            "$schema": "http://json-schema.org/draft-04/schema#",
-            "type": "number",
-            "minimum": 3,
-            "exclusiveMinimum": True,
-        },
-        [3.5, 4],
-        [3, 2],
-    ),
-    "bounds of whole numbers": ("xgrammar", {**I, "minimum": 0.5, "exclusiveMaximum": 2.5}, [1, 2], [0, 3]),
-    "whole multiples": ("xgrammar", {"type": "number", "multipleOf": 5}, [5, -10, 0], [2.5, 7]),
-    "an empty branch": ("xgrammar", {"anyOf": [{**A, "properties": {"a": False}}, I]}, [1], [{"a": 1}]),
 }
+CASES = {name: ("xgrammar", *case) for name, case in XGRAMMAR.items()}
+CASES |= {name: ("llguidance", *case) for name, case in LLGUIDANCE.items()}
 
 
 def verdict(backend, schema, valid, invalid):
