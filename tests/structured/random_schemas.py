@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,102 +11,24 @@ from jsonschema import Draft202012Validator
 
 __all__ = ["VALUES", "drawn", "is_valid"]
 
-VALUES: list[Any] = [
-    *(
-        None,
-        True,
-        False,
-        0,
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        -1,
-        10,
-        1.5,
-        0.5,
-        "",
-        "a",
-        "b",
-        "ab",
-        "abc",
-        "foo",
-        "xa",
-        'a"',
-        "é",
-    ),
-    *(
-        [],
-        [1],
-        ["a"],
-        [1, "a"],
-        [1, 1],
-        [1, 2],
-        ["a", "a"],
-        [None],
-        [1, "a", True],
-        [[1]],
-        {},
-        {"a": 1},
-        {"a": "x"},
-    ),
-    *(
-        {"b": 1},
-        {"b": "x"},
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": 2},
-        {"a": "x", "b": 1},
-        {"c": 1},
-        {"a": 1, "c": 1},
-    ),
-    *(
-        {"a": 1, "b": "x", "c": None},
-        {"xa": 1},
-        {"a": 1, "xa": "b"},
-        {"a": None},
-        {"a": [1]},
-        {"a": {"a": 1}},
-    ),
-    *({"b": True, "c": "x"}, {"a": 2}, {"a": 2, "b": "x"}, {"a": {"a": {"a": 1}}}, {"c": "foo"}),
-]
-LEAVES: list[Any] = [
-    *(
-        {"type": "integer"},
-        {"type": "string"},
-        {"type": "number"},
-        {"type": "boolean"},
-        {"type": "null"},
-        {},
-        True,
-    ),
-    *(
-        {"const": 1},
-        {"const": "a"},
-        {"const": {"a": 1}},
-        {"enum": [1, "a", None]},
-        {"enum": [True, [1], 0.5]},
-    ),
-    *(
-        {"minimum": 2},
-        {"maximum": 3},
-        {"type": "integer", "minimum": 0, "maximum": 3},
-        {"exclusiveMinimum": 1},
-    ),
-    *(
-        {"multipleOf": 2},
-        {"multipleOf": 0.5},
-        {"minLength": 2},
-        {"maxLength": 1},
-        {"type": ["string", "null"]},
-    ),
-    *(
-        {"type": "string", "pattern": text}
-        for text in ("^a", "b", "^[ab]+$", "^(?!a)", "^(?=.*b)a", "^[^a]*$")
-    ),
-]
+VALUES: list[Any] = json.loads(r"""[
+    null, true, false, 0, 1, 2, 3, 4, 5, 6, 7, -1, 10, 1.5, 0.5, "", "a", "b", "ab", "abc", "foo", "xa",
+    "a\"", "é", [], [1], ["a"], [1, "a"], [1, 1], [1, 2], ["a", "a"], [null], [1, "a", true], [[1]], {},
+    {"a": 1}, {"a": "x"}, {"b": 1}, {"b": "x"}, {"a": 1, "b": "x"}, {"a": 1, "b": 2}, {"a": "x", "b": 1},
+    {"c": 1}, {"a": 1, "c": 1}, {"a": 1, "b": "x", "c": null}, {"xa": 1}, {"a": 1, "xa": "b"}, {"a": null},
+    {"a": [1]}, {"a": {"a": 1}}, {"b": true, "c": "x"}, {"a": 2}, {"a": 2, "b": "x"},
+    {"a": {"a": {"a": 1}}}, {"c": "foo"}
+]""")
+LEAVES: list[Any] = json.loads(r"""[
+    {"type": "integer"}, {"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "null"}, {},
+    true, {"const": 1}, {"const": "a"}, {"const": {"a": 1}}, {"enum": [1, "a", null]},
+    {"enum": [true, [1], 0.5]}, {"minimum": 2}, {"maximum": 3},
+    {"type": "integer", "minimum": 0, "maximum": 3}, {"exclusiveMinimum": 1}, {"multipleOf": 2},
+    {"multipleOf": 0.5}, {"minLength": 2}, {"maxLength": 1}, {"type": ["string", "null"]},
+    {"type": "string", "pattern": "^a"}, {"type": "string", "pattern": "b"},
+    {"type": "string", "pattern": "^[ab]+$"}, {"type": "string", "pattern": "^(?!a)"},
+    {"type": "string", "pattern": "^(?=.*b)a"}, {"type": "string", "pattern": "^[^a]*$"}
+]""")
 Rule = Callable[[random.Random, Callable[[], Any]], dict[str, Any]]
 
 

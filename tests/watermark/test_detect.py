@@ -3,8 +3,6 @@
 import math
 import random
 
-import pytest
-
 from gencli.watermark.detect import LEAST_SCORED, detect
 from gencli.watermark.evidence import Evidence, GumbelScorer, KgwScorer, Scorer, SynthIdScorer
 from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
@@ -25,14 +23,22 @@ def texts(count, length, vocab=VOCAB):
     return [[draw.randrange(vocab) for _ in range(length)] for _ in range(count)]
 
 
-@pytest.mark.parametrize("name", SCORERS)
-def test_false_alarms_have_the_stated_rate(name):
+def check_false_alarms(name):
     scorer, vocab = SCORERS[name], 64 if name == "selfhash" else VOCAB
     found = [detect(scorer, text, level=0.01) for text in texts(1000, 40, vocab)]
     alarms = sum(one.verdict == "marked" for one in found)
     assert alarms <= 21, "10 are expected; more than 21 in one of 1000 trials"
-    assert sum(one.p_value <= 0.25 for one in found) < 300
-    assert sum(one.p_value <= 0.25 for one in found) > (50 if "kgw" in name or "self" in name else 190)
+    likely = sum(one.p_value <= 0.25 for one in found)
+    assert (50 if name in ("kgw", "selfhash") else 190) < likely < 300, name
+
+
+def test_false_alarms_have_the_stated_rate():
+    check_false_alarms("kgw")
+
+
+def test_false_alarms_of_each_mark_have_the_stated_rate():
+    for name in SCORERS:
+        check_false_alarms(name)
 
 
 def test_windows_keep_the_rate_of_false_alarms():
@@ -62,13 +68,14 @@ def test_a_marked_passage_is_found_inside_a_longer_text():
     assert detect(wrong, text, window=40).verdict == "not marked"
 
 
-@pytest.mark.parametrize("name", SCORERS)
-def test_a_short_text_is_not_judged(name):
-    for length in (0, 1, 4, 10):
-        found = detect(SCORERS[name], [1] * length)
-        assert found.verdict == "not enough tokens"
-        assert 0 <= found.p_value <= 1
-    assert detect(SCORERS["gumbel"], [7] * 500).verdict == "not enough tokens", "it says one thing 500 times"
+def test_a_short_text_is_not_judged():
+    for name in SCORERS:
+        for length in (0, 1, 4, 10):
+            found = detect(SCORERS[name], [1] * length)
+            assert found.verdict == "not enough tokens", name
+            assert 0 <= found.p_value <= 1, name
+    same = detect(SCORERS["gumbel"], [7] * 500)
+    assert same.verdict == "not enough tokens", "it says one thing 500 times"
 
 
 def test_a_text_of_nothing_but_evidence_is_marked_below_the_smallest_float():

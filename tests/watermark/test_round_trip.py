@@ -19,6 +19,7 @@ MARKS = {
     "dual": ("gumbel", "{key: 60902184713, alpha: 0.1}"),
 }
 VOCAB = 2048
+draws_by_its_key = pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +40,26 @@ def scorer(kind, content, tmp_path):
     return str(path), scorer_of(read_key_file(kind, str(path)), vocab=VOCAB)
 
 
-@pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
-@pytest.mark.parametrize("name", MARKS)
-def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, unmarked, name, tmp_path):
+def check_marked(llm, name, tmp_path, prompts):
+    """200 marked tokens have a p value below one in a million; return the judge."""
     path, judge = scorer(*MARKS[name], tmp_path)
-    params = SamplingParams(
-        max_tokens=200, ignore_eos=True, temperature=1.5, seed=1, watermark=MARKS[name][0], watermark_key=path
-    )
-    for out in llm.generate(PROMPTS, params):
-        assert detect(judge, llm.tokenizer.encode(out.text, special=False)).p_value < 1e-6
-    assert sum(detect(judge, ids, level=0.01).verdict == "marked" for ids in unmarked) <= 5
+    params = SamplingParams(max_tokens=200, ignore_eos=True, temperature=1.5, seed=1)
+    for out in llm.generate(prompts, params.replaced(watermark=MARKS[name][0], watermark_key=path)):
+        assert detect(judge, llm.tokenizer.encode(out.text, special=False)).p_value < 1e-6, name
+    return judge
+
+
+@draws_by_its_key
+def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, tmp_path):
+    for name in ("kgw", "synthid", "gumbel"):
+        check_marked(llm, name, tmp_path, PROMPTS[:1])
+
+
+@draws_by_its_key
+def test_each_mark_is_found_in_marked_texts_and_in_no_others(llm, unmarked, tmp_path):
+    for name in MARKS:
+        judge = check_marked(llm, name, tmp_path, PROMPTS)
+        assert sum(detect(judge, ids, level=0.01).verdict == "marked" for ids in unmarked) <= 5, name
 
 
 def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, tmp_path):
@@ -73,31 +84,33 @@ def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, 
         assert ours.facts(ours.evidence(ids))["z"] == pytest.approx(float(expected.z_score[0]))
 
 
-@pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
-@pytest.mark.parametrize("name", ["kgw", "synthid", "gumbel", "dual"])
-def test_drafts_and_company_change_no_marked_text(llm, name, tmp_path):
+def check_drafts_and_company(llm, name, tmp_path):
     path, _ = scorer(*MARKS[name], tmp_path)
     params = SamplingParams(max_tokens=40, seed=0, watermark=MARKS[name][0], watermark_key=path)
     alone = llm.generate(PROMPTS[:1], params)[0].text
     beside = llm.generate([PROMPTS[0], *["The"] * 7], params)[0].text
     drafted = llm.generate(PROMPTS[:1], params.replaced(draft="ngram"))[0].text
-    assert alone == beside == drafted
+    assert alone == beside == drafted, name
 
 
-@pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
-@pytest.mark.parametrize("name", MARKS)
-def test_a_banned_token_stays_banned(llm, name, tmp_path):
-    path, _ = scorer(*MARKS[name], tmp_path)
-    banned = [token for token in range(VOCAB) if token % 2]
-    params = SamplingParams(
-        max_tokens=60,
-        ignore_eos=True,
-        seed=2,
-        suppress_ids=banned,
-        watermark=MARKS[name][0],
-        watermark_key=path,
-    )
-    (done,) = llm.generate(PROMPTS[:1], params.replaced(logprobs=0))
-    chosen = {one.chosen.id for one in done.samples[0].logprobs}
-    assert len(chosen) > 1
-    assert not chosen & set(banned)
+@draws_by_its_key
+def test_drafts_and_company_change_no_marked_text(llm, tmp_path):
+    check_drafts_and_company(llm, "gumbel", tmp_path)
+
+
+@draws_by_its_key
+def test_drafts_and_company_change_no_text_of_any_mark(llm, tmp_path):
+    for name in ("kgw", "synthid", "dual"):
+        check_drafts_and_company(llm, name, tmp_path)
+
+
+@draws_by_its_key
+def test_a_banned_token_stays_banned(llm, tmp_path):
+    banned = set(range(1, VOCAB, 2))
+    params = SamplingParams(max_tokens=60, ignore_eos=True, seed=2, suppress_ids=sorted(banned), logprobs=0)
+    for name, (kind, content) in MARKS.items():
+        path, _ = scorer(kind, content, tmp_path)
+        (done,) = llm.generate(PROMPTS[:1], params.replaced(watermark=kind, watermark_key=path))
+        chosen = {one.chosen.id for one in done.samples[0].logprobs}
+        assert len(chosen) > 1, name
+        assert not chosen & banned, name

@@ -1,7 +1,5 @@
 """Tags and texts are found in any tokenization, and as special tokens."""
 
-import pytest
-
 from processors.conditions.texts import AfterText, Spelling, TagWatch
 from processors.testing import ToyVocabulary
 
@@ -39,13 +37,13 @@ def test_without_a_start_tag_the_output_begins_inside_once():
     assert states([6, 4, 5, 0, 6], tags=("", "</think>")) == [True, True, True, False, False, False]
 
 
-@pytest.mark.parametrize(("tokens", "rest"), [([4, 5], b"x"), ([1], b""), ([6, 7], b"z"), ([4, 5, 6], b"y")])
-def test_behind_a_text_is_what_its_last_token_adds(tokens, rest):
-    watch = AfterText("</think>", Spelling(Words(), ["</think>"]))
-    state = watch.first()
-    for token in tokens:
-        state = watch.next(state, token)
-    assert (state.is_over, state.rest) == (True, rest)
+def test_behind_a_text_is_what_its_last_token_adds():
+    for tokens, rest in [([4, 5], b"x"), ([1], b""), ([6, 7], b"z"), ([4, 5, 6], b"y")]:
+        watch = AfterText("</think>", Spelling(Words(), ["</think>"]))
+        state = watch.first()
+        for token in tokens:
+            state = watch.next(state, token)
+        assert (state.is_over, state.rest) == (True, rest), tokens
 
 
 def test_an_id_that_the_tokenizer_lacks_adds_nothing():

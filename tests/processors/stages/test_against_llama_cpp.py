@@ -79,18 +79,28 @@ def rows(seed, count):
         yield rng, letters, text, [rng.uniform(-3, 3) for _ in TEXTS]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_dry_with_breakers_of_several_tokens(new_dry, seed):
+def test_dry_with_breakers_of_several_tokens(new_dry):
     """No window is shorter than a breaker, of which llama.cpp would see a part."""
-    for rng, letters, text, logits in rows(seed, 1000):
-        breakers = [
-            rng.choices(letters, k=rng.choice((1, 1, 2, 3))) for _ in range(rng.choice((0, 0, 1, 1, 2)))
-        ]
-        values = rng.choice((0.5, 2.0)), rng.choice((1.0, 1.3, 1.75)), rng.randint(0, 4), rng.randint(3, 30)
-        spelled = str(["".join(TEXTS[token] for token in ids) for ids in breakers]).replace("'", '"')
-        chain = "dry:multiplier={},base={},allowed={},window={},exempt=[],breakers=".format(*values) + spelled
-        expected = sampled(new_dry(*values, breakers), logits, text)
-        assert processed(chain, logits, text) == pytest.approx(expected, rel=1e-5, abs=1e-5), (chain, text)
+    for seed in range(3):
+        for rng, letters, text, logits in rows(seed, 1000):
+            breakers = [
+                rng.choices(letters, k=rng.choice((1, 1, 2, 3))) for _ in range(rng.choice((0, 0, 1, 1, 2)))
+            ]
+            values = (
+                rng.choice((0.5, 2.0)),
+                rng.choice((1.0, 1.3, 1.75)),
+                rng.randint(0, 4),
+                rng.randint(3, 30),
+            )
+            spelled = str(["".join(TEXTS[token] for token in ids) for ids in breakers]).replace("'", '"')
+            chain = (
+                "dry:multiplier={},base={},allowed={},window={},exempt=[],breakers=".format(*values) + spelled
+            )
+            expected = sampled(new_dry(*values, breakers), logits, text)
+            assert processed(chain, logits, text) == pytest.approx(expected, rel=1e-5, abs=1e-5), (
+                chain,
+                text,
+            )
 
 
 def test_penalties():

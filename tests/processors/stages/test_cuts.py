@@ -27,9 +27,8 @@ def followed(breakers, prompt, output, drafts=(), exempt=()):
     return cuts.num_since(Rows.build(history, [0], [drafts])).tolist()
 
 
-@pytest.mark.parametrize(
-    ("breakers", "text", "num_since"),
-    [
+def test_a_breaker_is_found_in_whatever_tokens():
+    for breakers, text, num_since in [
         (("\n",), (0, 6, 1, 1), 2),
         (("x",), (0, 1), 2),  # none: the whole text
         (("ba",), (2, 2, 1), 1),  # ab + ab: it lies across the two
@@ -37,11 +36,9 @@ def followed(breakers, prompt, output, drafts=(), exempt=()):
         (("aa",), (7, 1), 1),  # inside aab
         (("ab", "abab"), (0, 1, 0, 1), 0),  # the latest end decides
         (("abx",), (2, 3, 3), 1),
-    ],
-)
-def test_a_breaker_is_found_in_whatever_tokens(breakers, text, num_since):
-    for cut in range(len(text) + 1):
-        assert followed(breakers, text[:cut], text[cut:]) == [num_since]
+    ]:
+        for cut in range(len(text) + 1):
+            assert followed(breakers, text[:cut], text[cut:]) == [num_since], breakers
 
 
 def test_random_texts_and_drafts_are_cut_as_in_the_reference():

@@ -1,6 +1,5 @@
 """The stage force: where its text begins, and what it leaves alone."""
 
-import pytest
 import torch
 
 from processors.base import Admission, Env
@@ -10,6 +9,7 @@ from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.testing import ToyVocabulary
+from tests.helpers.refusal import refusal
 
 TOY = ToyVocabulary()
 WIDTH = TOY.vocab_size
@@ -43,19 +43,16 @@ class Slot:
         return [left[0] if len(left) == 1 else None for left in map(self.step, tokens)]
 
 
-@pytest.mark.parametrize(
-    ("chain", "tokens", "forced"),
-    [
+def test_a_text_is_written_at_its_place_once():
+    for chain, tokens, forced in [
         ('force=" cat sat"', (CAT, SAT, 7), [CAT, SAT, None]),
         ("force:ids=[9,8]", (9, 8, 7), [9, 8, None]),
         ('force:text=" cat",at=tokens,after_tokens=2', (7, 8, CAT, 7), [None, None, CAT, None]),
         ('force:text=" cat",at=id,after_id=8', (7, 8, CAT, 8, 8), [None, None, CAT, None, None]),
         # A text may span tokens, and end within one.
         ('force:ids=[9],at=text,after="e cat sa"', (3, CAT, SAT, 9, 3), [None, None, None, 9, None]),
-    ],
-)
-def test_a_text_is_written_at_its_place_once(chain, tokens, forced):
-    assert Slot(chain).steps(*tokens) == forced
+    ]:
+        assert Slot(chain).steps(*tokens) == forced, chain
 
 
 def test_rows_of_drafts_follow_the_text():
@@ -97,15 +94,11 @@ def test_a_forced_id_that_another_mask_forbids_leaves_nothing():
     assert error.stage == "force"
 
 
-@pytest.mark.parametrize(
-    ("chain", "error"),
-    [
+def test_what_cannot_be_written_is_refused():
+    for chain, error in [
         ('force:text="a",ids=[3]', ParamError),
         ('force:text="a",at=text', ParamError),
         ('force:text="a",after="b"', ParamError),
         ("force:ids=[9999]", TokenError),
-    ],
-)
-def test_what_cannot_be_written_is_refused(chain, error):
-    with pytest.raises(error):
-        Slot(chain)
+    ]:
+        assert refusal(error, Slot, chain), chain

@@ -1,6 +1,5 @@
 """gumbel_mark decides the token by key and context; repeated contexts are left to the draw."""
 
-import pytest
 import torch
 
 from processors.catalog.watermark import GumbelMarkParams
@@ -26,20 +25,17 @@ def test_the_token_is_the_largest_logit_plus_noise_of_the_context():
     assert kept(GumbelMarkParams(42), [5, 6, 7], logits=logits) == [winner]
 
 
-@pytest.mark.parametrize(
-    ("deduplicate", "output", "prompt", "is_marked"),
-    [
+def test_a_repeated_context_is_left_to_the_draw():
+    for deduplicate, output, prompt, is_marked in [
         ("single_turn", [1, 2, 1, 2], [], False),
         ("single_turn", [1, 2], [1, 2], True),
         ("all", [1, 2], [1, 2], False),
         ("all", [1, 2], [2, 1], True),
         ("all", [1], [9, 9], False),  # the first tokens
         ("none", [1, 2, 1, 2], [], True),
-    ],
-)
-def test_a_repeated_context_is_left_to_the_draw(deduplicate, output, prompt, is_marked):
-    params = GumbelMarkParams(7, width=2, deduplicate=deduplicate)
-    assert (len(kept(params, output, prompt)) == 1) == is_marked
+    ]:
+        params = GumbelMarkParams(7, width=2, deduplicate=deduplicate)
+        assert (len(kept(params, output, prompt)) == 1) == is_marked, deduplicate
 
 
 def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():

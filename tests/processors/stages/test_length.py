@@ -1,10 +1,13 @@
 """Where a text may end, entries 42 and 43, and where it has to."""
 
+import re
+
 import pytest
 import torch
 from transformers.generation.logits_process import BarkEosPrioritizerLogitsProcessor
 
 from processors.errors import TokenError
+from tests.helpers.refusal import refusal
 
 FLAT = [0.0] * 6
 ENDS = {"eos_ids": (1, 4), "stop_ids": (2,)}
@@ -34,13 +37,13 @@ def test_ignore_eos_masks_all_end_of_text_ids_and_no_stop_id(kept):
     assert kept("ignore_eos", {"enabled": True}, FLAT, **ENDS) == [0, 2, 3, 5]
 
 
-@pytest.mark.parametrize(
-    ("stage", "params"),
-    [("min_tokens", {"count": 1}), ("ignore_eos", {"enabled": True}), ("eos_above", {"p": 0.5})],
-)
-def test_an_end_of_text_id_beyond_the_logits_is_refused(run, stage, params):
-    with pytest.raises(TokenError, match="token 6"):
-        run(stage, params, FLAT, eos_ids=(6,))
+def test_an_end_of_text_id_beyond_the_logits_is_refused(run):
+    for stage, params in [
+        ("min_tokens", {"count": 1}),
+        ("ignore_eos", {"enabled": True}),
+        ("eos_above", {"p": 0.5}),
+    ]:
+        assert re.search("token 6", refusal(TokenError, run, stage, params, FLAT, eos_ids=(6,))), stage
 
 
 def test_a_stop_id_beyond_the_logits_is_refused(run):

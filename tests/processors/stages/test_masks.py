@@ -1,8 +1,11 @@
 """Masks, entries 35, 36 and 39 of the semantics."""
 
+import re
+
 import pytest
 
 from processors.errors import ParamError, TokenError
+from tests.helpers.refusal import refusal
 
 FLAT = [0.0] * 6
 
@@ -35,10 +38,12 @@ def test_begin_suppress_masks_the_listed_ids_in_the_first_token_alone(kept):
     assert kept("begin_suppress", {"ids": [0, 5]}, FLAT, drafts=(3,)) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("stage", ["allowed", "suppress", "begin_suppress"])
-def test_an_id_beyond_the_logits_is_refused(run, stage):
-    with pytest.raises(TokenError, match=f"{stage} names token 6, but ids go from 0 to 5"):
-        run(stage, {"ids": [1, 6]}, FLAT)
+def test_an_id_beyond_the_logits_is_refused(run):
+    for stage in ["allowed", "suppress", "begin_suppress"]:
+        assert re.search(
+            f"{stage} names token 6, but ids go from 0 to 5",
+            refusal(TokenError, run, stage, {"ids": [1, 6]}, FLAT),
+        ), stage
 
 
 def test_an_id_that_only_the_model_has_is_refused(run, vocabulary):

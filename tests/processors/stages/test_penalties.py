@@ -43,20 +43,18 @@ def test_presence_counts_once(run):
     assert run("presence", {"penalty": 0.5}, LOGITS, **REPEATED) == [4, -2.5, -0.5, -INF, 1, 1]
 
 
-@pytest.mark.parametrize(("scope", "changed"), [("prompt", [0, 1]), ("output", [1, 2]), ("both", [0, 1, 2])])
-@pytest.mark.parametrize("stage", ["repetition", "frequency", "presence"])
-def test_scope_says_which_tokens_count(run, stage, scope, changed):
-    before = [1.0] * 6
-    after = run(stage, {"penalty": 2, "scope": scope}, before, **REPEATED)
-    assert [token for token in range(6) if after[token] != before[token]] == changed
+def test_scope_says_which_tokens_count(run):
+    for scope, changed in [("prompt", [0, 1]), ("output", [1, 2]), ("both", [0, 1, 2])]:
+        for stage in ["repetition", "frequency", "presence"]:
+            before = [1.0] * 6
+            after = run(stage, {"penalty": 2, "scope": scope}, before, **REPEATED)
+            assert [token for token in range(6) if after[token] != before[token]] == changed, (scope, stage)
 
 
-@pytest.mark.parametrize(
-    ("window", "counts"), [(1, [0, 0, 1]), (2, [0, 1, 1]), (4, [1, 2, 1]), (None, [1, 2, 1])]
-)
-def test_window_takes_the_last_tokens_of_the_scope(run, window, counts):
-    logits = run("frequency", {"penalty": 1, "window": window}, [0.0] * 3, output=(0, 1, 1, 2))
-    assert [-logit for logit in logits] == counts
+def test_window_takes_the_last_tokens_of_the_scope(run):
+    for window, counts in [(1, [0, 0, 1]), (2, [0, 1, 1]), (4, [1, 2, 1]), (None, [1, 2, 1])]:
+        logits = run("frequency", {"penalty": 1, "window": window}, [0.0] * 3, output=(0, 1, 1, 2))
+        assert [-logit for logit in logits] == counts, window
 
 
 def test_a_window_of_zero_is_refused(run):
@@ -115,15 +113,12 @@ def test_the_older_half_of_the_window_gets_a_share_of_the_penalty(run):
     assert run("repetition", {"penalty": 0.5, "slope": 0.25}, [3.0] * 4, **text) == [6, 6, 6, 6]
 
 
-@pytest.mark.parametrize(
-    ("space", "faded"),
-    [("penalty", [2 / 1.25, 2 / 1.5, 2 / 1.75]), ("logit", [1.75, 1.5, 1.25])],
-)
-def test_a_penalty_fades_behind_the_tokens_that_it_lasts_for(run, space, faded):
+def test_a_penalty_fades_behind_the_tokens_that_it_lasts_for(run):
     """exllamav3's test in its own space, and in that of exllamav2."""
-    params = {"penalty": 2, "sustain": 4, "decay": 4, "decay_space": space}
-    after = run("repetition", params, [2.0] * 10, prompt=tuple(range(10)))
-    assert after == pytest.approx([2, 2, 2, *faded, 1, 1, 1, 1])
+    for space, faded in [("penalty", [2 / 1.25, 2 / 1.5, 2 / 1.75]), ("logit", [1.75, 1.5, 1.25])]:
+        params = {"penalty": 2, "sustain": 4, "decay": 4, "decay_space": space}
+        after = run("repetition", params, [2.0] * 10, prompt=tuple(range(10)))
+        assert after == pytest.approx([2, 2, 2, *faded, 1, 1, 1, 1]), space
 
 
 def test_without_a_decay_a_penalty_ends_at_once(run):

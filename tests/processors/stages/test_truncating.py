@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import pytest
 import torch
 
 from processors.catalog import BUILTIN, Phase
@@ -68,52 +67,56 @@ def test_every_truncating_stage_is_here():
     assert IDEMPOTENT | set(CUTS_AGAIN) == set(TRUNCATING)
 
 
-@pytest.mark.parametrize("stage", TRUNCATING)
-def test_a_looser_value_keeps_a_superset(kept, stage):
-    for row in rows():
-        sets = [set(kept(stage, {main_field(stage): value}, row)) for value in LOOSER[stage]]
-        assert all(tight <= loose for tight, loose in itertools.pairwise(sets))
+def test_a_looser_value_keeps_a_superset(kept):
+    for stage in TRUNCATING:
+        for row in rows():
+            sets = [set(kept(stage, {main_field(stage): value}, row)) for value in LOOSER[stage]]
+            assert all(tight <= loose for tight, loose in itertools.pairwise(sets)), stage
 
 
-@pytest.mark.parametrize("stage", TRUNCATING)
-def test_a_larger_keep_keeps_a_superset_and_never_fewer(kept, stage):
-    tight = {main_field(stage): LOOSER[stage][0]}
-    for row in rows():
-        num_legal = sum(logit > -INF for logit in row)
-        sets = [set(kept(stage, {**tight, "keep": keep}, row)) for keep in (1, 2, 7, 250)]
-        assert all(few <= many for few, many in itertools.pairwise(sets))
-        assert all(len(ids) >= min(keep, num_legal) for ids, keep in zip(sets, (1, 2, 7, 250), strict=True))
+def test_a_larger_keep_keeps_a_superset_and_never_fewer(kept):
+    for stage in TRUNCATING:
+        tight = {main_field(stage): LOOSER[stage][0]}
+        for row in rows():
+            num_legal = sum(logit > -INF for logit in row)
+            sets = [set(kept(stage, {**tight, "keep": keep}, row)) for keep in (1, 2, 7, 250)]
+            assert all(few <= many for few, many in itertools.pairwise(sets)), stage
+            assert all(
+                len(ids) >= min(keep, num_legal) for ids, keep in zip(sets, (1, 2, 7, 250), strict=True)
+            ), stage
 
 
-@pytest.mark.parametrize("stage", TRUNCATING)
-def test_what_stays_keeps_its_logit_and_what_was_masked_stays_so(run, stage):
-    for row, params in itertools.product(rows(), settings(stage)):
-        assert all(new in (old, -INF) for old, new in zip(row, run(stage, params, row), strict=True))
+def test_what_stays_keeps_its_logit_and_what_was_masked_stays_so(run):
+    for stage in TRUNCATING:
+        for row, params in itertools.product(rows(), settings(stage)):
+            assert all(new in (old, -INF) for old, new in zip(row, run(stage, params, row), strict=True)), (
+                stage
+            )
 
 
-@pytest.mark.parametrize("stage", sorted(set(TRUNCATING) - {"typical"}))
-def test_a_most_likely_token_stays(kept, stage):
-    for row, params in itertools.product(rows(), settings(stage)):
-        assert row.index(max(row)) in kept(stage, params, row)
+def test_a_most_likely_token_stays(kept):
+    for stage in sorted(set(TRUNCATING) - {"typical"}):
+        for row, params in itertools.product(rows(), settings(stage)):
+            assert row.index(max(row)) in kept(stage, params, row), stage
 
 
-@pytest.mark.parametrize("stage", TRUNCATING)
-def test_a_constant_added_to_all_logits_changes_nothing(kept, stage):
-    for row, params in itertools.product(rows(4), settings(stage)):
-        assert kept(stage, params, [logit + 128 for logit in row]) == kept(stage, params, row)
+def test_a_constant_added_to_all_logits_changes_nothing(kept):
+    for stage in TRUNCATING:
+        for row, params in itertools.product(rows(4), settings(stage)):
+            assert kept(stage, params, [logit + 128 for logit in row]) == kept(stage, params, row), stage
 
 
-@pytest.mark.parametrize("stage", sorted(IDEMPOTENT))
-def test_a_second_pass_changes_nothing(run, stage):
-    for row, params in itertools.product(rows(), settings(stage)):
-        once = run(stage, params, row)
-        assert run(stage, params, once) == once
+def test_a_second_pass_changes_nothing(run):
+    for stage in sorted(IDEMPOTENT):
+        for row, params in itertools.product(rows(), settings(stage)):
+            once = run(stage, params, row)
+            assert run(stage, params, once) == once, stage
 
 
-@pytest.mark.parametrize("stage", sorted(CUTS_AGAIN))
-def test_a_second_pass_of_the_others_may_cut_more(run, stage):
-    passes = [
-        (once := run(stage, params, row), run(stage, params, once))
-        for row, params in itertools.product(rows(), settings(stage))
-    ]
-    assert any(once != twice for once, twice in passes)
+def test_a_second_pass_of_the_others_may_cut_more(run):
+    for stage in sorted(CUTS_AGAIN):
+        passes = [
+            (once := run(stage, params, row), run(stage, params, once))
+            for row, params in itertools.product(rows(), settings(stage))
+        ]
+        assert any(once != twice for once, twice in passes), stage

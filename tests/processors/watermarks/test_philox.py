@@ -31,18 +31,15 @@ def test_the_block_cipher_has_the_known_answer():
 
 
 # Computed apart in float64 from the formula of vllm/v1/watermarking/prfs/philox.py.
-@pytest.mark.parametrize(
-    ("key", "context", "ids", "expected"),
-    [
+def test_numbers_are_those_of_vllm():
+    for key, context, ids, expected in [
         (42, [-1] * 4, [0, 1, 2, 3], [0.977286042137, 0.00663197001028, 0.881841726193, 0.499613612913]),
         (2**40 + 7, [10, 11, 12, 13, 14], [0, 5, 50256], [0.0756693437297, 0.221637176178, 0.799308371585]),
-    ],
-)
-def test_numbers_are_those_of_vllm(key, context, ids, expected):
-    found = numbers(key, context, ids)
-    assert found == pytest.approx(expected, abs=1e-7)
-    assert found == pytest.approx([uniform(key, context, token) for token in ids], abs=1e-7)
-    assert found == torch.tensor(found).double().tolist(), "vLLM's numbers are float32"
+    ]:
+        found = numbers(key, context, ids)
+        assert found == pytest.approx(expected, abs=1e-7), key
+        assert found == pytest.approx([uniform(key, context, token) for token in ids], abs=1e-7), key
+        assert found == torch.tensor(found).double().tolist(), "vLLM's numbers are float32"
 
 
 def test_noise_is_within_its_bounds():

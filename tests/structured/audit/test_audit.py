@@ -3,8 +3,6 @@
 import json
 import random
 
-import pytest
-
 from gencli.structured.audit.audit import UNIQUE_NAMES, audit, audit_json, without_formats
 from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.choose import candidate, choose
@@ -51,19 +49,16 @@ def test_what_is_too_tight_is_said():
     )
 
 
-@pytest.mark.parametrize(
-    ("schema", "pointer"),
-    [
+def test_what_json_schema_does_not_have_is_not_understood():
+    for schema, pointer in [
         ({"requierd": ["a"]}, "/requierd"),
         ({"type": "string", "format": "password"}, "/format"),
         ({"type": "array", "items": {"nullable": True}}, "/items/nullable"),
-    ],
-)
-def test_what_json_schema_does_not_have_is_not_understood(schema, pointer):
-    assert findings(schema, "xgrammar")[pointer].verdict == "unknown"
-    assert candidate(schema, "xgrammar").is_exact
-    found = choose(schema).variants[0].audit
-    assert [one.pointer for one in found.findings if one.verdict == "unknown"] == [pointer]
+    ]:
+        assert findings(schema, "xgrammar")[pointer].verdict == "unknown", schema
+        assert candidate(schema, "xgrammar").is_exact, schema
+        found = choose(schema).variants[0].audit
+        assert [one.pointer for one in found.findings if one.verdict == "unknown"] == [pointer], schema
 
 
 def test_a_shape_without_a_probe_is_not_called_enforced():
@@ -76,23 +71,27 @@ def test_annotations_have_no_verdict():
     assert audit(schema, "xgrammar").findings == ()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given(backend):
-    schema = {**PERSON, "allOf": [{"not": {"properties": {"name": {"const": "x"}}, "required": ["name"]}}]}
-    found = {one.pointer: one for one in candidate(schema, backend).variant.audit.findings}
-    assert found.pop("/properties/tags").keyword == UNIQUE_NAMES  # anything may stand in it, objects too
-    given = {f"{pointer}/{keyword}" for pointer, below in walk(schema) for keyword, _ in shapes_of(below)}
-    assert found.keys() == given
-    assert found["/allOf"].reason == "rewritten: merged"
+def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given():
+    for backend in BACKENDS:
+        schema = {
+            **PERSON,
+            "allOf": [{"not": {"properties": {"name": {"const": "x"}}, "required": ["name"]}}],
+        }
+        found = {one.pointer: one for one in candidate(schema, backend).variant.audit.findings}
+        assert found.pop("/properties/tags").keyword == UNIQUE_NAMES, (
+            backend
+        )  # anything may stand in it, objects too
+        given = {f"{pointer}/{keyword}" for pointer, below in walk(schema) for keyword, _ in shapes_of(below)}
+        assert found.keys() == given, backend
+        assert found["/allOf"].reason == "rewritten: merged", backend
 
 
 OPEN = {"properties": {"a": {"pattern": r"(x)\1"}}}
 NEEDS = {"required": ["b"], "properties": {"b": {"minLength": 3}}}
 
 
-@pytest.mark.parametrize(
-    ("schema", "hanging"),
-    [
+def test_what_hangs_on_a_condition_that_stays_open_is_not_called_enforced():
+    for schema, hanging in [
         (
             {"if": OPEN, "then": NEEDS, "else": {"maxProperties": 1}},
             [
@@ -107,13 +106,15 @@ NEEDS = {"required": ["b"], "properties": {"b": {"minLength": 3}}}
         ({"if": {"not": OPEN}, "then": NEEDS}, ["/if", "/if/not", "/then/required"]),
         ({"not": {**OPEN, "required": ["b"]}}, ["/not", "/not/required"]),
         ({"oneOf": [OPEN, NEEDS]}, ["/oneOf"]),
-    ],
-)
-def test_what_hangs_on_a_condition_that_stays_open_is_not_called_enforced(schema, hanging):
-    schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, **schema}
-    found = {one.pointer: one.verdict for one in candidate(schema, "llguidance").variant.audit.findings}
-    assert [place for place in hanging if found.get(place) == "mask"] == []
-    assert found["/properties/a/type"] == "mask"
+    ]:
+        schema = {
+            "type": "object",
+            "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+            **schema,
+        }
+        found = {one.pointer: one.verdict for one in candidate(schema, "llguidance").variant.audit.findings}
+        assert [place for place in hanging if found.get(place) == "mask"] == [], schema
+        assert found["/properties/a/type"] == "mask", schema
 
 
 def test_the_audit_as_json():
@@ -131,23 +132,23 @@ def test_the_audit_as_json():
 SAMPLE = [case for index, case in enumerate(cases()) if index % 6 == 0]
 
 
-@pytest.mark.parametrize("rewrite", [False, True], ids=["as given", "rewritten"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_audit_never_claims_too_much_on_the_corpus(backend, rewrite):
-    wrong = []
-    for case in SAMPLE:
-        one = candidate(case.schema, backend, rewrite=rewrite)
-        seen = observed(backend, json.loads(one.variant.constraint.text), case)
-        if is_wrong(claim(one), seen):
-            wrong.append((case.name, claim(one), seen))
-    assert wrong == []
+def test_the_audit_never_claims_too_much_on_the_corpus():
+    for rewrite in [False, True]:
+        for backend in BACKENDS:
+            wrong = []
+            for case in SAMPLE:
+                one = candidate(case.schema, backend, rewrite=rewrite)
+                seen = observed(backend, json.loads(one.variant.constraint.text), case)
+                if is_wrong(claim(one), seen):
+                    wrong.append((case.name, claim(one), seen))
+            assert wrong == [], (rewrite, backend)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_audit_never_claims_too_much_on_drawn_schemas(backend):
-    rng = random.Random(7)
-    told = [wrongly_told(backend, drawn(rng)) for _ in range(150)]
-    assert [case for case in told if case] == []
+def test_the_audit_never_claims_too_much_on_drawn_schemas():
+    for backend in BACKENDS:
+        rng = random.Random(7)
+        told = [wrongly_told(backend, drawn(rng)) for _ in range(150)]
+        assert [case for case in told if case] == [], backend
 
 
 def wrongly_told(backend, schema):

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from gencli.structured.choose import candidate
 from processors.base import Env
 from processors.grammar.backends.base import load_backend
@@ -13,26 +11,24 @@ from scripts.measure_schemas import BACKENDS, cases, observed
 SAMPLE = [case for index, case in enumerate(cases()) if index % 9 == 0]
 
 
-@pytest.fixture(scope="module")
-def vocabulary():
+def accepts(grammar, ids):
+    matcher = grammar.matcher()
+    return all(map(matcher.accept, ids)) and matcher.is_complete()
+
+
+def test_the_back_end_of_a_run_does_what_the_probes_saw():
     tokenizer = ToyVocabulary()
-    return tokenizer, Env(tokenizer.vocab_size, tokenizer, tokenizer.eos_ids)
+    env = Env(tokenizer.vocab_size, tokenizer, tokenizer.eos_ids)
 
+    def ids(value):
+        return tokenizer.encode(json.dumps(value, ensure_ascii=False), special=False)
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_back_end_of_a_run_does_what_the_probes_saw(name, vocabulary):
-    tokenizer, env = vocabulary
-    backend = load_backend(name, env)
-
-    def accepts(grammar, value):
-        matcher = grammar.matcher()
-        ids = tokenizer.encode(json.dumps(value, ensure_ascii=False), special=False)
-        return all(map(matcher.accept, ids)) and matcher.is_complete()
-
-    for case in SAMPLE:
-        constraint = candidate(case.schema, name).variant.constraint
-        grammar = backend.compile(constraint)
-        loose = any(accepts(grammar, value) for value in case.invalid)
-        exact = not loose and all(accepts(grammar, value) for value in case.valid)
-        seen = "loose" if loose else "exact" if exact else "tight"
-        assert seen == observed(name, json.loads(constraint.text), case), case.name
+    for name in BACKENDS:
+        backend = load_backend(name, env)
+        for case in SAMPLE:
+            constraint = candidate(case.schema, name).variant.constraint
+            grammar = backend.compile(constraint)
+            loose = any(accepts(grammar, ids(value)) for value in case.invalid)
+            exact = not loose and all(accepts(grammar, ids(value)) for value in case.valid)
+            seen = "loose" if loose else "exact" if exact else "tight"
+            assert seen == observed(name, json.loads(constraint.text), case), (name, case.name)

@@ -4,8 +4,6 @@ import json
 import random
 from itertools import pairwise
 
-import pytest
-
 from gencli.structured.calls.call_stream import CallPart, CallStream
 from gencli.structured.calls.tool_formats import detect_format, parse_calls
 from tests.structured.calls.test_tools import TEMPLATES, WRITE
@@ -55,32 +53,32 @@ def outputs(name):
         yield f'Well <tool>, {write(EMPTY)} and {{"this"}} {write(NESTED)} end\n', False
 
 
-@pytest.mark.parametrize("name", WRITE)
-def test_every_cut_gives_the_calls_of_the_whole_text(name):
-    form = FORMS[name]
-    for text, has_only_calls in outputs(name):
-        expected = parse_calls(text, form)[0]
-        whole = read(form, [text], has_only_calls=has_only_calls)
-        free = "" if has_only_calls else text.partition(form.trigger)[0]
-        assert whole[0] == (free.rstrip() if expected else text)
-        assert [(each, json.loads(written)) for each, written in whole[1]] == [
-            (call.name, call.arguments) for call in expected
-        ]
-        assert all(written in text for _, written in whole[1])  # as the model wrote it
-        for pieces in splits(text):
-            assert read(form, pieces, has_only_calls=has_only_calls) == whole, pieces
+def test_every_cut_gives_the_calls_of_the_whole_text():
+    for name in WRITE:
+        form = FORMS[name]
+        for text, has_only_calls in outputs(name):
+            expected = parse_calls(text, form)[0]
+            whole = read(form, [text], has_only_calls=has_only_calls)
+            free = "" if has_only_calls else text.partition(form.trigger)[0]
+            assert whole[0] == (free.rstrip() if expected else text), name
+            assert [(each, json.loads(written)) for each, written in whole[1]] == [
+                (call.name, call.arguments) for call in expected
+            ], name
+            assert all(written in text for _, written in whole[1]), name  # as the model wrote it
+            for pieces in splits(text):
+                assert read(form, pieces, has_only_calls=has_only_calls) == whole, pieces
 
 
-@pytest.mark.parametrize("name", WRITE)
-def test_a_call_that_is_cut_has_the_arguments_so_far(name):
-    form, text = FORMS[name], WRITE[name](NESTED)
-    for length in range(len(text)):
-        free, calls = read(form, list(text[:length]), has_only_calls=True)
-        if calls:
-            assert (free, calls[0][0]) == ("", "deep.f-1")
-            assert ARGUMENTS.startswith(calls[0][1])
-        else:  # without a name it is the text that it is
-            assert free == text[:length]
+def test_a_call_that_is_cut_has_the_arguments_so_far():
+    for name in WRITE:
+        form, text = FORMS[name], WRITE[name](NESTED)
+        for length in range(len(text)):
+            free, calls = read(form, list(text[:length]), has_only_calls=True)
+            if calls:
+                assert (free, calls[0][0]) == ("", "deep.f-1"), name
+                assert ARGUMENTS.startswith(calls[0][1]), name
+            else:  # without a name it is the text that it is
+                assert free == text[:length], name
 
 
 def test_white_space_and_the_order_of_members_are_free_in_plain_json():
@@ -94,10 +92,10 @@ def test_only_the_first_call_counts_where_one_is_asked_for():
         assert read(FORMS["hermes"], pieces, has_one=True) == ("", [("g", "{}")])
 
 
-@pytest.mark.parametrize("text", ["<tool_call> x", '<tool_call>{"n": 1}', '<tool_call>{"name": 5}'])
-def test_what_is_no_call_is_text(text):
-    for pieces in ([text], list(text), [text, " more"]):
-        assert read(FORMS["hermes"], pieces) == ("".join(pieces), [])
+def test_what_is_no_call_is_text():
+    for text in ["<tool_call> x", '<tool_call>{"n": 1}', '<tool_call>{"name": 5}']:
+        for pieces in ([text], list(text), [text, " more"]):
+            assert read(FORMS["hermes"], pieces) == ("".join(pieces), []), text
 
 
 def test_any_text_is_read_alike_however_it_is_cut():

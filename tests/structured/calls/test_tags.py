@@ -6,6 +6,7 @@ import pytest
 
 from gencli.structured.calls.tags import plan_structural_tag
 from gencli.structured.errors import SchemaError
+from tests.helpers.refusal import refusal
 from tests.structured.backends import accepts
 from tests.structured.schemas import SCHEMAS
 
@@ -19,9 +20,8 @@ def plan(form):
     return plan_structural_tag(json.dumps({"type": "structural_tag", "format": form}), SCHEMAS)
 
 
-@pytest.mark.parametrize(
-    ("form", "right", "wrong"),
-    [
+def test_a_tag_is_enforced():
+    for form, right, wrong in [
         (A, "a", "b"),
         (TAG, '<t>{"a": 1}</t>', "<t>1</t>"),
         (FREE, 'x<t>{"a": 1}</t>y', "x<t>1</t>"),
@@ -36,12 +36,10 @@ def plan(form):
         ({"type": "dispatch", "rules": [["<n>", A]]}, "x<n>ay", "x<n>b"),
         ({**TAG, "end": ["</t>", "</u>"]}, '<t>{"a":1}</u>', '<t>{"a":1}</v>'),
         ({**NUMBER, "max_whitespace_cnt": 1}, '{ "a": 1}', '{  "a": 1}'),
-    ],
-)
-def test_a_tag_is_enforced(form, right, wrong):
-    accept = accepts(plan(form).variants[0].constraint)
-    assert accept(right)
-    assert not accept(wrong)
+    ]:
+        accept = accepts(plan(form).variants[0].constraint)
+        assert accept(right), form
+        assert not accept(wrong), form
 
 
 def test_white_space_in_documents_is_capped_unless_said_otherwise():
@@ -56,9 +54,8 @@ def test_findings_name_the_place_of_the_schema():
     assert finding.pointer == "/format/content/json_schema/not"
 
 
-@pytest.mark.parametrize(
-    ("form", "pointer", "message"),
-    [
+def test_a_wrong_part_is_named_by_its_pointer():
+    for form, pointer, message in [
         ({"type": "tagg"}, "/format/type", "no format 'tagg'"),
         ("a", "/format", "A format .* is expected"),
         ({**A, "valu": "b"}, "/format", "has no field 'valu'"),
@@ -85,35 +82,27 @@ def test_findings_name_the_place_of_the_schema():
         ({"type": "repeat", "min": 2, "max": 1, "content": A}, "/format", "minimum is above the maximum"),
         ({**NUMBER, "max_whitespace_cnt": 0}, "/format/max_whitespace_cnt", "whole number from 1"),
         ({**NUMBER, "style": "glm_xml"}, "/format/style", '"json"'),
-    ],
-)
-def test_a_wrong_part_is_named_by_its_pointer(form, pointer, message):
-    with pytest.raises(SchemaError, match=message) as failure:
-        plan(form)
-    assert failure.value.pointer == pointer
+    ]:
+        with pytest.raises(SchemaError, match=message) as failure:
+            plan(form)
+        assert failure.value.pointer == pointer, form
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"type": "x"}', '{"type": "structural_tag", "format": {}, "x": 1}']
-)
-def test_what_is_no_structural_tag_is_refused(text):
-    with pytest.raises(SchemaError):
-        plan_structural_tag(text, SCHEMAS)
+def test_what_is_no_structural_tag_is_refused():
+    for text in ["{", "[]", '{"type": "x"}', '{"type": "structural_tag", "format": {}, "x": 1}']:
+        assert refusal(SchemaError, plan_structural_tag, text, SCHEMAS), text
 
 
-@pytest.mark.parametrize(
-    ("text", "faults"),
-    [
+def test_the_documents_in_a_finished_text_are_checked():
+    for text, faults in [
         ("no tag", 0),
         ('x<t>{"a": 1}</t>y<t>{"a": 2}</t>', 0),
         ('<t>{"a": "<t>"}</t>', 1),
         ('<t>{"a": 1, "a": 2}</t>', 1),
         ('<t>{"a": 1}', 1),
         ("<t>{", 2),
-    ],
-)
-def test_the_documents_in_a_finished_text_are_checked(text, faults):
-    assert len(plan(FREE).check.faults(text)) == faults
+    ]:
+        assert len(plan(FREE).check.faults(text)) == faults, text
 
 
 def test_a_schema_inside_has_to_be_right():

@@ -55,28 +55,28 @@ def plan(name, choice):
     return plan_tools(json.dumps(TOOLS), SCHEMAS, template=TEMPLATES[name], choice=choice)
 
 
-@pytest.mark.parametrize("name", WRITE)
-@pytest.mark.parametrize("choice", ["auto", "required", "weather"])
-def test_calls_are_enforced_alike_and_read_back(name, choice):
-    tools, write = plan(name, choice), WRITE[name]
-    assert tools.form.name == name
-    assert (tools.notice == "") == (name != "generic")
-    backends = all_accept(tools.plan)
-    assert len(backends) == 2
-    is_many = choice != "weather" and tools.form.is_parallel
-    expected = {
-        write(ROME): True,
-        write(TWO): choice != "weather",
-        write(ROME, TWO): is_many,
-        write(BAD): False,
-        write(ROME)[:-1]: False,
-        "": choice == "auto",
-        "I cannot.": choice == "auto",
-    }
-    for text, is_right in expected.items():
-        assert [accept(text) for accept in backends] == [is_right, is_right], text
-        assert (not tools.plan.check.faults(text)) == is_right, text
-    assert tools.calls(write(ROME)) == (Call("weather", {"city": "Rome"}),)
+def test_calls_are_enforced_alike_and_read_back():
+    for name in WRITE:
+        for choice in ["auto", "required", "weather"]:
+            tools, write = plan(name, choice), WRITE[name]
+            assert tools.form.name == name, (name, choice)
+            assert (tools.notice == "") == (name != "generic"), (name, choice)
+            backends = all_accept(tools.plan)
+            assert len(backends) == 2, (name, choice)
+            is_many = choice != "weather" and tools.form.is_parallel
+            expected = {
+                write(ROME): True,
+                write(TWO): choice != "weather",
+                write(ROME, TWO): is_many,
+                write(BAD): False,
+                write(ROME)[:-1]: False,
+                "": choice == "auto",
+                "I cannot.": choice == "auto",
+            }
+            for text, is_right in expected.items():
+                assert [accept(text) for accept in backends] == [is_right, is_right], text
+                assert (not tools.plan.check.faults(text)) == is_right, text
+            assert tools.calls(write(ROME)) == (Call("weather", {"city": "Rome"}),), (name, choice)
 
 
 def test_several_calls_are_read_in_their_order_with_text_between():
@@ -98,20 +98,17 @@ def test_arguments_come_in_any_order_where_that_is_asked_for():
     assert not accept(hermes(f'"count", "arguments": {json.dumps(dict.fromkeys(names[1:], 1))}'))
 
 
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
+def test_what_is_wrong_with_an_output_is_said():
+    for text, fault in [
         (hermes('"weather", "arguments": {"city": "A very long name"}'), "The arguments of 'weather'"),
         (hermes('"weathr", "arguments": {}'), "no tool 'weathr'. Did you mean 'weather'?"),
         (hermes(ROME)[:-4], "After a call"),
         ("<tool_call>\nweather", "where no call begins"),
         (hermes('"add_1", "arguments": {"n": 1, "n": 2}'), "A call is no JSON"),
         ("", "There is no tool call."),
-    ],
-)
-def test_what_is_wrong_with_an_output_is_said(text, fault):
-    faults = plan("hermes", "required").plan.check.faults(text)
-    assert any(fault in said for said in faults), faults
+    ]:
+        faults = plan("hermes", "required").plan.check.faults(text)
+        assert any(fault in said for said in faults), faults
 
 
 def test_the_more_exact_back_end_comes_first():
@@ -121,9 +118,8 @@ def test_the_more_exact_back_end_comes_first():
     assert [finding.pointer for finding in variant.audit.open] == ["/0/parameters/not"]
 
 
-@pytest.mark.parametrize(
-    ("template", "special", "name", "notice"),
-    [
+def test_the_format_is_read_off_the_chat_template():
+    for template, special, name, notice in [
         (None, (), "generic", "names no format"),
         ("<tool_call><function=x>", (), "generic", "Qwen3-Coder's XML"),
         ("<｜tool▁calls▁begin｜>", (), "generic", "DeepSeek's"),
@@ -131,18 +127,15 @@ def test_the_more_exact_back_end_comes_first():
         ("[TOOL_CALLS]", ("[TOOL_CALLS]",), "generic", "is a special token"),
         ("<tool_call>", ("<|im_end|>",), "hermes", ""),
         ("<|python_tag|>", (), "llama3", ""),
-    ],
-)
-def test_the_format_is_read_off_the_chat_template(template, special, name, notice):
-    form, said = detect_format(template, frozenset(special))
-    assert form.name == name
-    assert notice in said
-    assert bool(said) == bool(notice)
+    ]:
+        form, said = detect_format(template, frozenset(special))
+        assert form.name == name, template
+        assert notice in said, template
+        assert bool(said) == bool(notice), template
 
 
-@pytest.mark.parametrize(
-    ("tools", "pointer", "message"),
-    [
+def test_a_wrong_list_of_tools_is_refused():
+    for tools, pointer, message in [
         ("{", "", "no JSON document"),
         ([], "", "at least one tool"),
         ([1], "/0", 'type "function"'),
@@ -152,13 +145,11 @@ def test_the_format_is_read_off_the_chat_template(template, special, name, notic
         ([{"name": "a", "parameters": {"type": "string"}}], "/0/parameters", "schema of an object"),
         ([{"name": "a", "parameters": {"required": 1}}], "/0/parameters/required", "array"),
         ([{"name": "a"}, {"function": {"name": "a"}}], "/1/function/parameters", "two tools 'a'"),
-    ],
-)
-def test_a_wrong_list_of_tools_is_refused(tools, pointer, message):
-    text = tools if isinstance(tools, str) else json.dumps(tools)
-    with pytest.raises(SchemaError, match=message) as failure:
-        read_tools(text)
-    assert failure.value.pointer == pointer
+    ]:
+        text = tools if isinstance(tools, str) else json.dumps(tools)
+        with pytest.raises(SchemaError, match=message) as failure:
+            read_tools(text)
+        assert failure.value.pointer == pointer, tools
 
 
 def test_only_a_tool_of_the_list_can_be_chosen():

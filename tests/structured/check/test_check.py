@@ -1,5 +1,7 @@
 """A schema that cannot be used is refused before a run, with the place and the reason."""
 
+import re
+
 import pytest
 
 from gencli.json_reader import DOCUMENT
@@ -7,6 +9,7 @@ from gencli.structured.check.check import MAX_BYTES, MAX_PATTERNS, MAX_SUBSCHEMA
 from gencli.structured.check.misspelled import likely_keywords, misspelled
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.drafts import DRAFTS
+from tests.helpers.refusal import refusal
 
 DRAFT = {draft.name: draft.uri for draft in DRAFTS}
 OBJECT = {"type": "object"}
@@ -82,19 +85,18 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "pointer", "part"), REFUSED, ids=[str(case[0])[:60] for case in REFUSED])
-def test_a_schema_is_refused_at_its_place(schema, pointer, part):
-    with pytest.raises(SchemaError) as caught:
-        check_schema(schema)
-    assert caught.value.pointer == pointer
-    assert part in caught.value.message
-    assert (pointer or "the root") in caught.value.message
-    assert caught.value.exit_code == 3
+def test_a_schema_is_refused_at_its_place():
+    for schema, pointer, part in REFUSED:
+        with pytest.raises(SchemaError) as caught:
+            check_schema(schema)
+        assert caught.value.pointer == pointer, schema
+        assert part in caught.value.message, schema
+        assert (pointer or "the root") in caught.value.message, schema
+        assert caught.value.exit_code == 3, schema
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
+def test_a_schema_that_can_be_used_passes():
+    for schema in [
         True,
         {},
         {"properties": {"a": False, "b": {"not": {}}}, "items": False, "additionalProperties": False},
@@ -120,18 +122,15 @@ def test_a_schema_is_refused_at_its_place(schema, pointer, part):
         {"type": ["integer", "string"], "enum": ["a", 1.0]},
         {"$ref": "#/components/a", "components": {"a": {"type": "object"}}},
         {"$id": "https://example.org/x", "$ref": "https://example.org/x#/$defs/a", "$defs": {"a": {}}},
-    ],
-    ids=str,
-)
-def test_a_schema_that_can_be_used_passes(schema):
-    check_schema(schema)
+    ]:
+        check_schema(schema)
 
 
-@pytest.mark.parametrize("draft", DRAFTS, ids=lambda draft: draft.name)
-def test_the_drafts_own_pages_pass(draft):
-    meta = draft.validator().META_SCHEMA
-    if "allOf" not in meta:  # the newer ones refer to their vocabularies, which are other files
-        check_schema(meta)
+def test_the_drafts_own_pages_pass():
+    for draft in DRAFTS:
+        meta = draft.validator().META_SCHEMA
+        if "allOf" not in meta:  # the newer ones refer to their vocabularies, which are other files
+            check_schema(meta)
 
 
 def test_the_first_faults_are_told_together():
@@ -152,32 +151,25 @@ def test_size_and_depth_have_limits_that_are_named():
     check_schema(schema["items"])
 
 
-@pytest.mark.parametrize(
-    ("schema", "limit"),
-    [
+def test_numbers_have_limits_that_are_named():
+    for schema, limit in [
         ({"allOf": [{}] * MAX_SUBSCHEMAS}, MAX_SUBSCHEMAS),
         ({"patternProperties": {f"a{n}": {} for n in range(3000)}}, MAX_PATTERNS),
-    ],
-    ids=["schemas", "patterns"],
-)
-def test_numbers_have_limits_that_are_named(schema, limit):
-    with pytest.raises(SchemaError, match=str(limit)):
-        check_schema(schema)
+    ]:
+        assert re.search(str(limit), refusal(SchemaError, check_schema, schema)), schema
 
 
 def test_a_long_enum_of_objects_is_checked_quickly():
     check_schema({"$schema": DRAFT["4"], "enum": [{"a": n} for n in range(20_000)]})
 
 
-@pytest.mark.parametrize("schema", [5, "a", [], None])
-def test_a_schema_is_an_object_or_a_switch(schema):
-    with pytest.raises(SchemaError, match="an object, true or false"):
-        check_schema(schema)
+def test_a_schema_is_an_object_or_a_switch():
+    for schema in [5, "a", [], None]:
+        assert re.search("an object, true or false", refusal(SchemaError, check_schema, schema)), schema
 
 
-@pytest.mark.parametrize(
-    ("word", "keyword"),
-    [
+def test_a_word_is_likely_the_keyword_that_it_nearly_is():
+    for word, keyword in [
         ("propertys", "properties"),
         ("patternPropertys", "patternProperties"),
         ("Properties", "properties"),
@@ -189,15 +181,12 @@ def test_a_schema_is_an_object_or_a_switch(schema):
         ("maxLength", None),
         ("annotations", None),
         ("x" * 10_000, None),
-    ],
-)
-def test_a_word_is_likely_the_keyword_that_it_nearly_is(word, keyword):
-    assert likely_keywords(word)[:1] == ((keyword,) if keyword else ())
+    ]:
+        assert likely_keywords(word)[:1] == ((keyword,) if keyword else ()), word
 
 
-@pytest.mark.parametrize(
-    ("word", "value", "keyword"),
-    [
+def test_a_misspelled_keyword_is_one_that_would_change_what_is_accepted():
+    for word, value, keyword in [
         ("additonalProperties", False, "additionalProperties"),
         ("maxlength", 3, "maxLength"),
         ("onOf", [{"type": "null"}], "oneOf"),
@@ -217,10 +206,8 @@ def test_a_word_is_likely_the_keyword_that_it_nearly_is(word, keyword):
         ("_format", "date", None),
         ("_comment", 1, None),
         ("_uniqueItems", True, None),
-    ],
-)
-def test_a_misspelled_keyword_is_one_that_would_change_what_is_accepted(word, value, keyword):
-    assert misspelled(word, value, DRAFTS[0]) == keyword
+    ]:
+        assert misspelled(word, value, DRAFTS[0]) == keyword, word
 
 
 def test_a_keyword_that_a_draft_does_not_have_is_not_misspelled_in_it():
@@ -228,9 +215,8 @@ def test_a_keyword_that_a_draft_does_not_have_is_not_misspelled_in_it():
     assert misspelled("dependentrequired", {"a": ["b"]}, DRAFTS[-1]) is None
 
 
-@pytest.mark.parametrize(
-    ("schema", "pointers"),
-    [
+def test_an_optional_part_that_nothing_satisfies_and_a_draft_inside_are_remarks():
+    for schema, pointers in [
         ({}, []),
         ({"properties": {"a": {}, "b": {"type": "object", "enum": ["x"]}}}, ["/properties/b/enum"]),
         ({"properties": {"a": {"minimum": 2, "maximum": 1}}, "required": ["b"]}, ["/properties/a/minimum"]),
@@ -253,9 +239,7 @@ def test_a_keyword_that_a_draft_does_not_have_is_not_misspelled_in_it():
         ({"$defs": {"a": {"$schema": DRAFT["2020-12"]}}}, ["/$defs/a/$schema"]),
         ({"$schema": DRAFT["7"], "$defs": {"a": {"$schema": DRAFT["7"]}}}, ["/$defs/a/$schema"]),
         ({"$schema": DRAFT["7"], "$defs": {"a": {}}}, []),
-    ],
-)
-def test_an_optional_part_that_nothing_satisfies_and_a_draft_inside_are_remarks(schema, pointers):
-    remarks = check_schema(schema)
-    assert len(remarks) == bool(pointers)
-    assert all(f"{pointer}: " in remarks[0] for pointer in pointers)
+    ]:
+        remarks = check_schema(schema)
+        assert len(remarks) == bool(pointers), schema
+        assert all(f"{pointer}: " in remarks[0] for pointer in pointers), schema

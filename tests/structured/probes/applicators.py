@@ -179,10 +179,4 @@ def _beside():
             yield judged("oneOf+applicator", {**applied, "oneOf": [I, S, O]}, *POOL)
 
 
-PROBES = [
-    judged("type", {}, *POOL),
-    *_single(),
-    *_one_of(),
-    *_references(),
-    *_beside(),
-]
+PROBES = [judged("type", {}, *POOL), *_single(), *_one_of(), *_references(), *_beside()]

@@ -24,12 +24,7 @@ POOL = (
     *({"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"}, {"1x": 1}),
     *({"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2}, {"a": 1, "b": "x", "c": "y", "d": 1}),
     *({"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", None, []),
-    *(
-        {"a": "x", "b": "x"},
-        {"a": 1, "c": 2, "x1": 3},
-        {"c": None},
-        {"a": 1, "c": None},
-    ),
+    *({"a": "x", "b": "x"}, {"a": 1, "c": 2, "x1": 3}, {"c": None}, {"a": 1, "c": None}),
 )
 SAMPLES = {
     "additionalProperties": S,
@@ -44,11 +39,7 @@ SAMPLES = {
     "unevaluatedProperties": False,
 }
 OLD = "http://json-schema.org/draft-07/schema#"
-FORMS = {
-    "additionalProperties": ":schema",
-    "propertyNames": ":pattern",
-    "required": ":undeclared",
-}
+FORMS = {"additionalProperties": ":schema", "propertyNames": ":pattern", "required": ":undeclared"}
 
 
 NAMED = {"properties": {'a"b': I, "a\nb": I}}

@@ -1,5 +1,7 @@
 """A line of fields becomes a schema; what is no field is shown with a caret."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from gencli.structured.check.check import check_schema
 from gencli.structured.errors import SchemaError
 from gencli.structured.read.concise import TYPES, parse_concise
+from tests.helpers.refusal import refusal
 
 
 def properties(text):
@@ -22,12 +25,12 @@ def test_fields_are_required_and_closed():
     }
 
 
-@pytest.mark.parametrize(("short", "name"), TYPES.items())
-def test_types_have_short_names(short, name):
-    assert properties(f"a {short}, b[] {short}") == {
-        "a": {"type": name},
-        "b": {"type": "array", "items": {"type": name}},
-    }
+def test_types_have_short_names():
+    for short, name in TYPES.items():
+        assert properties(f"a {short}, b[] {short}") == {
+            "a": {"type": name},
+            "b": {"type": "array", "items": {"type": name}},
+        }, short
 
 
 def test_a_description_follows_a_colon():
@@ -46,14 +49,13 @@ def test_with_one_field_a_line_descriptions_have_commas():
     }
 
 
-@pytest.mark.parametrize("name", ["first-name", "größe", "$id", "a.b", "int", "1"])
-def test_names_are_free(name):
-    assert list(properties(f"{name}, other")) == [name, "other"]
+def test_names_are_free():
+    for name in ["first-name", "größe", "$id", "a.b", "int", "1"]:
+        assert list(properties(f"{name}, other")) == [name, "other"], name
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "part"),
-    [
+def test_what_is_no_field_is_shown_with_a_caret():
+    for text, column, part in [
         ("a,,b", 3, "a name has to stand here"),
         ("a, ", 3, "a name has to stand here"),
         (", a", 1, "a name has to stand here"),
@@ -68,16 +70,14 @@ def test_names_are_free(name):
         ("a int, a", 8, "second time"),
         ("a | b", 3, "'|' cannot stand here"),
         ("a int, b=int", 9, "'=' cannot stand here"),
-    ],
-)
-def test_what_is_no_field_is_shown_with_a_caret(text, column, part):
-    with pytest.raises(SchemaError) as caught:
-        parse_concise(text)
-    _, line, caret = caught.value.message.split("\n")
-    assert line == "  " + text.strip()
-    assert caret == "  " + " " * (column - 1) + "^"
-    assert f"column {column}" in caught.value.message
-    assert part in caught.value.message
+    ]:
+        with pytest.raises(SchemaError) as caught:
+            parse_concise(text)
+        _, line, caret = caught.value.message.split("\n")
+        assert line == "  " + text.strip(), text
+        assert caret == "  " + " " * (column - 1) + "^", text
+        assert f"column {column}" in caught.value.message, text
+        assert part in caught.value.message, text
 
 
 def test_a_fault_among_lines_names_the_line():
@@ -85,10 +85,9 @@ def test_a_fault_among_lines_names_the_line():
         parse_concise("name\nage xnt\n")
 
 
-@pytest.mark.parametrize("text", ["", "  \n "])
-def test_no_field_is_no_schema(text):
-    with pytest.raises(SchemaError, match="empty"):
-        parse_concise(text)
+def test_no_field_is_no_schema():
+    for text in ["", "  \n "]:
+        assert re.search("empty", refusal(SchemaError, parse_concise, text)), text
 
 
 @given(st.text(alphabet="ab :,[]{}?\nintsr", max_size=20))

@@ -1,5 +1,6 @@
 """A user's model gives the schema, and judges documents by its own validators."""
 
+import re
 import sys
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from gencli.errors import ConfigError
 from gencli.structured.check.check import check_schema
 from gencli.structured.read.models import load_model
+from tests.helpers.refusal import refusal
 
 pytest.importorskip("pydantic")
 
@@ -68,11 +70,11 @@ def here(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["Person", "Shop.Person", "Point", "Row", "People"])
-def test_a_model_gives_a_schema_that_can_be_used(name):
-    schema = load_model(f"our_models:{name}").schema()
-    check_schema(schema)
-    assert schema
+def test_a_model_gives_a_schema_that_can_be_used():
+    for name in ["Person", "Shop.Person", "Point", "Row", "People"]:
+        schema = load_model(f"our_models:{name}").schema()
+        check_schema(schema)
+        assert schema, name
 
 
 def test_a_union_of_models_is_one():
@@ -97,9 +99,8 @@ def test_a_validator_that_breaks_is_a_fault():
     assert "raised RuntimeError: broken" in fault
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
+def test_what_is_no_model_is_refused():
+    for name, part in [
         ("our_models", "names no model"),
         (":Person", "names no model"),
         ("not_here_models:Person", "no module 'not_here_models'"),
@@ -111,11 +112,8 @@ def test_a_validator_that_breaks_is_a_fault():
         ("our_models:number", "is a int, but has to be a pydantic model"),
         ("our_models:Odd", "is a type, but has to be a pydantic model"),
         ("our_models:Shop.number", "no 'number'"),
-    ],
-)
-def test_what_is_no_model_is_refused(name, part):
-    with pytest.raises(ConfigError, match=part):
-        load_model(name)
+    ]:
+        assert re.search(part, refusal(ConfigError, load_model, name)), name
 
 
 def test_a_model_without_a_schema_is_refused():

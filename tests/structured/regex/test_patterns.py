@@ -1,10 +1,12 @@
 """Patterns mean what they mean in ECMA-262, and end in time."""
 
-import pytest
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gencli.structured.regex.ecma_search import MAX_REPEATS, check_pattern, searches
+from tests.helpers.refusal import refusal
 
 MATCHES = [
     ("b", "abc"),
@@ -59,19 +61,18 @@ MISSES = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "text"), MATCHES)
-def test_a_match_is_found(pattern, text):
-    assert searches(pattern, text, 5)
+def test_a_match_is_found():
+    for pattern, text in MATCHES:
+        assert searches(pattern, text, 5), pattern
 
 
-@pytest.mark.parametrize(("pattern", "text"), MISSES)
-def test_what_python_would_take_is_not_a_match(pattern, text):
-    assert not searches(pattern, text, 5)
+def test_what_python_would_take_is_not_a_match():
+    for pattern, text in MISSES:
+        assert not searches(pattern, text, 5), pattern
 
 
-@pytest.mark.parametrize(
-    ("pattern", "part"),
-    [
+def test_what_is_no_pattern_is_refused_with_a_reason():
+    for pattern, part in [
         ("(", "missing"),
         (")", "unbalanced"),
         ("[a", "not in ECMA-262"),
@@ -99,18 +100,13 @@ def test_what_python_would_take_is_not_a_match(pattern, text):
         ("(?:(a{1000}b)c{1000}){101}", f"more than {MAX_REPEATS} repeats"),
         ("(" * 5000 + ")" * 5000, "nested too deep"),
         ("a" * 20_001, "20001 characters"),
-    ],
-    ids=lambda text: text[:20],
-)
-def test_what_is_no_pattern_is_refused_with_a_reason(pattern, part):
-    with pytest.raises(ValueError, match=part):
-        check_pattern(pattern)
+    ]:
+        assert re.search(part, refusal(ValueError, check_pattern, pattern)), pattern
 
 
-@pytest.mark.parametrize("pattern", [r"^(a|aa)+$", r"^(\w+\s?)*$"])
-def test_a_pattern_that_backtracks_without_end_is_stopped(pattern):
-    with pytest.raises(TimeoutError):
-        searches(pattern, "a" * 5000 + "!", 0.05)
+def test_a_pattern_that_backtracks_without_end_is_stopped():
+    for pattern in [r"^(a|aa)+$", r"^(\w+\s?)*$"]:
+        assert refusal(TimeoutError, searches, pattern, "a" * 5000 + "!", 0.05), pattern
 
 
 @given(st.text(alphabet=r"ab01\[](){}?*+-^$.,:=!<>|dwsbBupPxk" + "\n", max_size=14))

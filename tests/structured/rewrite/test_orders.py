@@ -4,8 +4,6 @@ import json
 import random
 from itertools import permutations
 
-import pytest
-
 from gencli.structured.choose import candidate, choose
 from gencli.structured.rewrite.marks import MAX_BRANCHED
 from tests.structured.probes.acceptor import acceptor
@@ -35,53 +33,54 @@ def shuffled(value, seed):
     return [shuffled(item, seed) for item in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_each_order_is_allowed_inside_too(backend):
-    check = accepts(backend, OBJECT, any_order=True)
-    for names in permutations(VALUES):
-        assert check(json.dumps({name: VALUES[name] for name in names})), names
-    assert check('{"c": {"y": null, "x": 1}, "a": 1}')
+def test_each_order_is_allowed_inside_too():
+    for backend in BACKENDS:
+        check = accepts(backend, OBJECT, any_order=True)
+        for names in permutations(VALUES):
+            assert check(json.dumps({name: VALUES[name] for name in names})), names
+        assert check('{"c": {"y": null, "x": 1}, "a": 1}'), backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    "text",
-    ["{}", '{"a": 1}', '{"a": 1, "c": {"x": 1}}', '{"c": {"x": 1, "y": null}, "a": 1, "a": 2}', '{"d": 1}'],
-)
-def test_what_is_missing_or_stands_twice_is_refused_in_any_order(backend, text):
-    assert not accepts(backend, OBJECT, any_order=True)(text)
+def test_what_is_missing_or_stands_twice_is_refused_in_any_order():
+    for backend in BACKENDS:
+        for text in [
+            "{}",
+            '{"a": 1}',
+            '{"a": 1, "c": {"x": 1}}',
+            '{"c": {"x": 1, "y": null}, "a": 1, "a": 2}',
+            '{"d": 1}',
+        ]:
+            assert not accepts(backend, OBJECT, any_order=True)(text), (backend, text)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_without_it_the_order_is_that_of_the_schema(backend):
-    check = accepts(backend, OBJECT)
-    assert check('{"a": 1, "c": {"x": 1, "y": null}}')
-    assert not check('{"c": {"x": 1, "y": null}, "a": 1}')
+def test_without_it_the_order_is_that_of_the_schema():
+    for backend in BACKENDS:
+        check = accepts(backend, OBJECT)
+        assert check('{"a": 1, "c": {"x": 1, "y": null}}'), backend
+        assert not check('{"c": {"x": 1, "y": null}, "a": 1}'), backend
 
 
-@pytest.mark.parametrize("count", [5, 16, 64])
-def test_llguidance_takes_any_order_of_many_properties(count):
-    check = accepts("llguidance", many(count), any_order=True)
-    whole = {f"p{n}": n for n in range(count)}
-    for seed in range(3):
-        text = json.dumps(shuffled(whole, seed))
-        assert check(text)
-        assert not check(text[:-1] + ', "p1": 1}')
-    assert check('{"p3": 1, "p0": 2}')
-    assert not check('{"p3": 1}')
+def test_llguidance_takes_any_order_of_many_properties():
+    for count in [5, 16, 64]:
+        check = accepts("llguidance", many(count), any_order=True)
+        whole = {f"p{n}": n for n in range(count)}
+        for seed in range(3):
+            text = json.dumps(shuffled(whole, seed))
+            assert check(text), count
+            assert not check(text[:-1] + ', "p1": 1}'), count
+        assert check('{"p3": 1, "p0": 2}'), count
+        assert not check('{"p3": 1}'), count
 
 
-@pytest.mark.parametrize(
-    ("count", "backend"), [(MAX_BRANCHED + 1, "xgrammar"), (65, "llguidance"), (65, "xgrammar")]
-)
-def test_what_is_too_large_keeps_the_order_of_the_schema_and_the_audit_says_so(count, backend):
-    found = candidate(many(count), backend, any_order=True)
-    (note,) = (one.reason for one in found.variant.audit.findings if one.pointer == "/properties")
-    assert note.startswith("in the schema's order: there are more than")
-    assert not found.is_exact
-    check = acceptor(backend, json.loads(found.variant.constraint.text))
-    assert check('{"p0": 0, "p1": 1}')
-    assert not check('{"p1": 1, "p0": 0}')
+def test_what_is_too_large_keeps_the_order_of_the_schema_and_the_audit_says_so():
+    for count, backend in [(MAX_BRANCHED + 1, "xgrammar"), (65, "llguidance"), (65, "xgrammar")]:
+        found = candidate(many(count), backend, any_order=True)
+        (note,) = (one.reason for one in found.variant.audit.findings if one.pointer == "/properties")
+        assert note.startswith("in the schema's order: there are more than"), count
+        assert not found.is_exact, count
+        check = acceptor(backend, json.loads(found.variant.constraint.text))
+        assert check('{"p0": 0, "p1": 1}'), count
+        assert not check('{"p1": 1, "p0": 0}'), count
 
 
 def test_a_larger_object_is_left_to_the_back_end_that_takes_any_order():
@@ -123,19 +122,19 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_any_order_reaches_into_lists_branches_references_and_free_names(seed):
-    check = accepts("llguidance", DEEP, any_order=True)
-    assert check(json.dumps(shuffled(WHOLE, seed)))
-    for wrong in (
-        {**WHOLE, "pair": ["a"]},
-        {**WHOLE, "long": [1] * 40},
-        {**WHOLE, "long": [1] * 40 + [VALUES["c"]] * 3},
-        {**WHOLE, "tree": {"size": 1}},
-        {**WHOLE, "named": {"y": TREE}},
-        {**WHOLE, "free": {"id": VALUES["c"]}},
-    ):
-        assert not check(json.dumps(shuffled(wrong, seed)))
+def test_any_order_reaches_into_lists_branches_references_and_free_names():
+    for seed in range(8):
+        check = accepts("llguidance", DEEP, any_order=True)
+        assert check(json.dumps(shuffled(WHOLE, seed))), seed
+        for wrong in (
+            {**WHOLE, "pair": ["a"]},
+            {**WHOLE, "long": [1] * 40},
+            {**WHOLE, "long": [1] * 40 + [VALUES["c"]] * 3},
+            {**WHOLE, "tree": {"size": 1}},
+            {**WHOLE, "named": {"y": TREE}},
+            {**WHOLE, "free": {"id": VALUES["c"]}},
+        ):
+            assert not check(json.dumps(shuffled(wrong, seed))), seed
 
 
 def test_a_pattern_and_free_names_come_before_declared_ones():
@@ -161,17 +160,17 @@ def test_below_what_only_the_back_end_can_write_the_order_is_that_of_the_schema_
     assert not check('{"i": 1, "n": {"y": null, "x": 1}}')
 
 
-@pytest.mark.parametrize(("least", "most"), [(2, 3), (0, 2), (3, None)])
-def test_properties_in_any_order_are_counted(least, most):
-    bounds = {"minProperties": least, **({} if most is None else {"maxProperties": most})}
-    for rest, names in ((False, "cdea"), (I, "czya")):
-        schema = {**O, "properties": dict.fromkeys("abcde", I), "required": ["a"], **bounds}
-        found = candidate({**schema, "additionalProperties": rest}, "llguidance", any_order=True)
-        check = acceptor("llguidance", json.loads(found.variant.constraint.text))
-        assert found.is_exact
-        for count in range(1, 5):
-            text = json.dumps(dict.fromkeys(names[-count:], 1))
-            assert check(text) == (least <= count <= (most or 9)), text
+def test_properties_in_any_order_are_counted():
+    for least, most in [(2, 3), (0, 2), (3, None)]:
+        bounds = {"minProperties": least, **({} if most is None else {"maxProperties": most})}
+        for rest, names in ((False, "cdea"), (I, "czya")):
+            schema = {**O, "properties": dict.fromkeys("abcde", I), "required": ["a"], **bounds}
+            found = candidate({**schema, "additionalProperties": rest}, "llguidance", any_order=True)
+            check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+            assert found.is_exact, least
+            for count in range(1, 5):
+                text = json.dumps(dict.fromkeys(names[-count:], 1))
+                assert check(text) == (least <= count <= (most or 9)), text
 
 
 def test_many_small_objects_do_not_grow_without_bound():

@@ -18,6 +18,7 @@ from gencli.structured.rewrite.node import plain
 from gencli.structured.rewrite.rewrite import rewrite
 from gencli.structured.rewrite.strings import safe_patterns
 from gencli.structured.schema.formats import FORMATS
+from tests.helpers.refusal import refusal
 from tests.structured.probes.acceptor import Refused, acceptor
 
 I, S, O = {"type": "integer"}, {"type": "string"}, {"type": "object"}  # noqa: E741
@@ -26,152 +27,97 @@ A = {**O, "properties": {"a": I}, "required": ["a"]}
 B = {**O, "properties": {"b": S}, "required": ["b"]}
 CLOSED = {**O, "properties": AB, "additionalProperties": False}
 NAMED = {"if": {"properties": {"a": {"const": 1}}, "required": ["a"]}, "then": {"required": ["b"]}}
+OBJECT = {**O, "properties": AB}
+LIST = {"type": "array"}
+DRAFT_4, DRAFT_7 = (f"http://json-schema.org/draft-0{n}/schema#" for n in (4, 7))
 
-# name: back end, schema, valid values, invalid ones
-CASES = {
-    "two lower bounds": ("xgrammar", {"allOf": [{**I, "minimum": 5}, {"minimum": 2}]}, [5, 9], [2, 4]),
-    "all readings of a class": ("llguidance", {**S, "pattern": r"^\W$"}, ["-", " "], ["a", "é"]),
-    "a negative lookahead": (
-        "llguidance",
-        {**S, "pattern": "^(?!ab)[a-z]+$"},
-        ["ac", "b"],
-        ["abc", "ab", "A"],
-    ),
-    "lookaheads": (
-        "llguidance",
-        {**S, "pattern": r"^(?=.*\d)(?=.*[a-z]).{3,}$"},
-        ["a12", "12b"],
-        ["abc", "123", "a1"],
-    ),
-    "a format as a pattern": ("llguidance", {**S, "format": "json-pointer"}, ["/a/0", ""], ["a", "/~2"]),
-    "a format with IPv4 in it": (
-        "llguidance",
-        {**S, "format": "ipv6"},
-        ["::ffff:1.2.3.4", "::1"],
-        ["1::2::3", "x"],
-    ),
-    "days of a month": (
-        "llguidance",
-        {**S, "format": "date"},
-        ["2024-02-29", "2023-12-31"],
-        ["2023-02-29", "2024-04-31"],
-    ),
+# name: schema, valid values, invalid ones
+XGRAMMAR = {
+    "two lower bounds": ({"allOf": [{**I, "minimum": 5}, {"minimum": 2}]}, [5, 9], [2, 4]),
     "no leap second at ten": (
-        "xgrammar",
         {**S, "format": "date-time"},
         ["2024-02-29T08:30:06Z", "1999-12-31T23:59:59.5-08:00"],
         ["1990-02-31T15:59:59Z", "1998-12-31T22:59:60Z"],
     ),
-    "length of a host name": (
-        "llguidance",
-        {**S, "format": "hostname"},
-        ["a-b.c", "x"],
-        [".".join(["a" * 60] * 5), "xn--X"],
-    ),
-    "bytes of an address": ("xgrammar", {**S, "format": "ipv4"}, ["1.2.3.4"], ["01.2.3.4", "256.1.1.1"]),
-    "allOf of objects": ("xgrammar", {"allOf": [A, B]}, [{"a": 1, "b": "x"}], [{"a": 1}, {"a": 1, "b": 2}]),
-    "allOf of numbers": ("xgrammar", {**I, "allOf": [{"minimum": 3}, {"maximum": 5}]}, [3, 5], [2, 6]),
+    "bytes of an address": ({**S, "format": "ipv4"}, ["1.2.3.4"], ["01.2.3.4", "256.1.1.1"]),
+    "allOf of objects": ({"allOf": [A, B]}, [{"a": 1, "b": "x"}], [{"a": 1}, {"a": 1, "b": 2}]),
+    "allOf of numbers": ({**I, "allOf": [{"minimum": 3}, {"maximum": 5}]}, [3, 5], [2, 6]),
     "allOf with $ref": (
-        "xgrammar",
         {"allOf": [{"$ref": "#/$defs/a"}, B], "$defs": {"a": A}},
         [{"a": 1, "b": "x"}],
         [{"a": 1}, {"b": "x"}],
     ),
-    "$ref with siblings": ("xgrammar", {"$ref": "#/$defs/i", "minimum": 3, "$defs": {"i": I}}, [3], [2, "a"]),
-    "$anchor": ("xgrammar", {"$ref": "#n", "$defs": {"n": {"$anchor": "n", **I}}}, [1], ["a"]),
-    "a dynamic reference": (
-        "llguidance",
-        {"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}},
-        [1],
-        ["a"],
-    ),
-    "enum and type": ("xgrammar", {**S, "enum": ["a", 1]}, ["a"], [1]),
-    "enum and the rest": ("xgrammar", {"enum": [1, 5, "x"], "minimum": 3}, [5, "x"], [1]),
-    "oneOf of constants": ("llguidance", {"oneOf": [{"const": 1}, {"const": 2}]}, [1, 2], [3]),
-    "oneOf that overlaps": (
-        "llguidance",
-        {"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]},
-        [1, 9],
-        [3, 5],
-    ),
-    "oneOf of required": (
-        "llguidance",
-        {**O, "properties": AB, "oneOf": [A, B]},
-        [{"a": 1}, {"b": "x"}],
-        [{"a": 1, "b": "x"}, {}],
-    ),
+    "$ref with siblings": ({"$ref": "#/$defs/i", "minimum": 3, "$defs": {"i": I}}, [3], [2, "a"]),
+    "$anchor": ({"$ref": "#n", "$defs": {"n": {"$anchor": "n", **I}}}, [1], ["a"]),
+    "enum and type": ({**S, "enum": ["a", 1]}, ["a"], [1]),
+    "enum and the rest": ({"enum": [1, 5, "x"], "minimum": 3}, [5, "x"], [1]),
     "anyOf beside properties": (
-        "xgrammar",
-        {**O, "properties": AB, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {**OBJECT, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
         [{"a": 1}, {"b": "x"}],
         [{}],
     ),
-    "required without properties": ("xgrammar", {**O, "required": ["a"]}, [{"a": 1}, {"a": []}], [{}]),
-    "no type": ("xgrammar", {"minimum": 3}, [3, "a", None, {}], [2]),
-    "not a type": ("llguidance", {"type": ["integer", "string"], "not": S}, [1], ["a"]),
-    "not a number": ("llguidance", {**I, "not": {"const": 13}}, [12, 14, -1], [13]),
-    "not these texts": (
-        "llguidance",
-        {**S, "not": {"enum": ["ab", "c"]}},
-        ["a", "abc", "", "é"],
-        ["ab", "c"],
+    "required without properties": ({**O, "required": ["a"]}, [{"a": 1}, {"a": []}], [{}]),
+    "no type": ({"minimum": 3}, [3, "a", None, {}], [2]),
+    "a lookahead where there is one pattern only": (
+        {**S, "pattern": "^(?!ab)[a-z]+$"},
+        ["ac", "b"],
+        ["abc", "ab", "A"],
     ),
-    "not a pattern": ("llguidance", {**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
-    "not required": (
-        "llguidance",
-        {**O, "properties": AB, "not": {"required": ["a"]}},
-        [{"b": "x"}, {}],
-        [{"a": 1}],
+    "old tuples": (
+        {"$schema": DRAFT_7, **LIST, "items": [I, S], "additionalItems": False},
+        [[1, "a"], [1]],
+        [["a"], [1, "a", 2]],
     ),
-    "if and then": (
-        "llguidance",
-        {**O, "properties": AB, **NAMED},
-        [{"a": 1, "b": "x"}, {"a": 2}, {}],
-        [{"a": 1}],
+    "old bounds": (
+        {"$schema": DRAFT_4, "type": "number", "minimum": 3, "exclusiveMinimum": True},
+        [3.5, 4],
+        [3, 2],
     ),
-    "dependentRequired": (
-        "llguidance",
-        {**O, "properties": AB, "dependentRequired": {"a": ["b"]}},
-        [{"b": "x"}, {}],
-        [{"a": 1}],
+    "bounds of whole numbers": ({**I, "minimum": 0.5, "exclusiveMaximum": 2.5}, [1, 2], [0, 3]),
+    "whole multiples": ({"type": "number", "multipleOf": 5}, [5, -10, 0], [2.5, 7]),
+    "an empty branch": ({"anyOf": [{**A, "properties": {"a": False}}, I]}, [1], [{"a": 1}]),
+}
+LLGUIDANCE = {
+    "all readings of a class": ({**S, "pattern": "^\\W$"}, ["-", " "], ["a", "é"]),
+    "a negative lookahead": ({**S, "pattern": "^(?!ab)[a-z]+$"}, ["ac", "b"], ["abc", "ab", "A"]),
+    "lookaheads": ({**S, "pattern": "^(?=.*\\d)(?=.*[a-z]).{3,}$"}, ["a12", "12b"], ["abc", "123", "a1"]),
+    "a format as a pattern": ({**S, "format": "json-pointer"}, ["/a/0", ""], ["a", "/~2"]),
+    "a format with IPv4 in it": ({**S, "format": "ipv6"}, ["::ffff:1.2.3.4", "::1"], ["1::2::3", "x"]),
+    "days of a month": ({**S, "format": "date"}, ["2024-02-29", "2023-12-31"], ["2023-02-29", "2024-04-31"]),
+    "length of a host name": (
+        {**S, "format": "hostname"},
+        ["a-b.c", "x"],
+        [".".join(["a" * 60] * 5), "xn--X"],
     ),
-    "dependentSchemas": (
-        "llguidance",
-        {**O, "properties": AB, "dependentSchemas": {"a": B}},
-        [{"b": "x"}, {}],
-        [{"a": 1}],
-    ),
+    "a dynamic reference": ({"$dynamicRef": "#n", "$defs": {"n": {"$dynamicAnchor": "n", **I}}}, [1], ["a"]),
+    "oneOf of constants": ({"oneOf": [{"const": 1}, {"const": 2}]}, [1, 2], [3]),
+    "oneOf that overlaps": ({"oneOf": [{**I, "minimum": 3}, {**I, "maximum": 5}]}, [1, 9], [3, 5]),
+    "oneOf of required": ({**OBJECT, "oneOf": [A, B]}, [{"a": 1}, {"b": "x"}], [{"a": 1, "b": "x"}, {}]),
+    "not a type": ({"type": ["integer", "string"], "not": S}, [1], ["a"]),
+    "not a number": ({**I, "not": {"const": 13}}, [12, 14, -1], [13]),
+    "not these texts": ({**S, "not": {"enum": ["ab", "c"]}}, ["a", "abc", "", "é"], ["ab", "c"]),
+    "not a pattern": ({**S, "not": {"pattern": "^x-"}}, ["x", "y-"], ["x-", "x-a"]),
+    "not required": ({**OBJECT, "not": {"required": ["a"]}}, [{"b": "x"}, {}], [{"a": 1}]),
+    "if and then": ({**OBJECT, **NAMED}, [{"a": 1, "b": "x"}, {"a": 2}, {}], [{"a": 1}]),
+    "dependentRequired": ({**OBJECT, "dependentRequired": {"a": ["b"]}}, [{"b": "x"}, {}], [{"a": 1}]),
+    "dependentSchemas": ({**OBJECT, "dependentSchemas": {"a": B}}, [{"b": "x"}, {}], [{"a": 1}]),
     "dependencies": (
-        "llguidance",
-        {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            **O,
-            "properties": AB,
-            "dependencies": {"a": ["b"]},
-        },
+        {"$schema": DRAFT_7, **O, "properties": AB, "dependencies": {"a": ["b"]}},
         [{"b": "x"}, {}],
         [{"a": 1}],
     ),
-    "propertyNames": (
-        "llguidance",
-        {**O, "propertyNames": {"pattern": "^[ab]$"}},
-        [{"a": 1}, {}],
-        [{"c": 1}],
-    ),
+    "propertyNames": ({**O, "propertyNames": {"pattern": "^[ab]$"}}, [{"a": 1}, {}], [{"c": 1}]),
     "a lookahead in names": (
-        "llguidance",
         {**O, "patternProperties": {"^(?!@@)[@a-z]+$": {}}, "additionalProperties": False},
         [{"@a": 1}, {"a": 1}, {}],
         [{"@@a": 1}, {"A": 1}],
     ),
     "a lookahead in propertyNames": (
-        "llguidance",
         {**O, "propertyNames": {"pattern": "^(?!x-)"}},
         [{"x": 1}, {"a-x": 1}, {"": 1}],
         [{"x-a": 1}],
     ),
     "names that two patterns match": (
-        "llguidance",
         {
             **O,
             "properties": {"ab": {}},
@@ -181,68 +127,46 @@ CASES = {
         [{"a": 1}, {"b": "x"}, {}],
         [{"ab": 1}, {"ab": "x"}, {"acb": 1}, {"acb": "x"}, {"a": "x"}, {"b": 1}, {"c": 1}],
     ),
-    "a lookahead where there is one pattern only": (
-        "xgrammar",
-        {**S, "pattern": "^(?!ab)[a-z]+$"},
-        ["ac", "b"],
-        ["abc", "ab", "A"],
-    ),
-    "some property": ("llguidance", {**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
+    "some property": ({**CLOSED, "minProperties": 2}, [{"a": 1, "b": "x"}], [{}, {"a": 1}]),
     "unevaluatedProperties": (
-        "llguidance",
         {**A, "allOf": [B], "unevaluatedProperties": False},
         [{"a": 1, "b": "x"}],
         [{"a": 1, "b": "x", "c": 1}],
     ),
-    "contains": (
-        "llguidance",
-        {"type": "array", "contains": {"const": 1}, "maxItems": 3},
-        [[1], ["a", 1]],
-        [[], ["a"]],
-    ),
-    "uniqueItems": (
-        "llguidance",
-        {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True},
-        [[], [2, 1]],
-        [[1, 1]],
-    ),
+    "contains": ({**LIST, "contains": {"const": 1}, "maxItems": 3}, [[1], ["a", 1]], [[], ["a"]]),
+    "uniqueItems": ({**LIST, "items": {"enum": [1, 2]}, "uniqueItems": True}, [[], [2, 1]], [[1, 1]]),
     "contains in an array without a bound": (
-        "llguidance",
-        {"type": "array", "contains": {"const": 1}, "minContains": 2, "minItems": 3},
+        {**LIST, "contains": {"const": 1}, "minContains": 2, "minItems": 3},
         [[1, "a", 1, 1], ["a", 1, 2, 1]],
         [[1, 1], ["a", 1, "b"], [1, 2, 3, 4]],
     ),
     "uniqueItems of many values": (
-        "llguidance",
-        {"type": "array", "items": {"enum": [*"abcdefghijkl", 1]}, "uniqueItems": True, "minItems": 2},
+        {**LIST, "items": {"enum": [*"abcdefghijkl", 1]}, "uniqueItems": True, "minItems": 2},
         [["l", "a", "k"], [1, "b"], [*"lkjihgfedcba", 1]],
         [["a"], ["a", "b", "a"], ["m", "a"]],
     ),
     "uniqueItems of values of which some are refused": (
-        "llguidance",
-        {"type": "array", "items": {**S, "enum": ["a", "bbb", 1, "c"], "maxLength": 2}, "uniqueItems": True},
+        {**LIST, "items": {**S, "enum": ["a", "bbb", 1, "c"], "maxLength": 2}, "uniqueItems": True},
         [["a"], ["c", "a"], []],
         [["bbb"], [1], ["a", "a"]],
     ),
     "uniqueItems of booleans": (
-        "llguidance",
         {"type": ["array", "null"], "items": {"type": "boolean"}, "uniqueItems": True},
         [[True, False], [False], None],
         [[True, True], [None]],
     ),
     "arrays that are counted, where others stand around them": (
-        "llguidance",
         {
             **O,
             "properties": {
                 "a": I,
-                "list": {"type": "array", "items": {"type": "array", "contains": S}, "maxItems": 2},
+                "list": {**LIST, "items": {**LIST, "contains": S}, "maxItems": 2},
                 "b": {"anyOf": [I, {"$ref": "#/$defs/set"}]},
             },
             "patternProperties": {"^x": {"$ref": "#/$defs/set"}},
             "additionalProperties": {"type": "null"},
             "required": ["b"],
-            "$defs": {"set": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
+            "$defs": {"set": {**LIST, "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
         },
         [{"b": 1}, {"a": 1, "list": [["a"], [1, "b"]], "b": [3, 1]}, {"b": [], "xs": [2], "y": None}],
         [
@@ -250,32 +174,9 @@ CASES = {
             *({"b": 1, "xs": [2, 2]}, {"b": 1, "y": []}, {"b": None}),
         ],
     ),
-    "old tuples": (
-        "xgrammar",
-        {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            "type": "array",
-            "items": [I, S],
-            "additionalItems": False,
-        },
-        [[1, "a"], [1]],
-        [["a"], [1, "a", 2]],
-    ),
-    "old bounds": (
-        "xgrammar",
-        {
-            "$schema": "http://json-schema.org/draft-04/schema#",
-            "type": "number",
-            "minimum": 3,
-            "exclusiveMinimum": True,
-        },
-        [3.5, 4],
-        [3, 2],
-    ),
-    "bounds of whole numbers": ("xgrammar", {**I, "minimum": 0.5, "exclusiveMaximum": 2.5}, [1, 2], [0, 3]),
-    "whole multiples": ("xgrammar", {"type": "number", "multipleOf": 5}, [5, -10, 0], [2.5, 7]),
-    "an empty branch": ("xgrammar", {"anyOf": [{**A, "properties": {"a": False}}, I]}, [1], [{"a": 1}]),
 }
+CASES = {name: ("xgrammar", *case) for name, case in XGRAMMAR.items()}
+CASES |= {name: ("llguidance", *case) for name, case in LLGUIDANCE.items()}
 
 
 def verdict(backend, schema, valid, invalid):
@@ -287,23 +188,23 @@ def verdict(backend, schema, valid, invalid):
     return "right" if all(map(accepts, texts[0])) and not any(map(accepts, texts[1])) else "wrong"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_back_end_is_wrong_without_it_and_right_with_it(name):
-    backend, schema, valid, invalid = CASES[name]
-    found = candidate(schema, backend, extra=True)
-    assert verdict(backend, schema, valid, invalid) != "right"
-    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
-    assert found.is_exact, found.variant.audit.findings
+def test_the_back_end_is_wrong_without_it_and_right_with_it():
+    for name in CASES:
+        backend, schema, valid, invalid = CASES[name]
+        found = candidate(schema, backend, extra=True)
+        assert verdict(backend, schema, valid, invalid) != "right", name
+        assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right", name
+        assert found.is_exact, found.variant.audit.findings
 
 
-@pytest.mark.parametrize("name", sorted(set(CASES) - {"all readings of a class"}))  # its \\p is not Python's
-def test_the_values_are_the_same(name):
-    backend, schema, valid, invalid = CASES[name]
-    kind = Draft202012Validator(
-        plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
-    )
-    assert all(map(kind.is_valid, valid))
-    assert not any(map(kind.is_valid, invalid))
+def test_the_values_are_the_same():
+    for name in sorted(set(CASES) - {"all readings of a class"}):
+        backend, schema, valid, invalid = CASES[name]
+        kind = Draft202012Validator(
+            plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
+        )
+        assert all(map(kind.is_valid, valid)), name
+        assert not any(map(kind.is_valid, invalid)), name
 
 
 def test_a_pattern_searches_where_the_back_end_anchors():
@@ -327,25 +228,25 @@ def test_lengths_are_never_too_long_for_xgrammar_nor_raw():
     assert (found.loose, found.is_exact) == (0, False)  # "\n" is valid, and not generated
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_additional_properties_are_generated_only_on_request(backend):
-    schema = {**O, "properties": {"a": I}}
-    closed, opened = (
-        candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
-    )
-    assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}')
-    assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}')
-    assert acceptor(backend, {**O})('{"z":1}')
+def test_additional_properties_are_generated_only_on_request():
+    for backend in ["xgrammar", "llguidance"]:
+        schema = {**O, "properties": {"a": I}}
+        closed, opened = (
+            candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
+        )
+        assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}'), backend
+        assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}'), backend
+        assert acceptor(backend, {**O})('{"z":1}'), backend
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_properties_come_in_the_order_of_the_schema(backend):
-    schema = {
-        "allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]
-    }
-    accepts = acceptor(backend, json.loads(candidate(schema, backend).variant.constraint.text))
-    assert accepts('{"z":1,"b":2,"a":3}')
-    assert not accepts('{"a":3,"z":1,"b":2}')
+def test_properties_come_in_the_order_of_the_schema():
+    for backend in ["xgrammar", "llguidance"]:
+        schema = {
+            "allOf": [{**O, "properties": {"z": I, "b": I}}, {"properties": {"a": I}, "required": ["a", "z"]}]
+        }
+        accepts = acceptor(backend, json.loads(candidate(schema, backend).variant.constraint.text))
+        assert accepts('{"z":1,"b":2,"a":3}'), backend
+        assert not accepts('{"a":3,"z":1,"b":2}'), backend
 
 
 def test_white_space_is_capped():
@@ -372,42 +273,46 @@ IMPOSSIBLE = {"type": "object", "enum": ["x"]}
 ENDLESS = {**O, "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"]}
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-@pytest.mark.parametrize(
-    ("schema", "valid", "invalid"),
-    [
-        (
-            {"type": ["array", "null"], "contains": {"$ref": "#/$defs/n"}, "$defs": {"n": ENDLESS}},
-            [None],
-            [[]],
-        ),
-        ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
-        ({**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False}, [{}], [{"a": "x"}]),
-        ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
-        ({"type": "array", "items": IMPOSSIBLE}, [[]], [["x"], [{}]]),
-        (
-            {"anyOf": [I, {**CLOSED, "properties": {"a": IMPOSSIBLE}, "required": ["a"]}]},
-            [1],
-            [{"a": "x"}, {}],
-        ),
-        (
-            {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}},
-            [{}, {"a": 1}],
-            [{"b": {}}],
-        ),
-        (
-            {"type": "array", "items": {"anyOf": [I, {"$ref": "#/$defs/n"}]}, "$defs": {"n": ENDLESS}},
-            [[], [1]],
-            [[{}]],
-        ),
-    ],
-)
-def test_an_optional_part_that_nothing_satisfies_is_left_out(backend, schema, valid, invalid):
-    found = candidate(schema, backend)
-    assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right"
-    assert found.is_exact
-    texts = {where.reason for where in found.variant.audit.findings}
-    assert "the rewriting lost it" not in texts
+def test_an_optional_part_that_nothing_satisfies_is_left_out():
+    for backend in ["xgrammar", "llguidance"]:
+        for schema, valid, invalid in [
+            (
+                {"type": ["array", "null"], "contains": {"$ref": "#/$defs/n"}, "$defs": {"n": ENDLESS}},
+                [None],
+                [[]],
+            ),
+            ({**CLOSED, "properties": {"a": I, "b": IMPOSSIBLE}}, [{}, {"a": 1}], [{"b": "x"}, {"b": {}}]),
+            (
+                {**O, "patternProperties": {"^a": IMPOSSIBLE}, "additionalProperties": False},
+                [{}],
+                [{"a": "x"}],
+            ),
+            ({**O, "additionalProperties": IMPOSSIBLE}, [{}], [{"a": "x"}]),
+            ({"type": "array", "items": IMPOSSIBLE}, [[]], [["x"], [{}]]),
+            (
+                {"anyOf": [I, {**CLOSED, "properties": {"a": IMPOSSIBLE}, "required": ["a"]}]},
+                [1],
+                [{"a": "x"}, {}],
+            ),
+            (
+                {**CLOSED, "properties": {"a": I, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": ENDLESS}},
+                [{}, {"a": 1}],
+                [{"b": {}}],
+            ),
+            (
+                {"type": "array", "items": {"anyOf": [I, {"$ref": "#/$defs/n"}]}, "$defs": {"n": ENDLESS}},
+                [[], [1]],
+                [[{}]],
+            ),
+        ]:
+            found = candidate(schema, backend)
+            assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right", (
+                backend,
+                schema,
+            )
+            assert found.is_exact, (backend, schema)
+            texts = {where.reason for where in found.variant.audit.findings}
+            assert "the rewriting lost it" not in texts, (backend, schema)
 
 
 def test_a_part_that_never_ends_is_not_begun():
@@ -438,29 +343,28 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_an_anchored_pattern_finds_what_a_search_finds(pattern):
-    rng = random.Random(1)
-    trees = whole(parse_regex(pattern))
-    words = ["".join(rng.choices("abc@.- ,", k=rng.randint(0, 6))) for _ in range(300)]
-    for word in words:
-        assert all(re.fullmatch(show(tree), word) for tree in trees) == bool(re.search(pattern, word)), word
+def test_an_anchored_pattern_finds_what_a_search_finds():
+    for pattern in PATTERNS:
+        rng = random.Random(1)
+        trees = whole(parse_regex(pattern))
+        words = ["".join(rng.choices("abc@.- ,", k=rng.randint(0, 6))) for _ in range(300)]
+        for word in words:
+            assert all(re.fullmatch(show(tree), word) for tree in trees) == bool(re.search(pattern, word)), (
+                word
+            )
 
 
-@pytest.mark.parametrize(
-    "pattern", [r"\bfoo", r"(a)\1", r"\p{L}", r"[\\s\S]", "(?i)a", "a**", "(", "[b-a]", "x{2,1}{3}"]
-)
-def test_what_is_not_regular_is_refused(pattern):
-    with pytest.raises(RegexError):
-        parse_regex(pattern)
+def test_what_is_not_regular_is_refused():
+    for pattern in [r"\bfoo", r"(a)\1", r"\p{L}", r"[\\s\S]", "(?i)a", "a**", "(", "[b-a]", "x{2,1}{3}"]:
+        assert refusal(RegexError, parse_regex, pattern), pattern
 
 
-@pytest.mark.parametrize("pattern", ["^(?!foo)", "^(?!foo$)f", "^(?!a|bc)[a-z]*$", "^(?=a)(?!ab)"])
-def test_lookaheads_at_the_start_become_patterns(pattern):
-    rng = random.Random(2)
-    for word in ["".join(rng.choices("abcfo", k=rng.randint(0, 4))) for _ in range(300)]:
-        expected = bool(re.search(pattern, word))
-        assert all(re.search(one, word) for one in safe_patterns(pattern)) == expected, word
+def test_lookaheads_at_the_start_become_patterns():
+    for pattern in ["^(?!foo)", "^(?!foo$)f", "^(?!a|bc)[a-z]*$", "^(?=a)(?!ab)"]:
+        rng = random.Random(2)
+        for word in ["".join(rng.choices("abcfo", k=rng.randint(0, 4))) for _ in range(300)]:
+            expected = bool(re.search(pattern, word))
+            assert all(re.search(one, word) for one in safe_patterns(pattern)) == expected, word
 
 
 def test_all_texts_but_a_few():
@@ -490,21 +394,21 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(LENGTHS))
-def test_a_format_does_not_go_on_for_ever_but_where_the_schema_gives_a_length(name):
-    start, end = ENDS[name]
-    within, over = (start + "1" * (count - len(start + end)) + end for count in (LENGTHS[name], 3_000))
-    assert FORMATS[name](within)
-    assert FORMATS[name](over)
-    for more, allowed in (
-        ({}, [True, False]),
-        ({"minLength": 9}, [True, False]),
-        ({"maxLength": 3_000}, [True, True]),
-    ):
-        found = candidate({**S, "format": name, **more}, "llguidance")
-        check = acceptor("llguidance", json.loads(found.variant.constraint.text))
-        assert [check(json.dumps(text, ensure_ascii=False)) for text in (within, over)] == allowed
-        assert found.is_exact
+def test_a_format_does_not_go_on_for_ever_but_where_the_schema_gives_a_length():
+    for name in sorted(LENGTHS):
+        start, end = ENDS[name]
+        within, over = (start + "1" * (count - len(start + end)) + end for count in (LENGTHS[name], 3_000))
+        assert FORMATS[name](within), name
+        assert FORMATS[name](over), name
+        for more, allowed in (
+            ({}, [True, False]),
+            ({"minLength": 9}, [True, False]),
+            ({"maxLength": 3_000}, [True, True]),
+        ):
+            found = candidate({**S, "format": name, **more}, "llguidance")
+            check = acceptor("llguidance", json.loads(found.variant.constraint.text))
+            assert [check(json.dumps(text, ensure_ascii=False)) for text in (within, over)] == allowed, name
+            assert found.is_exact, name
 
 
 def test_formats_without_a_length_are_left_to_the_back_end_that_gives_them_one():

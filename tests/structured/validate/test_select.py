@@ -1,9 +1,12 @@
 """A part of a document comes out raw; a part that is not there is answered with what is."""
 
+import re
+
 import pytest
 
 from gencli.errors import GenerationError, UsageError
 from gencli.structured.validate.select import check_pointer, select
+from tests.helpers.refusal import refusal
 
 DOCUMENT = {
     "name": 'Ä "q"\n',
@@ -16,9 +19,8 @@ DOCUMENT = {
 }
 
 
-@pytest.mark.parametrize(
-    ("pointer", "text"),
-    [
+def test_a_pointer_selects_a_part():
+    for pointer, text in [
         ("/name", 'Ä "q"\n'),
         ("/tags", '["x",{"y":1.5}]'),
         ("/tags/0", "x"),
@@ -27,10 +29,8 @@ DOCUMENT = {
         ("/m~0n", "true"),
         ("/", "0"),
         ("/01", "{}"),
-    ],
-)
-def test_a_pointer_selects_a_part(pointer, text):
-    assert select(DOCUMENT, pointer) == text
+    ]:
+        assert select(DOCUMENT, pointer) == text, pointer
 
 
 def test_the_empty_pointer_selects_all():
@@ -38,9 +38,8 @@ def test_the_empty_pointer_selects_all():
     assert select("a", "") == "a"
 
 
-@pytest.mark.parametrize(
-    ("pointer", "part"),
-    [
+def test_a_part_that_is_missing_is_answered_with_what_is_there():
+    for pointer, part in [
         ("/age", "'name', 'tags'"),
         ("/tags/2", "at /tags is a list of 2"),
         ("/tags/-1", "at /tags is a list of 2"),
@@ -50,11 +49,8 @@ def test_the_empty_pointer_selects_all():
         ("/tags/1/y/z", "1.5, which has no parts"),
         ("/01/a", "an empty object"),
         ("/none/0", "an empty list"),
-    ],
-)
-def test_a_part_that_is_missing_is_answered_with_what_is_there(pointer, part):
-    with pytest.raises(GenerationError, match=part):
-        select(DOCUMENT, pointer)
+    ]:
+        assert re.search(part, refusal(GenerationError, select, DOCUMENT, pointer)), pointer
 
 
 def test_a_long_list_of_keys_is_cut():
@@ -62,7 +58,6 @@ def test_a_long_list_of_keys_is_cut():
         select({f"k{n}": n for n in range(100)}, "/x")
 
 
-@pytest.mark.parametrize("pointer", ["name", ".name", "a/b", "/a~2", "/a~"])
-def test_a_text_that_is_no_pointer_is_refused_before_the_run(pointer):
-    with pytest.raises(UsageError, match="JSON pointer"):
-        check_pointer(pointer)
+def test_a_text_that_is_no_pointer_is_refused_before_the_run():
+    for pointer in ["name", ".name", "a/b", "/a~2", "/a~"]:
+        assert re.search("JSON pointer", refusal(UsageError, check_pointer, pointer)), pointer
