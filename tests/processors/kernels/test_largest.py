@@ -21,10 +21,8 @@ def test_the_largest_are_those_of_the_whole_row():
         logits = logits_of(4, width)
         logits[0, -1], logits[3, 5] = 99.0, math.nan
         values, ids = largest(logits, count)
-        assert torch.equal(values.nan_to_num(200.0), logits.topk(count, dim=1).values.nan_to_num(200.0)), (
-            width,
-            count,
-        )
+        same = logits.topk(count, dim=1).values
+        assert torch.equal(values.nan_to_num(200.0), same.nan_to_num(200.0)), (width, count)
         assert torch.equal(logits.gather(1, ids).nan_to_num(200.0), values.nan_to_num(200.0)), (width, count)
         assert all(len(set(row)) == count for row in ids.tolist()), (width, count)
 
@@ -35,9 +33,7 @@ def test_masses_are_within_their_bound():
         peak = logits.amax(1, keepdim=True)
         exact = ((logits - peak).double() * scale).exp2()
         sums = torch.stack([part.sum(1) for part in exact.split(512, dim=1)], 1)
-        assert ((total_mass(logits, peak, scale) / exact.sum(1, keepdim=True) - 1).abs() < 1e-5).all(), (
-            rows,
-            width,
-        )
+        total = total_mass(logits, peak, scale) / exact.sum(1, keepdim=True)
+        assert ((total - 1).abs() < 1e-5).all(), (rows, width)
         found = block_masses(logits, peak, scale, 512)
         assert ((found / sums - 1).abs()[sums > 2.0**-60] < 1e-5).all(), (rows, width)

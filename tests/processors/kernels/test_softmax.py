@@ -1,6 +1,7 @@
 """The softmax of many rows, and the probability of one id of each."""
 
 import math
+from functools import partial
 
 import torch
 
@@ -31,8 +32,8 @@ def test_the_probability_of_an_id_is_that_of_the_softmax_and_1_without_a_row():
 
 
 def test_the_kernel_agrees():
+    kernel = interpreted("processors.kernels.token_probability_triton", "token_probability_triton")
     for shape in SHAPES[:4]:
-        kernel = interpreted("processors.kernels.token_probability_triton", "token_probability_triton")
         logits, ids, at, expected = probability_case(*shape)
         assert torch.allclose(kernel(logits, ids, at), expected, rtol=1e-5, atol=0), shape
         some = logits.softmax(-1).gather(1, ids[: len(logits), None]).squeeze(1)
@@ -43,10 +44,10 @@ def test_the_kernel_agrees():
 
 def test_parts_are_bit_for_bit_the_rows_of_the_whole(monkeypatch):
     for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", partial(int, threads))
         logits = torch.randn(9, 1000, generator=torch.Generator().manual_seed(1))
         whole, at = logits.softmax(-1), torch.tensor([8, 0, 3, 3, 5])
         monkeypatch.setattr(blocks, "CACHED", 2000)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         for rows, expected in ((None, whole), (at, whole[at])):
             found = [(part, softmax.clone()) for part, softmax in softmax_parts(logits, rows)]
             assert len(found) > 1, threads
