@@ -46,17 +46,17 @@ def test_a_named_order_is_taken_and_unnamed_masks_come_first():
     ]
 
 
-@pytest.mark.parametrize(
-    ("order", "message"),
-    [
-        (["temperature", "min_p", "top_k"], "leaves out repetition"),
-        (["penalties", "repetition"], "repetition stands twice"),
-        (["temprature"], "no stage 'temprature' to order. Did you mean 'temperature'"),
-    ],
-)
-def test_an_order_that_makes_no_sense_is_refused(order, message):
-    with pytest.raises(ChainError, match=message):
-        reorder(FULL, order)
+WRONG = [
+    (["temperature", "min_p", "top_k"], "leaves out repetition"),
+    (["penalties", "repetition"], "repetition stands twice"),
+    (["temprature"], "no stage 'temprature' to order. Did you mean 'temperature'"),
+]
+
+
+def test_an_order_that_makes_no_sense_is_refused():
+    for order, message in WRONG:
+        with pytest.raises(ChainError, match=message):
+            pytest.fail(f"{order} is taken: {reorder(FULL, order)}")
 
 
 def test_a_stage_that_stands_twice_is_refused_by_name_with_a_way_out():
