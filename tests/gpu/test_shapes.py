@@ -39,15 +39,13 @@ def test_tokens_are_those_of_the_reference_wherever_the_logits_lie():
 
 
 def test_masks_and_probabilities_are_those_of_the_cpu():
-    for case in product((0, 1), WIDTHS):
-        shift, width = case
+    for shift, width in product((0, 1), WIDTHS):
         logits, ids = made("normal", 3, width), torch.zeros(3, dtype=torch.int64)
         masks = torch.randint(-(2**31), 2**31 - 1, (3, -(-width // 32)), dtype=torch.int32)
         there = moved(logits, shift)
         torch.testing.assert_close(token_probability(there, ids.cuda()).cpu(), token_probability(logits, ids))
-        assert torch.equal(apply_bitmask(there, moved(masks, shift)).cpu(), apply_bitmask(logits, masks)), (
-            case
-        )
+        masked = apply_bitmask(there, moved(masks, shift)).cpu()
+        assert torch.equal(masked, apply_bitmask(logits, masks)), (shift, width)
 
 
 def test_drafts_are_decided_alike_wherever_the_rows_lie():

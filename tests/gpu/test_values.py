@@ -28,9 +28,9 @@ def test_draws_agree():
 
 
 def test_drafts_are_decided_alike_again_and_again():
-    for width in (600, 40_000, 128_256):
-        from tests.processors.kernels.test_rejection import MANY, case
+    from tests.processors.kernels.test_rejection import MANY, case
 
+    for width in (600, 40_000, 128_256):
         given = case(0, width, MANY * 6)
         there = [one if one is None else one.cuda() for one in given]
         here = torch.ops.gencli.rejection(*given)
