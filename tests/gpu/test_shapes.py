@@ -12,7 +12,7 @@ from processors.kernels.choice.run import Given, choose
 from processors.kernels.softmax import token_probability
 from tests.gpu.card import ON_A_CARD
 from tests.processors.kernels.choice.cases import controls_of, made
-from tests.processors.kernels.test_rejection import MANY, case
+from tests.processors.kernels.drafts import MANY, case
 
 pytestmark = ON_A_CARD
 WIDTHS = (1, 31, 50_257, 128_256)

@@ -7,6 +7,7 @@ import torch
 from processors.rng import Stream, row_keys, token_hash
 from processors.sampler import gumbel_max, inverse_cdf
 from tests.gpu.card import ON_A_CARD
+from tests.processors.kernels.drafts import MANY, case
 
 pytestmark = ON_A_CARD
 
@@ -28,8 +29,6 @@ def test_draws_agree():
 
 
 def test_drafts_are_decided_alike_again_and_again():
-    from tests.processors.kernels.test_rejection import MANY, case
-
     for width in (600, 40_000, 128_256):
         given = case(0, width, MANY * 6)
         there = [one if one is None else one.cuda() for one in given]

@@ -4,34 +4,11 @@ import math
 
 import torch
 
-from processors.kernels.softmax import token_probability
 from processors.rejection import rejection_torch
 from tests.interpreted import interpreted, launches_kernels
+from tests.processors.kernels.drafts import MANY, case
 
 NAN, INF = math.nan, math.inf
-
-
-def case(seed, width, sizes, *, certain=0.3, near=0.5):
-    """Logits [R, V], seeds, positions, spans and proposals of requests with drafts of these numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    rows, most = sum(sizes) + len(sizes), max(sizes)
-    logits = 3 * torch.randn(rows, width, generator=generator)
-    num_drafts = torch.tensor(sizes)
-    starts = (num_drafts + 1).cumsum(0) - num_drafts - 1
-    at = torch.cat([start + torch.arange(size) for start, size in zip(starts.tolist(), sizes, strict=True)])
-    source = near * torch.randn(len(at), width, generator=generator) + logits[at]
-    tokens = source.softmax(-1).multinomial(1, generator=generator).squeeze(1)
-    is_drawn = torch.rand(len(at), generator=generator) >= certain
-    drafts = torch.full((len(sizes), most), -1)
-    drafts[torch.arange(most) < num_drafts[:, None]] = tokens
-    q_row = torch.full((rows,), -1)
-    q_row[at[is_drawn]] = torch.arange(int(is_drawn.sum()))
-    has_rows = bool(is_drawn.any())
-    proposal = source[is_drawn] if has_rows else None
-    chances = token_probability(proposal, tokens[is_drawn]) if has_rows else None
-    table = torch.randint(-(2**62), 2**62, (rows, 3), generator=generator)
-    positions = torch.arange(rows * 3).view(rows, 3)[:, 2]  # with a stride, as in a step
-    return [logits, table[:, 0].clone(), positions, starts, num_drafts, drafts, q_row, proposal, chances]
 
 
 def check(given, name=None):
@@ -42,7 +19,6 @@ def check(given, name=None):
     return expected
 
 
-MANY = (2, 0, 4, 1, 3)
 CASES = [(0, 5, MANY), (1, 5, (4,)), (2, 512, MANY), (3, 700, (1, 1)), (4, 8192, (4,)), (5, 9001, MANY)]
 
 
