@@ -13,9 +13,14 @@ from multiprocessing import get_context
 import pytest
 import torch
 
-__all__ = ["ON_CUDA", "interpreted"]
+__all__ = ["ON_CUDA", "interpreted", "launches_kernels"]
 
 ON_CUDA = os.environ.get("GENCLI_KERNELS") == "cuda"
+
+
+def launches_kernels(test):
+    """Mark a test that calls `interpreted` by a helper, so that it runs on a card wherever it stands."""
+    return pytest.mark.gpu(test) if ON_CUDA else test
 
 
 def interpreted(module, function):

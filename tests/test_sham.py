@@ -28,21 +28,27 @@ def test_an_event_is_the_only_wait_of_an_asynchronous_copy():
         assert waits(seen) == ["event"]
 
 
-@pytest.mark.parametrize(
-    "read", [lambda x: x.tolist(), lambda x: x[0].item(), lambda x: x + 1, lambda x: x.numpy()]
-)
-def test_pinned_memory_is_not_read_before_its_event(read):
-    with sham_device():
-        pinned = torch.empty(3, dtype=torch.int64, pin_memory=True)
-        event = torch.cuda.Event()
-        event.record()  # before the copy, so it says nothing about it
-        pinned.copy_(made(1, 2, 3), non_blocking=True)
-        event.synchronize()
-        with pytest.raises(RuntimeError, match="before the copy to it"):
+READS = {
+    "list": lambda x: x.tolist(),
+    "item": lambda x: x[0].item(),
+    "sum": lambda x: x + 1,
+    "array": lambda x: x.numpy(),
+}
+
+
+def test_pinned_memory_is_not_read_before_its_event():
+    for name, read in READS.items():
+        with sham_device():
+            pinned = torch.empty(3, dtype=torch.int64, pin_memory=True)
+            event = torch.cuda.Event()
+            event.record()  # before the copy, so it says nothing about it
+            pinned.copy_(made(1, 2, 3), non_blocking=True)
+            event.synchronize()
+            with pytest.raises(RuntimeError, match="before the copy to it"):
+                pytest.fail(f"{name} is read: {read(pinned)}")
+            event.record()
+            event.synchronize()
             read(pinned)
-        event.record()
-        event.synchronize()
-        read(pinned)
 
 
 def test_pinned_memory_is_not_changed_before_it_was_copied():
@@ -80,15 +86,14 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("name", COPIES)
-def test_the_host_waits(name):
-    with sham_device() as seen:
-        one = made(1, 2, 3, 4).view(2, 2)[0] if name == "set an item" else made(1, 2, 3, 4).view(2, 2)
-        if name == "item":
-            one = one[0]
-        seen.clear()
-        COPIES[name](one)
-        assert len(waits(seen)) == 1
+def test_the_host_waits():
+    for name, copy in COPIES.items():
+        with sham_device() as seen:
+            one = made(1, 2, 3, 4).view(2, 2)
+            one = one[0] if name in ("item", "set an item") else one
+            seen.clear()
+            copy(one)
+            assert len(waits(seen)) == 1, name
 
 
 def test_devices_do_not_mix():

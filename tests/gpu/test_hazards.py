@@ -11,7 +11,7 @@ import torch
 from gencli import LLM, SamplingParams
 from processors.graphs import CudaRecorder, Graphs
 from tests.gpu.card import ON_A_CARD
-from tests.processors.kernels.test_rejection import case
+from tests.processors.kernels.drafts import case
 
 pytestmark = [*ON_A_CARD, pytest.mark.filterwarnings("ignore::gencli.errors.GencliWarning")]
 MIB = 1 << 20

@@ -1,5 +1,7 @@
 """Kernels on a CUDA device: narrow, uneven and misaligned rows, and more than 2^31 numbers."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from processors.kernels.choice.run import Given, choose
 from processors.kernels.softmax import token_probability
 from tests.gpu.card import ON_A_CARD
 from tests.processors.kernels.choice.cases import controls_of, made
-from tests.processors.kernels.test_rejection import MANY, case
+from tests.processors.kernels.drafts import MANY, case
 
 pytestmark = ON_A_CARD
 WIDTHS = (1, 31, 50_257, 128_256)
@@ -28,34 +30,31 @@ def moved(values, shift=0):
     return room[shift:].view(values.shape).copy_(values)
 
 
-@pytest.mark.parametrize("shift", [0, 1, 3])
-@pytest.mark.parametrize("kind", CUTS)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_tokens_are_those_of_the_reference_wherever_the_logits_lie(width, kind, shift):
-    logits, controls, ids = made("normal", 3, width), controls_of(3, **CUTS[kind]), torch.arange(3)
-    expected = choose(Given(logits.clone(), controls, ids, ids), kind)
-    there = Given(moved(logits, shift), *(one.cuda() for one in (controls, ids, ids)))
-    assert torch.equal(choose(there, kind).cpu(), expected)
+def test_tokens_are_those_of_the_reference_wherever_the_logits_lie():
+    for shift, kind, width in product((0, 1, 3), CUTS, WIDTHS):
+        logits, controls, ids = made("normal", 3, width), controls_of(3, **CUTS[kind]), torch.arange(3)
+        expected = choose(Given(logits.clone(), controls, ids, ids), kind)
+        there = Given(moved(logits, shift), *(one.cuda() for one in (controls, ids, ids)))
+        assert torch.equal(choose(there, kind).cpu(), expected), (shift, kind, width)
 
 
-@pytest.mark.parametrize("shift", [0, 1])
-@pytest.mark.parametrize("width", WIDTHS)
-def test_masks_and_probabilities_are_those_of_the_cpu(width, shift):
-    logits, ids = made("normal", 3, width), torch.zeros(3, dtype=torch.int64)
-    masks = torch.randint(-(2**31), 2**31 - 1, (3, -(-width // 32)), dtype=torch.int32)
-    there = moved(logits, shift)
-    torch.testing.assert_close(token_probability(there, ids.cuda()).cpu(), token_probability(logits, ids))
-    assert torch.equal(apply_bitmask(there, moved(masks, shift)).cpu(), apply_bitmask(logits, masks))
+def test_masks_and_probabilities_are_those_of_the_cpu():
+    for shift, width in product((0, 1), WIDTHS):
+        logits, ids = made("normal", 3, width), torch.zeros(3, dtype=torch.int64)
+        masks = torch.randint(-(2**31), 2**31 - 1, (3, -(-width // 32)), dtype=torch.int32)
+        there = moved(logits, shift)
+        torch.testing.assert_close(token_probability(there, ids.cuda()).cpu(), token_probability(logits, ids))
+        masked = apply_bitmask(there, moved(masks, shift)).cpu()
+        assert torch.equal(masked, apply_bitmask(logits, masks)), (shift, width)
 
 
-@pytest.mark.parametrize("shift", [0, 1])
-@pytest.mark.parametrize("width", [1, 31, 50_257])
-def test_drafts_are_decided_alike_wherever_the_rows_lie(width, shift):
-    given = case(1, width, MANY)
-    there = [None if one is None else one.cuda() for one in given]
-    there[0] = moved(given[0], shift)
-    found, expected = torch.ops.gencli.rejection(*there), torch.ops.gencli.rejection(*given)
-    assert [one.tolist() for one in found] == [one.tolist() for one in expected]
+def test_drafts_are_decided_alike_wherever_the_rows_lie():
+    for shift, width in product((0, 1), (1, 31, 50_257)):
+        given = case(1, width, MANY)
+        there = [None if one is None else one.cuda() for one in given]
+        there[0] = moved(given[0], shift)
+        found, expected = torch.ops.gencli.rejection(*there), torch.ops.gencli.rejection(*given)
+        assert [one.tolist() for one in found] == [one.tolist() for one in expected], (shift, width)
 
 
 def needs(size):

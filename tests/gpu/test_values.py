@@ -1,11 +1,13 @@
 """Numbers on a CUDA device are those of the CPU; skipped where there is none."""
 
-import pytest
+from itertools import product
+
 import torch
 
 from processors.rng import Stream, row_keys, token_hash
 from processors.sampler import gumbel_max, inverse_cdf
 from tests.gpu.card import ON_A_CARD
+from tests.processors.kernels.drafts import MANY, case
 
 pytestmark = ON_A_CARD
 
@@ -17,23 +19,20 @@ def test_the_hash_has_the_same_bits():
     assert torch.equal(here, there.cpu())
 
 
-@pytest.mark.parametrize("draw", [gumbel_max, inverse_cdf])
-@pytest.mark.parametrize("survivors", [40, 30_000])
-def test_draws_agree(draw, survivors):
-    logits = torch.randn(32, 50_000, generator=torch.Generator().manual_seed(0))
-    logits[:, survivors:] = -torch.inf
-    seeds, positions = torch.arange(32), torch.arange(32)
-    there = draw(logits.cuda(), seeds.cuda(), positions.cuda())
-    assert torch.equal(draw(logits, seeds, positions), there.cpu())
+def test_draws_agree():
+    for draw, survivors in product((gumbel_max, inverse_cdf), (40, 30_000)):
+        logits = torch.randn(32, 50_000, generator=torch.Generator().manual_seed(0))
+        logits[:, survivors:] = -torch.inf
+        seeds, positions = torch.arange(32), torch.arange(32)
+        there = draw(logits.cuda(), seeds.cuda(), positions.cuda())
+        assert torch.equal(draw(logits, seeds, positions), there.cpu()), (draw, survivors)
 
 
-@pytest.mark.parametrize("width", [600, 40_000, 128_256])
-def test_drafts_are_decided_alike_again_and_again(width):
-    from tests.processors.kernels.test_rejection import MANY, case
-
-    given = case(0, width, MANY * 6)
-    there = [one if one is None else one.cuda() for one in given]
-    here = torch.ops.gencli.rejection(*given)
-    for _ in range(50):  # who ends last differs from launch to launch
-        found = torch.ops.gencli.rejection(*there)
-        assert [one.tolist() for one in found] == [one.tolist() for one in here]
+def test_drafts_are_decided_alike_again_and_again():
+    for width in (600, 40_000, 128_256):
+        given = case(0, width, MANY * 6)
+        there = [one if one is None else one.cuda() for one in given]
+        here = torch.ops.gencli.rejection(*given)
+        for _ in range(50):  # who ends last differs from launch to launch
+            found = torch.ops.gencli.rejection(*there)
+            assert [one.tolist() for one in found] == [one.tolist() for one in here], width

@@ -76,13 +76,13 @@ def admitted(chains, width, draws="gumbel"):
     return pipeline, sampler, Rows.build(history, range(len(chains)))
 
 
-def random_cases(kind, *, mixed, draws=()):
-    """Yield the chain, the logits [R, V] and the draw of each row, 40 times over.
+def random_cases(kind, count, *, mixed, draws=()):
+    """Yield the chain, the logits [R, V] and the draw of each row, so many times over.
 
     `mixed`: share of the steps whose rows have chains of their own. `draws`: those of a row, or gumbel.
     """
     draw, generator = random.Random(kind), torch.Generator().manual_seed(len(kind))
-    for _ in range(40):
+    for _ in range(count):
         rows, width = draw.choice((1, 2, 5)), draw.choice(WIDTHS)
         logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
         made = [" | ".join(filter(None, map(draw.choice, PARTS))) for _ in range(rows)]

@@ -2,6 +2,7 @@
 
 import random
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -20,12 +21,22 @@ from tests.recorder import CpuRecorder
 compare = partial(compare_choice, DeviceChoice)
 
 
+DRAWS = ("gumbel", "gumbel", "greedy", "multinomial")
+
+
+def test_random_chains_over_all_kinds_of_logits():
+    for kind in KINDS:
+        for case in random_cases(kind, 6, mixed=0.6, draws=DRAWS):
+            compare(*case)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_chains_over_all_kinds_of_logits(kind):
-    for case in random_cases(kind, mixed=0.6, draws=("gumbel", "gumbel", "greedy", "multinomial")):
+def test_many_random_chains_over_all_kinds_of_logits(kind):
+    for case in random_cases(kind, 60, mixed=0.6, draws=DRAWS):
         compare(*case)
 
 
+ORDERED = ("normal", "whole numbers", "bfloat16", "equal")
 ORDERS = (
     "top_p=0.9 | temperature=0.7",
     "top_k=20 | top_p=0.7 | temperature=3",
@@ -36,9 +47,8 @@ ORDERS = (
 )
 
 
-@pytest.mark.parametrize("width", [33_000, 5000, 513, 1])
-def test_stages_run_in_the_order_of_each_row(width):
-    for seed, kind in enumerate(("normal", "whole numbers", "bfloat16", "equal")):
+def test_stages_run_in_the_order_of_each_row():
+    for width, (seed, kind) in product((33_000, 5000, 513, 1), enumerate(ORDERED)):
         generator = torch.Generator().manual_seed(seed)
         compare(list(ORDERS), KINDS[kind](torch.randn(len(ORDERS), width, generator=generator), generator))
         compare([ORDERS[seed]], KINDS[kind](torch.randn(1, width, generator=generator), generator))
@@ -135,20 +145,30 @@ def masked_by(run):
     return by[-1], found
 
 
+def test_processed_logits_are_those_of_the_stages_and_so_is_what_each_masks():
+    for case in (("normal", 300), ("masked", 300), ("faulty", 300), ("whole numbers", 5000)):
+        check_processed(*case)
+
+
 @pytest.mark.parametrize("kind", ["normal", "whole numbers", "masked", "faulty", "huge"])
-def test_processed_logits_are_those_of_the_stages_and_so_is_what_each_masks(kind):
+def test_processed_logits_of_all_kinds_are_those_of_the_stages(kind):
     for width in (300, 5000):
-        generator = torch.Generator().manual_seed(width)
-        logits = KINDS[kind](torch.randn(len(PROCESSED), width, generator=generator), generator)
-        draws = [("gumbel", "multinomial", "greedy")[place % 3] for place in range(len(PROCESSED))]
-        pipeline, sampler, rows = admitted(PROCESSED, width, draws)
-        choose = DeviceChoice(pipeline, sampler)
-        stages, same = masked_by(lambda seen: pipeline(logits, rows, seen))  # noqa: B023
-        effects, (found, tokens) = masked_by(lambda seen: choose.process(logits, rows, seen))  # noqa: B023
-        assert torch.equal(tokens, sampler(same, rows))
-        sound = same.amax(1).isfinite()  # of failed rows only the fault counts
-        for part in (found, choose.process(logits, rows)[0]):
-            assert torch.equal(part[sound], same[sound])
-            assert not part[~sound].amax(1).isfinite().any()
-        assert torch.equal(effects[sound], stages[sound])
-        assert torch.equal(choose(logits, rows), choose.process(logits, rows)[1])
+        check_processed(kind, width)
+
+
+def check_processed(*case):
+    kind, width = case
+    generator = torch.Generator().manual_seed(width)
+    logits = KINDS[kind](torch.randn(len(PROCESSED), width, generator=generator), generator)
+    draws = [("gumbel", "multinomial", "greedy")[place % 3] for place in range(len(PROCESSED))]
+    pipeline, sampler, rows = admitted(PROCESSED, width, draws)
+    choose = DeviceChoice(pipeline, sampler)
+    stages, same = masked_by(lambda seen: pipeline(logits, rows, seen))
+    effects, (found, tokens) = masked_by(lambda seen: choose.process(logits, rows, seen))
+    assert torch.equal(tokens, sampler(same, rows)), case
+    sound = same.amax(1).isfinite()  # of failed rows only the fault counts
+    for part in (found, choose.process(logits, rows)[0]):
+        assert torch.equal(part[sound], same[sound]), case
+        assert not part[~sound].amax(1).isfinite().any(), case
+    assert torch.equal(effects[sound], stages[sound]), case
+    assert torch.equal(choose(logits, rows), choose.process(logits, rows)[1]), case

@@ -56,10 +56,19 @@ def compare(chains, logits, drafts=()):
         assert torch.equal(found[sound], same[sound])
 
 
+def test_random_chains_over_all_kinds_of_logits():
+    for kind in KINDS:
+        compare_random(kind, 5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_random_chains_over_all_kinds_of_logits(kind):
+def test_many_random_chains_over_all_kinds_of_logits(kind):
+    compare_random(kind, 50)
+
+
+def compare_random(kind, count):
     draw, generator = random.Random(kind), torch.Generator().manual_seed(len(kind))
-    for _ in range(25):
+    for _ in range(count):
         rows, width = draw.choice((1, 2, 5)), draw.choice((64, 300, 5000))
         logits = KINDS[kind](torch.randn(rows, width, generator=generator), generator)
         chains = [[*filter(None, map(draw.choice, PARTS))] for _ in range(rows)]

@@ -22,46 +22,42 @@ def test_an_unknown_key_names_the_nearest():
         RepetitionParams.from_mapping({"penlty": 1.1}, stage="repetition")
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TopPParams(p=1.5), "p is 1.5, but has to be a number >= 0 and <= 1"),
-        (lambda: TopPParams(p=math.nan), "a finite number"),
-        (lambda: TopPParams(p=True), "p is true, but has to be a number"),
-        (lambda: TopKParams(k=-2), "k is -2, but has to be a number >= -1"),
-        (lambda: TopKParams(k=2.5), "a whole number"),
-        (lambda: TopKParams(ties="drop"), "one of cut, keep"),
-        (lambda: RepetitionParams(penalty=0), "1.0 means off"),
-        (lambda: RepetitionParams(window=0), "null means all tokens"),
-        (lambda: AllowedParams(ids=()), "empty list"),
-        (lambda: BanParams(texts=[""]), "empty text"),
-        (lambda: BiasParams(bias=[[3, math.inf]]), "a finite number"),
-    ],
-)
-def test_a_wrong_value_says_what_was_expected(make, message):
-    with pytest.raises(ParamError, match=message.replace("(", r"\(")):
-        make()
+WRONG = [
+    (lambda: TopPParams(p=1.5), "p is 1.5, but has to be a number >= 0 and <= 1"),
+    (lambda: TopPParams(p=math.nan), "a finite number"),
+    (lambda: TopPParams(p=True), "p is true, but has to be a number"),
+    (lambda: TopKParams(k=-2), "k is -2, but has to be a number >= -1"),
+    (lambda: TopKParams(k=2.5), "a whole number"),
+    (lambda: TopKParams(ties="drop"), "one of cut, keep"),
+    (lambda: RepetitionParams(penalty=0), "1.0 means off"),
+    (lambda: RepetitionParams(window=0), "null means all tokens"),
+    (lambda: AllowedParams(ids=()), "empty list"),
+    (lambda: BanParams(texts=[""]), "empty text"),
+    (lambda: BiasParams(bias=[[3, math.inf]]), "a finite number"),
+]
 
 
-@pytest.mark.parametrize(
-    ("make", "path", "message"),
-    [
-        (lambda: TopPParams(p="x"), (), 'p is "x", but has to be a number'),
-        (
-            lambda: AllowedParams(ids=[1, "x"]),
-            (1,),
-            'ids has "x" in it, where there has to be a whole number',
-        ),
-        (lambda: BanParams(texts=["a", ""]), (1,), "empty text"),
-        (lambda: BiasParams(bias=[[3, 1], [4, "x"]]), (1, 1), 'bias has "x" in it'),
-        (lambda: BiasParams(bias={3: 1, "a": "x"}), (1, 1), 'bias has "x" in it'),
-        (lambda: BiasParams(bias=[[3, 1], [4]]), (1,), r"bias has \[4\] in it, where there has to be a list"),
-    ],
-)
-def test_a_wrong_item_of_a_list_is_named_with_its_place(make, path, message):
-    with pytest.raises(ParamError, match=message) as caught:
-        make()
-    assert caught.value.path == path
+def test_a_wrong_value_says_what_was_expected():
+    for make, message in WRONG:
+        with pytest.raises(ParamError, match=message.replace("(", r"\(")):
+            pytest.fail(f"{make()} is taken")
+
+
+WRONG_ITEMS = [
+    (lambda: TopPParams(p="x"), (), 'p is "x", but has to be a number'),
+    (lambda: AllowedParams(ids=[1, "x"]), (1,), 'ids has "x" in it, where there has to be a whole number'),
+    (lambda: BanParams(texts=["a", ""]), (1,), "empty text"),
+    (lambda: BiasParams(bias=[[3, 1], [4, "x"]]), (1, 1), 'bias has "x" in it'),
+    (lambda: BiasParams(bias={3: 1, "a": "x"}), (1, 1), 'bias has "x" in it'),
+    (lambda: BiasParams(bias=[[3, 1], [4]]), (1,), r"bias has \[4\] in it, where there has to be a list"),
+]
+
+
+def test_a_wrong_item_of_a_list_is_named_with_its_place():
+    for make, path, message in WRONG_ITEMS:
+        with pytest.raises(ParamError, match=message) as caught:
+            pytest.fail(f"{make()} is taken")
+        assert caught.value.path == path, message
 
 
 def test_every_default_is_off_and_every_field_has_one_sentence():

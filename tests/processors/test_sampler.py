@@ -1,8 +1,8 @@
 """Draws follow the softmax, depend on nothing but their own row, and never leave the support."""
 
 import math
+from itertools import product
 
-import pytest
 import torch
 
 from processors.draw_on_device import sampled
@@ -62,23 +62,23 @@ def masked_logits(width, seed=0):
     return logits
 
 
-@pytest.mark.parametrize(
-    ("draw", "width"),
-    [
-        pytest.param(gumbel_max, 300, id="gumbel-plain"),
-        pytest.param(sparse, 300, id="gumbel-sparse"),
-        pytest.param(_two_level, 1300, id="gumbel-two-level"),
-        pytest.param(inverse_cdf, 300, id="inverse-cdf-one-block"),
-        pytest.param(inverse_cdf, 1300, id="inverse-cdf-blocks"),
-    ],
-)
-def test_40k_draws_follow_the_softmax(draw, width):
-    logits = masked_logits(width)
-    counts = counts_of(draw, logits)
-    statistic, freedom = chi_square(counts, logits)
-    # The draws are counter-seeded, so this passes always or never; 4 sigma of the chi-square law.
-    assert statistic < freedom + 4 * math.sqrt(2 * freedom)
-    assert counts[logits == -INF].sum() == 0
+DRAWN = {
+    "gumbel, plain": (gumbel_max, 300),
+    "gumbel, sparse": (sparse, 300),
+    "gumbel, two levels": (_two_level, 1300),
+    "inverse CDF, one block": (inverse_cdf, 300),
+    "inverse CDF, blocks": (inverse_cdf, 1300),
+}
+
+
+def test_40k_draws_follow_the_softmax():
+    for name, (draw, width) in DRAWN.items():
+        logits = masked_logits(width)
+        counts = counts_of(draw, logits)
+        statistic, freedom = chi_square(counts, logits)
+        # The draws are counter-seeded, so this passes always or never; 4 sigma of the chi-square law.
+        assert statistic < freedom + 4 * math.sqrt(2 * freedom), name
+        assert counts[logits == -INF].sum() == 0, name
 
 
 def test_a_wrong_distribution_would_be_noticed():
@@ -95,34 +95,33 @@ def test_survivors_alone_and_full_width_draw_the_same_token():
     assert torch.equal(_plain(logits, seeds, positions), sparse(logits, seeds, positions))
 
 
-@pytest.mark.parametrize("finite", [PLAIN_LIMIT, PLAIN_LIMIT + 1])
-def test_the_number_of_finite_logits_picks_the_form(finite):
-    logits = torch.full((1, 9000), -INF)
-    logits[0, :finite] = torch.randn(finite, generator=torch.Generator().manual_seed(2))
-    form = _plain if finite <= PLAIN_LIMIT else _two_level
-    drawn = [gumbel_max(logits, torch.tensor([5]), torch.tensor([p])).item() for p in range(40)]
-    assert drawn == [form(logits, torch.tensor([5]), torch.tensor([p])).item() for p in range(40)]
+def test_the_number_of_finite_logits_picks_the_form():
+    for finite in (PLAIN_LIMIT, PLAIN_LIMIT + 1):
+        logits = torch.full((1, 9000), -INF)
+        logits[0, :finite] = torch.randn(finite, generator=torch.Generator().manual_seed(2))
+        form = _plain if finite <= PLAIN_LIMIT else _two_level
+        drawn = [gumbel_max(logits, torch.tensor([5]), torch.tensor([p])).item() for p in range(40)]
+        assert drawn == [form(logits, torch.tensor([5]), torch.tensor([p])).item() for p in range(40)], finite
 
 
-@pytest.mark.parametrize("draw", [gumbel_max, inverse_cdf], ids=["gumbel", "inverse-cdf"])
-@pytest.mark.parametrize("width", [600, 9000])
-def test_a_row_draws_the_same_alone_and_among_others(draw, width):
-    logits = torch.randn(12, width, generator=torch.Generator().manual_seed(3))
-    logits[::2, 50:] = -INF
-    seeds, positions = torch.arange(12), torch.arange(12) + 5
-    together = draw(logits, seeds, positions)
-    order = torch.randperm(12, generator=torch.Generator().manual_seed(4))
-    assert torch.equal(draw(logits[order], seeds[order], positions[order]), together[order])
-    for i in range(12):
-        assert draw(logits[i : i + 1], seeds[i : i + 1], positions[i : i + 1]) == together[i]
+def test_a_row_draws_the_same_alone_and_among_others():
+    for case in product((gumbel_max, inverse_cdf), (600, 9000)):
+        draw, width = case
+        logits = torch.randn(12, width, generator=torch.Generator().manual_seed(3))
+        logits[::2, 50:] = -INF
+        seeds, positions = torch.arange(12), torch.arange(12) + 5
+        together = draw(logits, seeds, positions)
+        order = torch.randperm(12, generator=torch.Generator().manual_seed(4))
+        assert torch.equal(draw(logits[order], seeds[order], positions[order]), together[order]), case
+        for i in range(12):
+            assert draw(logits[i : i + 1], seeds[i : i + 1], positions[i : i + 1]) == together[i], case
 
 
-@pytest.mark.parametrize("draw", [_plain, sparse, _two_level, inverse_cdf])
-@pytest.mark.parametrize("place", [0, BLOCK - 1, BLOCK, 1299])
-def test_a_single_finite_logit_is_always_drawn(draw, place):
-    logits = torch.full((50, 1300), -INF)
-    logits[:, place] = -80.0
-    assert (draw(logits, torch.arange(50), torch.arange(50)) == place).all()
+def test_a_single_finite_logit_is_always_drawn():
+    for draw, place in product((_plain, sparse, _two_level, inverse_cdf), (0, BLOCK - 1, BLOCK, 1299)):
+        logits = torch.full((50, 1300), -INF)
+        logits[:, place] = -80.0
+        assert (draw(logits, torch.arange(50), torch.arange(50)) == place).all(), (draw, place)
 
 
 def test_rows_with_few_and_with_many_finite_logits_anywhere_mix():
@@ -184,16 +183,16 @@ def test_greedy_takes_the_lowest_id_of_a_tie():
     assert greedy(torch.tensor([[0.0, 3.0, 3.0, 1.0]])).item() == 1
 
 
-@pytest.mark.parametrize("draw", ["greedy", "gumbel", "multinomial"])
-def test_rows_without_a_choice_are_marked_and_their_neighbours_go_on(draw):
-    sampler, rows = sampler_rows([draw] * 4)
-    logits = torch.zeros(4, 9)
-    logits[0] = -INF
-    logits[1, 3] = math.nan
-    logits[2, 3] = INF
-    tokens = sampler(logits, rows).tolist()
-    assert tokens[:3] == [EMPTY, NON_FINITE, NON_FINITE]
-    assert 0 <= tokens[3] < 9
+def test_rows_without_a_choice_are_marked_and_their_neighbours_go_on():
+    for draw in ("greedy", "gumbel", "multinomial"):
+        sampler, rows = sampler_rows([draw] * 4)
+        logits = torch.zeros(4, 9)
+        logits[0] = -INF
+        logits[1, 3] = math.nan
+        logits[2, 3] = INF
+        tokens = sampler(logits, rows).tolist()
+        assert tokens[:3] == [EMPTY, NON_FINITE, NON_FINITE], draw
+        assert 0 <= tokens[3] < 9, draw
 
 
 def mixed_rows(width):
@@ -204,21 +203,20 @@ def mixed_rows(width):
     return logits, ("gumbel",) * 6 + ("greedy",)
 
 
-@pytest.mark.parametrize(("most", "draw"), [(5, None), (5, "greedy"), (7, "multinomial")])
-@pytest.mark.parametrize("width", [300, 9001])
-def test_a_few_kernels_draw_what_the_sampler_draws(width, draw, most):
-    logits, draws = mixed_rows(width)
-    draws = draws if draw is None else (draw,) * 6 + draws[6:]
-    drawn = []
-    for device in (torch.device("cpu"), CUDA):
-        with sham_device() as seen:
-            history, sampler = History(device, slots=7), Sampler()
-            for slot, one in enumerate(draws):
-                history.admit(slot, [7], seed=slot)
-                sampler.admit(slot, one)
-            rows, given = Rows.build(history, range(7)), logits.to(device)
-            seen.clear()
-            drawn.append(sampled(sampler, given, rows))
-            launches = sum(seen.launches.values())
-    assert drawn[1].tolist() == drawn[0].tolist()
-    assert launches <= most
+def test_a_few_kernels_draw_what_the_sampler_draws():
+    for (most, draw), width in product(((5, None), (5, "greedy"), (7, "multinomial")), (300, 9001)):
+        logits, draws = mixed_rows(width)
+        draws = draws if draw is None else (draw,) * 6 + draws[6:]
+        drawn = []
+        for device in (torch.device("cpu"), CUDA):
+            with sham_device() as seen:
+                history, sampler = History(device, slots=7), Sampler()
+                for slot, one in enumerate(draws):
+                    history.admit(slot, [7], seed=slot)
+                    sampler.admit(slot, one)
+                rows, given = Rows.build(history, range(7)), logits.to(device)
+                seen.clear()
+                drawn.append(sampled(sampler, given, rows))
+                launches = sum(seen.launches.values())
+        assert drawn[1].tolist() == drawn[0].tolist(), (most, draw, width)
+        assert launches <= most, (most, draw, width)

@@ -91,21 +91,20 @@ def counts(processor, *calls):
     return [processor(torch.tensor(ids), torch.zeros(len(ids), 9))[:, 7].tolist() for ids in calls]
 
 
-@pytest.mark.parametrize(
-    ("calls", "last"),
-    [
-        ([[[1], [2]], [[1, 7], [2, 3]], [[1, 7, 7], [2, 3, 7]]], [-2, -1]),  # rows go on
-        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 3, 4], [1, 7, 4]]], [0, -1]),  # rows change places
-        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 4], [1, 7, 7]]], [-1, -2]),  # a row is copied
-        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 7]]], [-2]),  # a row ends
-        ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 2], [1, 3, 7], [1, 3, 5]]], [-1, -1, 0]),  # a row is added
-        ([[[1]], [[1, 7]], [[1, 7, 7]], [[1, 5]]], [0]),  # ids are taken back
-        ([[[1]], [[1, 7]], [[2, 7, 7]], [[2, 7, 7, 7]]], [-1]),  # a new generation
-    ],
-)
-def test_the_output_of_each_row_is_what_the_stages_see(calls, last):
-    processor = LogitsProcessor("frequency=1")
-    assert counts(processor, *calls)[-1] == last
+CALLS = [
+    ([[[1], [2]], [[1, 7], [2, 3]], [[1, 7, 7], [2, 3, 7]]], [-2, -1]),  # rows go on
+    ([[[1], [1]], [[1, 7], [1, 3]], [[1, 3, 4], [1, 7, 4]]], [0, -1]),  # rows change places
+    ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 4], [1, 7, 7]]], [-1, -2]),  # a row is copied
+    ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 7]]], [-2]),  # a row ends
+    ([[[1], [1]], [[1, 7], [1, 3]], [[1, 7, 2], [1, 3, 7], [1, 3, 5]]], [-1, -1, 0]),  # a row is added
+    ([[[1]], [[1, 7]], [[1, 7, 7]], [[1, 5]]], [0]),  # ids are taken back
+    ([[[1]], [[1, 7]], [[2, 7, 7]], [[2, 7, 7, 7]]], [-1]),  # a new generation
+]
+
+
+def test_the_output_of_each_row_is_what_the_stages_see():
+    for calls, last in CALLS:
+        assert counts(LogitsProcessor("frequency=1"), *calls)[-1] == last, calls
 
 
 @dataclass(frozen=True, slots=True)

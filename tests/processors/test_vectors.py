@@ -3,7 +3,6 @@
 import runpy
 from pathlib import Path
 
-import pytest
 import torch
 
 from processors.base import Admission, Env
@@ -74,9 +73,9 @@ def is_expected(case):
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_case_is_as_its_source_says_or_differs_by_decision(case):
-    assert is_expected(case) is not bool(case.differs), processed(case)
+def test_each_case_is_as_its_source_says_or_differs_by_decision():
+    wrong = [str(case) for case in CASES if is_expected(case) is bool(case.differs)]
+    assert wrong == []
 
 
 def test_the_page_lists_the_cases():

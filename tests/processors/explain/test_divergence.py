@@ -1,6 +1,7 @@
 """Distances of two distributions are those of their definitions."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -25,17 +26,16 @@ def by_definition(p, q):
     return tv, math.inf if math.inf in terms else math.fsum(terms)
 
 
-@pytest.mark.parametrize("cut", [(), (0,), (1,), (0, 1)], ids=["whole", "a", "b", "both"])
-@pytest.mark.parametrize("seed", range(5))
-def test_it_is_the_definition_term_by_term(seed, cut):
-    a, b = rows(seed)
-    for index, row in enumerate((a, b)):
-        if index in cut:
-            row[row < row.median() + index] = -torch.inf
-    found = divergence(a, b)
-    p, q = softmax(a), softmax(b)
-    assert (found.tv, found.kl_ab) == pytest.approx(by_definition(p, q), abs=1e-12)
-    assert (found.tv, found.kl_ba) == pytest.approx(by_definition(q, p), abs=1e-12)
+def test_it_is_the_definition_term_by_term():
+    for cut, seed in product(((), (0,), (1,), (0, 1)), range(5)):
+        a, b = rows(seed)
+        for index, row in enumerate((a, b)):
+            if index in cut:
+                row[row < row.median() + index] = -torch.inf
+        found = divergence(a, b)
+        p, q = softmax(a), softmax(b)
+        assert (found.tv, found.kl_ab) == pytest.approx(by_definition(p, q), abs=1e-12), (cut, seed)
+        assert (found.tv, found.kl_ba) == pytest.approx(by_definition(q, p), abs=1e-12), (cut, seed)
 
 
 def test_equal_rows_are_not_apart_however_they_are_scaled():

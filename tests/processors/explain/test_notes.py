@@ -1,6 +1,7 @@
 """A stage says what it did to a token, and why it did nothing."""
 
-import pytest
+from itertools import product
+
 import torch
 
 from processors.catalog import BUILTIN
@@ -36,18 +37,18 @@ def only(chain, **options):
     return [(stage.note, stage.why_not) for stage in stages(chain, **options).values()]
 
 
-@pytest.mark.parametrize(
-    ("chain", "said"),
-    [
-        ("repetition=1.3", "seen 3x, at 0 2 of the prompt and 1 of the output"),
-        ("repetition:penalty=1.3,scope=prompt", "seen 2x, at 0 2 of the prompt"),
-        ("repetition:penalty=1.3,window=2", "seen 1x, at 1 of the output"),
-        ("frequency=0.5", "seen 1x, at 1 of the output"),
-        ("presence:penalty=0.5,scope=both", "seen 3x, at 0 2 of the prompt and 1 of the output"),
-    ],
-)
-def test_a_penalty_says_where_the_token_that_it_changed_most_stood(chain, said):
-    assert only(chain, prompt="xyx", output="yx", likely="x") == [(said, "")]
+PENALTIES = [
+    ("repetition=1.3", "seen 3x, at 0 2 of the prompt and 1 of the output"),
+    ("repetition:penalty=1.3,scope=prompt", "seen 2x, at 0 2 of the prompt"),
+    ("repetition:penalty=1.3,window=2", "seen 1x, at 1 of the output"),
+    ("frequency=0.5", "seen 1x, at 1 of the output"),
+    ("presence:penalty=0.5,scope=both", "seen 3x, at 0 2 of the prompt and 1 of the output"),
+]
+
+
+def test_a_penalty_says_where_the_token_that_it_changed_most_stood():
+    for chain, said in PENALTIES:
+        assert only(chain, prompt="xyx", output="yx", likely="x") == [(said, "")], chain
 
 
 def test_of_many_places_the_last_are_named():
@@ -60,18 +61,18 @@ def test_drafts_count_as_output():
     assert note == "seen 1x, at 1 of the output"
 
 
-@pytest.mark.parametrize(
-    ("chain", "said"),
-    [
-        ("dry:multiplier=0.8,allowed=1", 'would repeat "xyz", 3 tokens, as at 2 of the prompt: -1.4'),
-        ("no_repeat_ngram=3", 'would repeat "xyz", 3 tokens, as at 2 of the prompt'),
-        ("lz:strength=1,scope=prompt", 'would repeat "xyz", 3 tokens, as at 2 of the prompt: -'),
-    ],
-)
-def test_a_stage_against_repetition_says_what_a_token_would_repeat(chain, said):
-    ((note, why_not),) = only(chain, prompt="xyz", output="qxy", likely="z")
-    assert note.startswith(said)
-    assert why_not == ""
+REPEATS = [
+    ("dry:multiplier=0.8,allowed=1", 'would repeat "xyz", 3 tokens, as at 2 of the prompt: -1.4'),
+    ("no_repeat_ngram=3", 'would repeat "xyz", 3 tokens, as at 2 of the prompt'),
+    ("lz:strength=1,scope=prompt", 'would repeat "xyz", 3 tokens, as at 2 of the prompt: -'),
+]
+
+
+def test_a_stage_against_repetition_says_what_a_token_would_repeat():
+    for chain, said in REPEATS:
+        ((note, why_not),) = only(chain, prompt="xyz", output="qxy", likely="z")
+        assert note.startswith(said), chain
+        assert why_not == "", chain
 
 
 def test_a_text_in_a_note_keeps_its_characters_and_is_cut():
@@ -81,34 +82,34 @@ def test_a_text_in_a_note_keeps_its_characters_and_is_cut():
     assert len(note) < 120
 
 
-@pytest.mark.parametrize(
-    ("chain", "said"),
-    [
-        ("repetition:penalty=1.3,scope=output", "no token seen"),
-        ('presence:penalty=1,scope=prompt,exempt=["q"]', "the tokens seen are exempt or masked"),
-        ("dry=0.8", "no tail repeats"),
-        ("no_repeat_ngram=3", "no tail repeats"),
-        ('ban=["the cat"]', "no token completes a banned text"),
-        ("begin_suppress=[5] | temperature=2", "not the first token"),
-        ("eos_above=0.5", "no end of text above 0.5"),
-        ("force:text=a,at=tokens,after_tokens=9", "the model chooses here"),
-        ("top_k=500", "500 tokens or fewer are left"),
-        ("min_p=1e-30", "nothing below the threshold"),
-        ("xtc:probability=1,threshold=0.4", "no two tokens above the threshold"),
-        ("xtc:probability=1e-9,threshold=0.001", "the roll was too high"),
-        ('top_k:k=3,when={"from": 7, "to": 9}', "condition not met: from 7, to 9"),
-        ('top_k:k=3,when={"inside": "thinking"}', "condition not met: inside thinking"),
-        ('temperature:temperature=0,when={"to": 5} | top_k=2', "the draw is greedy here"),
-    ],
-)
-def test_a_stage_says_why_it_did_nothing(chain, said):
-    output = "" if "scope=output" in chain else "w"
-    name = "top_k" if "greedy" in said else Chain.parse(chain).stages[0][0]
-    found = stages(chain, prompt="q", output=output, likely="q")[name]
-    assert (found.acted, found.why_not) == (False, said)
-    assert found.alive[0] == found.alive[1]
-    assert found.mass_kept == 1
-    assert (found.removed, found.changed) == ((), ())
+WHY_NOT = [
+    ("repetition:penalty=1.3,scope=output", "no token seen"),
+    ('presence:penalty=1,scope=prompt,exempt=["q"]', "the tokens seen are exempt or masked"),
+    ("dry=0.8", "no tail repeats"),
+    ("no_repeat_ngram=3", "no tail repeats"),
+    ('ban=["the cat"]', "no token completes a banned text"),
+    ("begin_suppress=[5] | temperature=2", "not the first token"),
+    ("eos_above=0.5", "no end of text above 0.5"),
+    ("force:text=a,at=tokens,after_tokens=9", "the model chooses here"),
+    ("top_k=500", "500 tokens or fewer are left"),
+    ("min_p=1e-30", "nothing below the threshold"),
+    ("xtc:probability=1,threshold=0.4", "no two tokens above the threshold"),
+    ("xtc:probability=1e-9,threshold=0.001", "the roll was too high"),
+    ('top_k:k=3,when={"from": 7, "to": 9}', "condition not met: from 7, to 9"),
+    ('top_k:k=3,when={"inside": "thinking"}', "condition not met: inside thinking"),
+    ('temperature:temperature=0,when={"to": 5} | top_k=2', "the draw is greedy here"),
+]
+
+
+def test_a_stage_says_why_it_did_nothing():
+    for chain, said in WHY_NOT:
+        output = "" if "scope=output" in chain else "w"
+        name = "top_k" if "greedy" in said else Chain.parse(chain).stages[0][0]
+        found = stages(chain, prompt="q", output=output, likely="q")[name]
+        assert (found.acted, found.why_not) == (False, said), chain
+        assert found.alive[0] == found.alive[1], chain
+        assert found.mass_kept == 1, chain
+        assert (found.removed, found.changed) == ((), ()), chain
 
 
 def test_a_stage_whose_condition_does_not_hold_stands_at_its_place():
@@ -125,15 +126,13 @@ def test_one_token_left_is_why_nothing_more_is_removed():
     assert found["min_p"].why_not == "one token is left"
 
 
-@pytest.mark.parametrize("name", [spec.name for spec in BUILTIN])
-def test_every_stage_can_be_explained_in_every_text(name):
-    spec = next(spec for spec in BUILTIN if spec.name == name)
-    env, params = toy_env(), EXAMPLES[spec.params]
-    for text in TEXTS:
-        pipeline, sampler, history = Pipeline(env), Sampler(), History()
+def test_every_stage_can_be_explained_in_every_text():
+    env = toy_env()
+    for spec, text in product(BUILTIN, TEXTS):
+        pipeline, sampler, history, params = Pipeline(env), Sampler(), History(), EXAMPLES[spec.params]
         for slot, one in enumerate(params):
             history.admit(slot, text.prompt, seed=slot)
-            pipeline.admit(slot, Chain(((name, one),)), text.admission)
+            pipeline.admit(slot, Chain(((spec.name, one),)), text.admission)
             sampler.admit(slot, "gumbel")
             history.append([slot], [text.output])
             pipeline.commit(slot, text.output)
@@ -143,5 +142,5 @@ def test_every_stage_can_be_explained_in_every_text(name):
         tokens = sampler(pipeline(logits, rows), rows).clamp(min=0)
         for view in explain_rows(pipeline, sampler, logits, rows, tokens, ["gumbel"] * len(rows)):
             for stage in view.stages:
-                assert stage.acted != bool(stage.why_not)
-                assert isinstance(stage.note, str)
+                assert stage.acted != bool(stage.why_not), (spec.name, text)
+                assert isinstance(stage.note, str), (spec.name, text)

@@ -58,12 +58,12 @@ def test_the_margin_of_noise_is_to_the_next_id():
             assert found.margin == float(best.values[0] - best.values[1])
 
 
-@pytest.mark.parametrize("kind", ["gumbel", "multinomial", "greedy"])
-def test_only_the_token_of_the_draw_has_a_margin_of_zero_or_more(kind):
-    draw = {"gumbel": gumbel_max, "multinomial": inverse_cdf, "greedy": lambda row, *_: greedy(row)}[kind]
-    for row, seed, position in rows(60):
-        token = int(draw(row[None], seed, position))
-        others = [other for other in (row > -math.inf).nonzero().flatten().tolist() if other != token]
-        for one in (token, *others[:3]):
-            margin = race(kind, Snapshot(row), one, seed, position).margin
-            assert margin is None or (margin >= 0) == (one == token)
+def test_only_the_token_of_the_draw_has_a_margin_of_zero_or_more():
+    for kind in ("gumbel", "multinomial", "greedy"):
+        draw = {"gumbel": gumbel_max, "multinomial": inverse_cdf, "greedy": lambda row, *_: greedy(row)}[kind]
+        for row, seed, position in rows(60):
+            token = int(draw(row[None], seed, position))
+            others = [other for other in (row > -math.inf).nonzero().flatten().tolist() if other != token]
+            for one in (token, *others[:3]):
+                margin = race(kind, Snapshot(row), one, seed, position).margin
+                assert margin is None or (margin >= 0) == (one == token), kind

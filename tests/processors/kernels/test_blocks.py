@@ -1,8 +1,8 @@
 """What is found by blocks is what is found by looking at every logit."""
 
 import math
+from itertools import product
 
-import pytest
 import torch
 
 from processors.kernels.blocks import best_values, drop_below, few_finite
@@ -19,57 +19,52 @@ def logits_of(rows, width, share, *, tied=False):
     return logits.masked_fill_(torch.rand(rows, width, generator=generator) >= share, -INF)
 
 
-@pytest.mark.parametrize("rows", [1, 7])
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.02, 0.9])
-def test_rows_with_few_finite_logits_are_listed_and_others_are_not(rows, width, share):
-    logits = logits_of(rows, width, share)
-    logits[::2, : width // 2] = -INF
-    few, row, ids = few_finite(logits, 500)
-    expected = (logits > -INF).sum(1) <= 500
-    assert torch.equal(few, expected)
-    listed = torch.zeros(rows, width, dtype=torch.bool)
-    listed[row, ids] = True
-    assert torch.equal(listed, (logits > -INF) & expected[:, None])
-    assert len(row) == int(listed.sum())
+def test_rows_with_few_finite_logits_are_listed_and_others_are_not():
+    for rows, width, share in product((1, 7), WIDTHS, (0.0, 0.001, 0.02, 0.9)):
+        logits = logits_of(rows, width, share)
+        logits[::2, : width // 2] = -INF
+        few, row, ids = few_finite(logits, 500)
+        expected = (logits > -INF).sum(1) <= 500
+        assert torch.equal(few, expected), (rows, width, share)
+        listed = torch.zeros(rows, width, dtype=torch.bool)
+        listed[row, ids] = True
+        assert torch.equal(listed, (logits > -INF) & expected[:, None]), (rows, width, share)
+        assert len(row) == int(listed.sum()), (rows, width, share)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("share", [0.001, 1.0])
-@pytest.mark.parametrize("count", [1, 30, 300])
-def test_the_best_are_those_of_the_whole_row(width, share, count):
-    logits = logits_of(5, width, share, tied=True)
-    logits[1, 3] = math.nan
-    count = min(count, width)
-    expected = logits.topk(count, dim=1).values
-    assert torch.equal(best_values(logits, count).nan_to_num(9.0), expected.nan_to_num(9.0))
+def test_the_best_are_those_of_the_whole_row():
+    for width, share, count in product(WIDTHS, (0.001, 1.0), (1, 30, 300)):
+        logits = logits_of(5, width, share, tied=True)
+        logits[1, 3] = math.nan
+        count = min(count, width)
+        expected = logits.topk(count, dim=1).values
+        found = best_values(logits, count)
+        assert torch.equal(found.nan_to_num(9.0), expected.nan_to_num(9.0)), (width, share, count)
 
 
 def _unavailable(_):
     raise RuntimeError("Numpy is not available")
 
 
-@pytest.mark.parametrize("count", [300, 40_000])
-def test_without_numpy_the_best_are_the_same(monkeypatch, count):
+def test_without_numpy_the_best_are_the_same(monkeypatch):
     logits = logits_of(3, 40_000, 1.0)
-    expected = best_values(logits, count)
+    expected = [best_values(logits, count) for count in (300, 40_000)]
     monkeypatch.setattr(torch.Tensor, "numpy", _unavailable)
-    assert torch.equal(best_values(logits, count), expected)
+    assert torch.equal(best_values(logits, 300), expected[0])
+    assert torch.equal(best_values(logits, 40_000), expected[1])
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("threshold", [-2.0, 6.0, 9.0])
-@pytest.mark.parametrize("room", [None, (1, 2, 30, 99_999, 0)])
-def test_what_is_below_or_one_too_many_is_masked_and_the_lowest_ids_stay(width, threshold, room):
-    logits = logits_of(5, width, 0.9, tied=True)
-    logits[2, 3], logits[3] = math.nan, -INF
-    limit = torch.full((5, 1), threshold)
-    out = drop_below(logits.clone(), limit, None if room is None else torch.tensor(room)[:, None])
-    for row, before in enumerate(logits.tolist()):
-        left = math.inf if room is None else room[row]
-        for id_, value in enumerate(before):
-            if value == threshold:
-                left -= 1
-            if value < threshold or (value == threshold and left < 0):
-                before[id_] = -INF
-        assert str(out[row].tolist()) == str(before)
+def test_what_is_below_or_one_too_many_is_masked_and_the_lowest_ids_stay():
+    for width, threshold, room in product(WIDTHS, (-2.0, 6.0, 9.0), (None, (1, 2, 30, 99_999, 0))):
+        logits = logits_of(5, width, 0.9, tied=True)
+        logits[2, 3], logits[3] = math.nan, -INF
+        limit = torch.full((5, 1), threshold)
+        out = drop_below(logits.clone(), limit, None if room is None else torch.tensor(room)[:, None])
+        for row, before in enumerate(logits.tolist()):
+            left = math.inf if room is None else room[row]
+            for id_, value in enumerate(before):
+                if value == threshold:
+                    left -= 1
+                if value < threshold or (value == threshold and left < 0):
+                    before[id_] = -INF
+            assert str(out[row].tolist()) == str(before), (width, threshold, room)

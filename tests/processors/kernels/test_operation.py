@@ -13,7 +13,7 @@ from processors.kernels.choice.processed import processed_logits_torch
 from processors.kernels.choice.rows import all_facts_torch
 from processors.kernels.operation import _on_cuda, why_no_kernels
 from processors.rejection import rejection_torch
-from tests.processors.kernels.test_rejection import MANY, case
+from tests.processors.kernels.drafts import MANY, case
 from tests.sham import CUDA, sham_device
 
 

@@ -2,56 +2,33 @@
 
 import math
 
-import pytest
 import torch
 
-from processors.kernels.softmax import token_probability
 from processors.rejection import rejection_torch
-from tests.interpreted import interpreted
+from tests.interpreted import interpreted, launches_kernels
+from tests.processors.kernels.drafts import MANY, case
 
 NAN, INF = math.nan, math.inf
 
 
-def case(seed, width, sizes, *, certain=0.3, near=0.5):
-    """Logits [R, V], seeds, positions, spans and proposals of requests with drafts of these numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    rows, most = sum(sizes) + len(sizes), max(sizes)
-    logits = 3 * torch.randn(rows, width, generator=generator)
-    num_drafts = torch.tensor(sizes)
-    starts = (num_drafts + 1).cumsum(0) - num_drafts - 1
-    at = torch.cat([start + torch.arange(size) for start, size in zip(starts.tolist(), sizes, strict=True)])
-    source = near * torch.randn(len(at), width, generator=generator) + logits[at]
-    tokens = source.softmax(-1).multinomial(1, generator=generator).squeeze(1)
-    is_drawn = torch.rand(len(at), generator=generator) >= certain
-    drafts = torch.full((len(sizes), most), -1)
-    drafts[torch.arange(most) < num_drafts[:, None]] = tokens
-    q_row = torch.full((rows,), -1)
-    q_row[at[is_drawn]] = torch.arange(int(is_drawn.sum()))
-    has_rows = bool(is_drawn.any())
-    proposal = source[is_drawn] if has_rows else None
-    chances = token_probability(proposal, tokens[is_drawn]) if has_rows else None
-    table = torch.randint(-(2**62), 2**62, (rows, 3), generator=generator)
-    positions = torch.arange(rows * 3).view(rows, 3)[:, 2]  # with a stride, as in a step
-    return [logits, table[:, 0].clone(), positions, starts, num_drafts, drafts, q_row, proposal, chances]
-
-
-def check(given):
+def check(given, name=None):
     """The kernel's decisions and tokens, compared with the reference's."""
     expected = rejection_torch(*given)
     found = interpreted("processors.kernels.rejection_triton", "rejection_triton")(*given)
-    assert [one.tolist() for one in found] == [one.tolist() for one in expected]
+    assert [one.tolist() for one in found] == [one.tolist() for one in expected], name
     return expected
 
 
-MANY = (2, 0, 4, 1, 3)
 CASES = [(0, 5, MANY), (1, 5, (4,)), (2, 512, MANY), (3, 700, (1, 1)), (4, 8192, (4,)), (5, 9001, MANY)]
 
 
-@pytest.mark.parametrize("given", CASES, ids=str)
-def test_a_step_is_decided_as_by_the_reference(given):
-    check(case(*given))
+@launches_kernels
+def test_a_step_is_decided_as_by_the_reference():
+    for given in CASES:
+        check(case(*given), given)
 
 
+@launches_kernels
 def test_all_stand_where_target_and_proposal_are_the_same():
     given = case(1, 600, (3, 2), certain=0, near=0)
     accepted, replacement = check(given)
@@ -59,23 +36,26 @@ def test_all_stand_where_target_and_proposal_are_the_same():
     assert replacement.tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize("certain", [0, 1])
-def test_what_the_target_cannot_bring_is_replaced_at_once(certain):
-    given = case(2, 600, (3, 2), certain=certain)
-    logits, drafts = given[0], given[5]
-    logits[given[3], drafts[:, 0]] = -INF
-    accepted, replacement = check(given)
-    assert accepted.tolist() == [0, 0]
-    assert (replacement >= 0).all()
-    assert (replacement != drafts[:, 0]).all()
+@launches_kernels
+def test_what_the_target_cannot_bring_is_replaced_at_once():
+    for certain in (0, 1):
+        given = case(2, 600, (3, 2), certain=certain)
+        logits, drafts = given[0], given[5]
+        logits[given[3], drafts[:, 0]] = -INF
+        accepted, replacement = check(given, certain)
+        assert accepted.tolist() == [0, 0], certain
+        assert (replacement >= 0).all(), certain
+        assert (replacement != drafts[:, 0]).all(), certain
 
 
+@launches_kernels
 def test_without_a_proposal_every_draft_is_certain():
     given = case(3, 600, (3, 2, 1), certain=1)
     assert given[7] is None
     check(given)
 
 
+@launches_kernels
 def test_where_nothing_is_left_the_replacement_comes_from_the_target():
     *given, chances = case(4, 600, (2, 2), certain=0, near=0)
     accepted, replacement = check([*given, 1000 * chances])  # so that a draft falls although p = q
@@ -83,12 +63,13 @@ def test_where_nothing_is_left_the_replacement_comes_from_the_target():
     assert (replacement >= 0).all()
 
 
-@pytest.mark.parametrize("broken", [NAN, INF, -INF])
-def test_a_broken_row_is_left_to_the_sampler_and_its_neighbour_goes_on(broken):
-    given = case(5, 9000, (2, 2))
-    given[0][0] = -INF if broken == -INF else given[0][0].index_fill(0, torch.tensor([8700]), broken)
-    accepted, replacement = check(given)
-    assert (accepted[0], replacement[0]) == (0, -1)
+@launches_kernels
+def test_a_broken_row_is_left_to_the_sampler_and_its_neighbour_goes_on():
+    for broken in (NAN, INF, -INF):
+        given = case(5, 9000, (2, 2))
+        given[0][0] = -INF if broken == -INF else given[0][0].index_fill(0, torch.tensor([8700]), broken)
+        accepted, replacement = check(given, broken)
+        assert (accepted[0], replacement[0]) == (0, -1), broken
 
 
 def test_a_request_is_decided_alone_as_in_company():

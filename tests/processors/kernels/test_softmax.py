@@ -1,8 +1,8 @@
 """The softmax of many rows, and the probability of one id of each."""
 
 import math
+from functools import partial
 
-import pytest
 import torch
 
 from processors.kernels import blocks
@@ -23,33 +23,33 @@ def probability_case(rows, width):
     return logits, ids, at, expected
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_probability_of_an_id_is_that_of_the_softmax_and_1_without_a_row(shape):
-    logits, ids, at, expected = probability_case(*shape)
-    assert torch.allclose(token_probability(logits, ids, at), expected, rtol=1e-5, atol=0)
-    found = token_probability(logits, ids[at >= 0], None)
-    assert torch.equal(found, logits.softmax(-1).gather(1, ids[at >= 0, None]).squeeze(1))
+def test_the_probability_of_an_id_is_that_of_the_softmax_and_1_without_a_row():
+    for shape in SHAPES:
+        logits, ids, at, expected = probability_case(*shape)
+        assert torch.allclose(token_probability(logits, ids, at), expected, rtol=1e-5, atol=0), shape
+        found = token_probability(logits, ids[at >= 0], None)
+        assert torch.equal(found, logits.softmax(-1).gather(1, ids[at >= 0, None]).squeeze(1)), shape
 
 
-@pytest.mark.parametrize("shape", SHAPES[:4])
-def test_the_kernel_agrees(shape):
+def test_the_kernel_agrees():
     kernel = interpreted("processors.kernels.token_probability_triton", "token_probability_triton")
-    logits, ids, at, expected = probability_case(*shape)
-    assert torch.allclose(kernel(logits, ids, at), expected, rtol=1e-5, atol=0)
-    some = logits.softmax(-1).gather(1, ids[: len(logits), None]).squeeze(1)
-    assert torch.allclose(kernel(logits, ids[: len(logits)], None), some, rtol=1e-5, atol=0)
-    logits[0, 3 % shape[1]] = math.nan
-    assert kernel(logits, ids[:1], torch.tensor([0])).isnan().all()
+    for shape in SHAPES[:4]:
+        logits, ids, at, expected = probability_case(*shape)
+        assert torch.allclose(kernel(logits, ids, at), expected, rtol=1e-5, atol=0), shape
+        some = logits.softmax(-1).gather(1, ids[: len(logits), None]).squeeze(1)
+        assert torch.allclose(kernel(logits, ids[: len(logits)], None), some, rtol=1e-5, atol=0), shape
+        logits[0, 3 % shape[1]] = math.nan
+        assert kernel(logits, ids[:1], torch.tensor([0])).isnan().all(), shape
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_parts_are_bit_for_bit_the_rows_of_the_whole(threads, monkeypatch):
-    logits = torch.randn(9, 1000, generator=torch.Generator().manual_seed(1))
-    whole, at = logits.softmax(-1), torch.tensor([8, 0, 3, 3, 5])
-    monkeypatch.setattr(blocks, "CACHED", 2000)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    for rows, expected in ((None, whole), (at, whole[at])):
-        found = [(part, softmax.clone()) for part, softmax in softmax_parts(logits, rows)]
-        assert len(found) > 1
-        assert all(torch.equal(softmax, expected[part]) for part, softmax in found)
-        assert torch.equal(torch.cat([softmax for _, softmax in found]), expected)
+def test_parts_are_bit_for_bit_the_rows_of_the_whole(monkeypatch):
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", partial(int, threads))
+        logits = torch.randn(9, 1000, generator=torch.Generator().manual_seed(1))
+        whole, at = logits.softmax(-1), torch.tensor([8, 0, 3, 3, 5])
+        monkeypatch.setattr(blocks, "CACHED", 2000)
+        for rows, expected in ((None, whole), (at, whole[at])):
+            found = [(part, softmax.clone()) for part, softmax in softmax_parts(logits, rows)]
+            assert len(found) > 1, threads
+            assert all(torch.equal(softmax, expected[part]) for part, softmax in found), threads
+            assert torch.equal(torch.cat([softmax for _, softmax in found]), expected), threads

@@ -2,7 +2,6 @@
 
 from itertools import product
 
-import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from processors.grammar.backends.bag import Bag, in_a_row, spelled
@@ -40,35 +39,34 @@ def is_in(bag, members):
     )
 
 
-@pytest.mark.parametrize(
-    "bag",
-    [
-        Bag(needed=symbols("ab"), once=symbols("cd")),
-        Bag(needed=symbols("a"), many=symbols("b")),
-        Bag(once=symbols("abc"), least=1, most=2),
-        Bag(needed=symbols("a"), once=symbols("bc"), least=2),
-        Bag(needed=symbols("ab"), once=symbols("c"), most=2),
-        Bag(many=symbols("ab"), least=2, most=4),
-        Bag(once=symbols("ab"), many=symbols("c"), least=2, most=3),
-        Bag(needed=symbols("a"), once=symbols("b"), many=symbols("c"), least=3, most=4),
-        Bag(needed=symbols("aa"), many=symbols("b"), least=3, most=5),
-        Bag(needed=symbols("aaa"), many=symbols("ab"), most=4),
-    ],
-)
-def test_a_bag_has_the_texts_that_it_says(bag):
-    accept = accepting(spelled(bag, "[]", "r"))
-    letters = sorted({symbol.strip('"') for symbol in (*bag.needed, *bag.once, *bag.many)})
-    for count in range(6):
-        for members in product(letters, repeat=count):
-            assert accept(members) == is_in(bag, members), members
+BAGS = [
+    Bag(needed=symbols("ab"), once=symbols("cd")),
+    Bag(needed=symbols("a"), many=symbols("b")),
+    Bag(once=symbols("abc"), least=1, most=2),
+    Bag(needed=symbols("a"), once=symbols("bc"), least=2),
+    Bag(needed=symbols("ab"), once=symbols("c"), most=2),
+    Bag(many=symbols("ab"), least=2, most=4),
+    Bag(once=symbols("ab"), many=symbols("c"), least=2, most=3),
+    Bag(needed=symbols("a"), once=symbols("b"), many=symbols("c"), least=3, most=4),
+    Bag(needed=symbols("aa"), many=symbols("b"), least=3, most=5),
+    Bag(needed=symbols("aaa"), many=symbols("ab"), most=4),
+]
 
 
-@pytest.mark.parametrize("many", ["", "x", "xy"])
-@pytest.mark.parametrize("needed", ["", "a", "bc", "abc"])
-def test_a_row_keeps_its_order(needed, many):
-    accept = accepting(in_a_row([(f'"{one}"', one in needed) for one in "abc"], symbols(many), "[]", "r"))
-    for count in range(5):
-        for members in product(f"abc{many}", repeat=count):
-            head = [one for one in members if one in "abc"]
-            is_row = head == sorted(set(head)) and list(members[: len(head)]) == head
-            assert accept(members) == (is_row and set(needed) <= set(head)), members
+def test_a_bag_has_the_texts_that_it_says():
+    for bag in BAGS:
+        accept = accepting(spelled(bag, "[]", "r"))
+        letters = sorted({symbol.strip('"') for symbol in (*bag.needed, *bag.once, *bag.many)})
+        for count in range(6):
+            for members in product(letters, repeat=count):
+                assert accept(members) == is_in(bag, members), (bag, members)
+
+
+def test_a_row_keeps_its_order():
+    for many, needed in product(("", "x", "xy"), ("", "a", "bc", "abc")):
+        accept = accepting(in_a_row([(f'"{one}"', one in needed) for one in "abc"], symbols(many), "[]", "r"))
+        for count in range(5):
+            for members in product(f"abc{many}", repeat=count):
+                head = [one for one in members if one in "abc"]
+                is_row = head == sorted(set(head)) and list(members[: len(head)]) == head
+                assert accept(members) == (is_row and set(needed) <= set(head)), (many, needed, members)

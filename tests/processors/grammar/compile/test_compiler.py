@@ -40,14 +40,14 @@ def schema(text, backend="xgrammar"):
     return Constraint("json_schema", text, backend)
 
 
-@pytest.mark.parametrize("backend", ["trie", "xgrammar", "llguidance"])
-def test_equal_constraints_share_a_grammar_and_different_ones_do_not(compilers, backend):
-    compiler, kind = compilers(), "choice" if backend == "trie" else "json_schema"
-    texts = ['["a"]', '["b"]'] if backend == "trie" else [SMALL_SCHEMA, "{}"]
-    one, same, other = (compiler.start(Constraint(kind, text, backend)) for text in (texts[0], *texts))
-    assert one.result() is same.result()
-    assert one.result() is not other.result()
-    assert set(compiler.timings) == {Constraint(kind, text, backend) for text in texts}
+def test_equal_constraints_share_a_grammar_and_different_ones_do_not(compilers):
+    for backend in ("trie", "xgrammar", "llguidance"):
+        compiler, kind = compilers(), "choice" if backend == "trie" else "json_schema"
+        texts = ['["a"]', '["b"]'] if backend == "trie" else [SMALL_SCHEMA, "{}"]
+        one, same, other = (compiler.start(Constraint(kind, text, backend)) for text in (texts[0], *texts))
+        assert one.result() is same.result(), backend
+        assert one.result() is not other.result(), backend
+        assert set(compiler.timings) == {Constraint(kind, text, backend) for text in texts}, backend
 
 
 def test_an_error_is_that_of_every_equal_constraint_and_has_no_time(compilers):
@@ -109,25 +109,21 @@ def test_the_error_names_the_limit_and_what_was_left_of_it(compilers):
         compilers(timeout=0.5).compile(schema(hours), 0.1)
 
 
-@pytest.mark.parametrize(
-    ("limit", "left", "waited", "rest"),
-    [(5.0, math.inf, 2.0, 4.5), (5.0, 1.0, 0.0, 2.5), (1.0, 1.0, 9.0, 0.0)],
-)
-def test_a_process_is_killed_within_two_seconds_of_the_limit_wherever_they_went(
-    limit, left, waited, rest, monkeypatch
-):
+def test_a_process_is_killed_within_two_seconds_of_the_limit_wherever_they_went(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
-    assert Patience(limit, left, 100.0 - waited).rest == rest
+    assert Patience(5.0, math.inf, 100.0 - 2.0).rest == 4.5
+    assert Patience(5.0, 1.0, 100.0 - 0.0).rest == 2.5
+    assert Patience(1.0, 1.0, 100.0 - 9.0).rest == 0.0
 
 
-@pytest.mark.parametrize("broken", [b"", b"short", b"\0" * 50])
-def test_a_broken_file_is_no_content(tmp_path, broken):
+def test_a_broken_file_is_no_content(tmp_path):
     store = GrammarStore(tmp_path)
-    store.put("a", b"content")
-    assert store.get("a") == b"content"
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(broken)
-    assert store.get("a") is None
+    for broken in (b"", b"short", b"\0" * 50):
+        store.put("a", b"content")
+        assert store.get("a") == b"content"
+        (path,) = tmp_path.iterdir()
+        path.write_bytes(broken)
+        assert store.get("a") is None, broken
 
 
 def test_the_store_drops_what_was_used_longest_ago(tmp_path):
@@ -167,9 +163,9 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize(("constraint", "small"), SMALL)
-def test_only_what_is_surely_cheap_is_compiled_without_a_trial(constraint, small):
-    assert is_small(constraint) is small
+def test_only_what_is_surely_cheap_is_compiled_without_a_trial():
+    for constraint, small in SMALL:
+        assert is_small(constraint) is small, constraint
 
 
 def test_a_closed_compiler_opens_again(compilers):

@@ -1,8 +1,7 @@
 """Completions: tokens behind which an open document is complete."""
 
 import json
-
-import pytest
+from itertools import product
 
 from processors.base import Env
 from processors.constraint import Constraint
@@ -22,6 +21,9 @@ LISTS = {
 }
 
 
+BEGUN = ("", "{", '{"items":["', '{"items":["ab', '{"items":["abc","', '{"items":["ab"]')
+
+
 def opened(schema, backend="xgrammar", begun=b"", whitespace=0):
     loaded = load_backend(backend, ENV)
     grammar = loaded.compile(Constraint("json_schema", json.dumps(schema), backend, whitespace))
@@ -35,19 +37,16 @@ def string(**rest):
     return {"type": "string", **rest}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(
-    "begun", ["", "{", '{"items":["', '{"items":["ab', '{"items":["abc","', '{"items":["ab"]']
-)
-def test_a_completion_completes_the_document_and_leaves_the_spot_alone(backend, begun):
-    closer, spot = opened(LISTS, backend, begun.encode())
-    path = closer.find(spot, 100, Work(12_000))
-    items = json.loads(begun.encode() + TOY.decode(path))["items"]
-    assert items
-    assert all(len(item) >= 2 for item in items)
-    assert closer.find(spot, 100, Work(12_000)) == path
-    assert closer.find(spot, len(path) - 1, Work(12_000)) is None
-    assert spot.text == begun.encode()
+def test_a_completion_completes_the_document_and_leaves_the_spot_alone():
+    for backend, begun in product(BACKENDS, BEGUN):
+        closer, spot = opened(LISTS, backend, begun.encode())
+        path = closer.find(spot, 100, Work(12_000))
+        items = json.loads(begun.encode() + TOY.decode(path))["items"]
+        assert items, (backend, begun)
+        assert all(len(item) >= 2 for item in items), (backend, begun)
+        assert closer.find(spot, 100, Work(12_000)) == path, (backend, begun)
+        assert closer.find(spot, len(path) - 1, Work(12_000)) is None, (backend, begun)
+        assert spot.text == begun.encode(), (backend, begun)
 
 
 SHORTEST = [
@@ -62,13 +61,12 @@ SHORTEST = [
 ]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("schema", "begun", "most"), SHORTEST, ids=str)
-def test_a_string_with_a_pattern_ends_by_the_fewest_bytes(backend, schema, begun, most):
-    closer, spot = opened(schema, backend, begun)
-    path = closer.find(spot, 400, Work(12_000))
-    assert len(path) <= most
-    assert isinstance(json.loads(begun + TOY.decode(path)), str)
+def test_a_string_with_a_pattern_ends_by_the_fewest_bytes():
+    for backend, (schema, begun, most) in product(BACKENDS, SHORTEST):
+        closer, spot = opened(schema, backend, begun)
+        path = closer.find(spot, 400, Work(12_000))
+        assert len(path) <= most, (backend, schema, begun)
+        assert isinstance(json.loads(begun + TOY.decode(path)), str), (backend, schema, begun)
 
 
 ENDLESS = [
@@ -80,16 +78,14 @@ ENDLESS = [
 ]
 
 
-@pytest.mark.parametrize("whitespace", [0, 8])
-@pytest.mark.parametrize("schema", ENDLESS, ids=str)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_without_a_search_a_string_that_need_not_end_does(backend, schema, whitespace):
-    closer, spot = opened(schema, backend, b"", whitespace)
-    path = closer.path(spot, 120, Work(12_000))
-    assert path
-    for token in path:
-        assert spot.accept(token)
-    assert spot.matcher.is_complete()
+def test_without_a_search_a_string_that_need_not_end_does():
+    for whitespace, schema, backend in product((0, 8), ENDLESS, BACKENDS):
+        closer, spot = opened(schema, backend, b"", whitespace)
+        path = closer.path(spot, 120, Work(12_000))
+        assert path, (whitespace, schema, backend)
+        for token in path:
+            assert spot.accept(token), (whitespace, schema, backend)
+        assert spot.matcher.is_complete(), (whitespace, schema, backend)
 
 
 def test_the_end_of_a_known_completion_is_taken_where_it_fits():

@@ -1,6 +1,5 @@
 """Where a request stands in its grammar: before the document, inside it, at its end."""
 
-import pytest
 import torch
 
 from processors.constraint import Constraint
@@ -35,50 +34,50 @@ def documents(statuses):
     return [status.document for status in statuses]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_preview_tells_each_token_and_changes_nothing(backend):
-    one = state(backend)
-    for _ in range(2):
-        assert documents(one.preview(ids("a"))) == ["open"]
-        assert documents(one.preview((*ids("a"), *ids("b"), *ids("d"))))[-1] == "over"
-        assert documents(one.preview((*ids("a"), *ids("d"), *ids("d")))) == ["open", "broken"]
+def test_a_preview_tells_each_token_and_changes_nothing():
+    for backend in BACKENDS:
+        one = state(backend)
+        for _ in range(2):
+            assert documents(one.preview(ids("a"))) == ["open"], backend
+            assert documents(one.preview((*ids("a"), *ids("b"), *ids("d"))))[-1] == "over", backend
+            assert documents(one.preview((*ids("a"), *ids("d"), *ids("d")))) == ["open", "broken"], backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_end_of_a_text_is_legal_where_the_document_is_complete(backend):
-    one = state(backend, "ab*")
-    assert documents(one.preview((*ids("a"), END))) == ["complete", "over"]
-    assert documents(one.preview((END,))) == ["broken"]
+def test_the_end_of_a_text_is_legal_where_the_document_is_complete():
+    for backend in BACKENDS:
+        one = state(backend, "ab*")
+        assert documents(one.preview((*ids("a"), END))) == ["complete", "over"], backend
+        assert documents(one.preview((END,))) == ["broken"], backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_committed_tokens_advance_it_and_a_forbidden_one_ends_it(backend):
-    one = state(backend)
-    one.commit(ids("a"))
-    assert documents(one.preview(ids("d"))) == ["broken"]
-    assert not one.is_done
-    one.commit(ids("d"))
-    assert (one.is_done, one.ask((), 0), one.completion((), 9)) == (True, None, ())
+def test_committed_tokens_advance_it_and_a_forbidden_one_ends_it():
+    for backend in BACKENDS:
+        one = state(backend)
+        one.commit(ids("a"))
+        assert documents(one.preview(ids("d"))) == ["broken"], backend
+        assert not one.is_done, backend
+        one.commit(ids("d"))
+        assert (one.is_done, one.ask((), 0), one.completion((), 9)) == (True, None, ()), backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fork_goes_its_own_way(backend):
-    one = state(backend)
-    one.commit(ids("a"))
-    other = one.fork()
-    other.commit(ids("b"))
-    assert documents(one.preview(ids("c"))) == ["open"]
-    assert documents(other.preview(ids("c"))) == ["broken"]
+def test_a_fork_goes_its_own_way():
+    for backend in BACKENDS:
+        one = state(backend)
+        one.commit(ids("a"))
+        other = one.fork()
+        other.commit(ids("b"))
+        assert documents(one.preview(ids("c"))) == ["open"], backend
+        assert documents(other.preview(ids("c"))) == ["broken"], backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_before_its_marker_every_token_is_free(backend):
-    one = state(backend, after="!\n")
-    drafts = (*ids("d"), *ids("!"), *ids("\n"), *ids("a"))
-    assert (one.free(drafts), one.free(drafts[:2])) == (3, 3)
-    assert documents(one.preview(drafts)) == ["free", "free", "open", "open"]
-    one.commit(drafts[:3])
-    assert one.free(ids("a")) == 0
+def test_before_its_marker_every_token_is_free():
+    for backend in BACKENDS:
+        one = state(backend, after="!\n")
+        drafts = (*ids("d"), *ids("!"), *ids("\n"), *ids("a"))
+        assert (one.free(drafts), one.free(drafts[:2])) == (3, 3), backend
+        assert documents(one.preview(drafts)) == ["free", "free", "open", "open"], backend
+        one.commit(drafts[:3])
+        assert one.free(ids("a")) == 0, backend
 
 
 def test_a_marker_is_found_across_tokens_and_once():
@@ -90,28 +89,28 @@ def test_a_marker_is_found_across_tokens_and_once():
     assert marker.step(tail, *ids("b")) is None
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_request_of_the_back_end_ends_before_an_end_of_the_text(backend):
-    one = state(backend)
-    ask = one.ask((*ids("a"), END, *ids("b")), 5)
-    assert (ask.drafts, ask.row) == (ids("a"), 5)
+def test_a_request_of_the_back_end_ends_before_an_end_of_the_text():
+    for backend in BACKENDS:
+        one = state(backend)
+        ask = one.ask((*ids("a"), END, *ids("b")), 5)
+        assert (ask.drafts, ask.row) == (ids("a"), 5), backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_mask_is_narrowed_to_the_token_of_the_forced_text(backend):
-    masks = torch.full((1, words(ENV.vocab_size)), ANY, dtype=torch.int32)
-    one = state(backend, "the cat", is_canonical=True)
-    one.refine(masks, (), 0)
-    assert ids_of(masks[0]) == [ids("the cat")[0]]
-    loose = torch.full_like(masks, ANY)
-    state(backend, "the cat").refine(loose, (), 0)
-    assert (loose == ANY).all()
+def test_a_mask_is_narrowed_to_the_token_of_the_forced_text():
+    for backend in BACKENDS:
+        masks = torch.full((1, words(ENV.vocab_size)), ANY, dtype=torch.int32)
+        one = state(backend, "the cat", is_canonical=True)
+        one.refine(masks, (), 0)
+        assert ids_of(masks[0]) == [ids("the cat")[0]], backend
+        loose = torch.full_like(masks, ANY)
+        state(backend, "the cat").refine(loose, (), 0)
+        assert (loose == ANY).all(), backend
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_completion_follows_the_tokens_that_are_given(backend):
-    one = state(backend)
-    found = one.completion(ids("a"), 9)
-    text = b"".join(ENV.vocabulary.token_bytes[token] for token in found)
-    assert text in (b"bd", b"cd")
-    assert one.completion(ids("a"), 0) == ()
+def test_a_completion_follows_the_tokens_that_are_given():
+    for backend in BACKENDS:
+        one = state(backend)
+        found = one.completion(ids("a"), 9)
+        text = b"".join(ENV.vocabulary.token_bytes[token] for token in found)
+        assert text in (b"bd", b"cd"), backend
+        assert one.completion(ids("a"), 0) == (), backend

@@ -1,6 +1,7 @@
 """What comes next in a document whose white space is not decided yet: a good guess, and always legal."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -36,22 +37,21 @@ def ahead(backend, begun, whitespace=8, noise=None):
     return b"".join(TOY.token_bytes[token] for token in found).decode()
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-@pytest.mark.parametrize(
-    ("begun", "next_one"),
-    [
-        ('{"a": t', 'rue, "b": '),
-        ('{"a": true,', ' "b": '),
-        ('{"a":true,"b":true,', '"c":'),
-        ('{"a": true, "b": true,', ' "c": '),
-        ('{"a": true,\n  "b": true,', '\n  "c": '),
-        ('{"a": true,\n  "b": true,\n', '  "c": '),
-        ('{\n\t"a": true,\n\t"b": true,', '\n\t"c": '),
-        ('{"a": true, "b": true, "c": true, "d": "a"', '}'),
-    ],
-)  # fmt: skip
-def test_parts_follow_each_other_as_before_or_as_usual(backend, begun, next_one):
-    assert ahead(backend, begun).startswith(next_one)
+NEXT = [
+    ('{"a": t', 'rue, "b": '),
+    ('{"a": true,', ' "b": '),
+    ('{"a":true,"b":true,', '"c":'),
+    ('{"a": true, "b": true,', ' "c": '),
+    ('{"a": true,\n  "b": true,', '\n  "c": '),
+    ('{"a": true,\n  "b": true,\n', '  "c": '),
+    ('{\n\t"a": true,\n\t"b": true,', '\n\t"c": '),
+    ('{"a": true, "b": true, "c": true, "d": "a"', "}"),
+]
+
+
+def test_parts_follow_each_other_as_before_or_as_usual():
+    for backend, (begun, next_one) in product(("xgrammar", "llguidance"), NEXT):
+        assert ahead(backend, begun).startswith(next_one), (backend, begun)
 
 
 @pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
@@ -75,15 +75,15 @@ def test_noise_chooses_between_what_has_come_as_often(sign):
     assert ahead("xgrammar", begun, noise=noise)[:1] == sign
 
 
-@pytest.mark.parametrize(
-    ("text", "signs"),
-    [
-        ('{"a": -1.5e3,', JsonContext(b": a,")),
-        ('["x\\\\"', JsonContext(b'[""')),
-        ('["x\\"', JsonContext(b'["', in_string=True)),
-        ('["x\\', JsonContext(b'["', in_string=True, is_escaped=True)),
-    ],
-)
-def test_of_a_text_its_signs_are_known(text, signs):
-    assert JsonContext().after(text.encode()) == signs
-    assert JsonContext().after(text[:3].encode()).after(text[3:].encode()) == signs
+SIGNS = [
+    ('{"a": -1.5e3,', JsonContext(b": a,")),
+    ('["x\\\\"', JsonContext(b'[""')),
+    ('["x\\"', JsonContext(b'["', in_string=True)),
+    ('["x\\', JsonContext(b'["', in_string=True, is_escaped=True)),
+]
+
+
+def test_of_a_text_its_signs_are_known():
+    for text, signs in SIGNS:
+        assert JsonContext().after(text.encode()) == signs, text
+        assert JsonContext().after(text[:3].encode()).after(text[3:].encode()) == signs, text

@@ -1,5 +1,7 @@
 """The kernels find the same cut by lists, histograms and halving as PyTorch by sorting, bit for bit."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -8,7 +10,7 @@ from processors.kernels.choice.draws import draw_listed_torch, kept
 from processors.kernels.choice.parts import CAPACITY, OPEN, Mark
 from processors.kernels.choice.patches import patched
 from processors.kernels.choice.rows import all_facts_torch
-from tests.interpreted import interpreted
+from tests.interpreted import interpreted, launches_kernels
 from tests.processors.kernels.choice.cases import KINDS, SHAPES, controls_of, made, patches_of
 
 EXACT = [mark for mark in Mark if mark != Mark.LEAST]  # which may be any order between two logits
@@ -50,43 +52,69 @@ def chosen(logits, controls, patches=None, *, kernels=False):
         yield marks.clone(), tokens.clone(), held.sort(1).values, bins, left
 
 
-def check(logits, controls, patches=None):
+def check(logits, controls, patches=None, case=None):
     """Return the marks after each step, which both have."""
     given = logits, controls, patches
     steps = zip(chosen(*given), chosen(*given, kernels=True), strict=True)
     found = []
     for (marks, *others), (same_marks, *same_others) in steps:
-        assert torch.equal(same_marks[:, EXACT], marks[:, EXACT])
-        assert all(map(torch.equal, same_others, others))
+        assert torch.equal(same_marks[:, EXACT], marks[:, EXACT]), case
+        assert all(map(torch.equal, same_others, others)), case
         found.append(marks)
     return found
 
 
-@pytest.mark.parametrize("cut", CUTS)
+# Each cut once, and each kind of logits.
+TELLING = dict(zip(CUTS, 2 * [*KINDS], strict=True))
+
+
+@launches_kernels
+def test_the_kernels_agree_on_each_cut_and_kind_of_logits():
+    for cut, kind in TELLING.items():
+        check(made(kind, 2, 600), controls_of(2, **CUTS[cut]), case=(cut, kind))
+
+
+@launches_kernels
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_kernels_agree(cut, kind):
-    check(made(kind, 2, 600), controls_of(2, **CUTS[cut]))
+def test_the_kernels_agree_on_all_cuts_of_all_kinds_of_logits(kind):
+    for cut in CUTS:
+        check(made(kind, 2, 600), controls_of(2, **CUTS[cut]), case=(cut, kind))
 
 
-@pytest.mark.parametrize("cut", ["k", "p", "all", "flat", "without a temperature"])
-@pytest.mark.parametrize("width", [600, 12_000])
-def test_the_kernels_agree_on_logits_with_patches(cut, width):
-    logits = made("normal", 2, width)
-    check(logits, controls_of(2, **CUTS[cut]), patches_of(logits))
+@launches_kernels
+def test_the_kernels_agree_on_logits_with_patches():
+    for cut in ("k", "all"):
+        logits = made("normal", 2, 600)
+        check(logits, controls_of(2, **CUTS[cut]), patches_of(logits), cut)
 
 
+@launches_kernels
+def test_the_kernels_agree_on_all_logits_with_patches():
+    for cut, width in product(("k", "p", "all", "flat", "without a temperature"), (600, 12_000)):
+        logits = made("normal", 2, width)
+        check(logits, controls_of(2, **CUTS[cut]), patches_of(logits), (cut, width))
+
+
+@launches_kernels
 def test_a_bin_that_is_looked_at_in_the_row_has_its_patches():
     logits = torch.zeros(2, 2 * CAPACITY)
     marks = check(logits, controls_of(2, TOP_P=0.9, heat=1.0), patches_of(logits))[-1]
     assert marks[1, Mark.IN_BINS] > CAPACITY
 
 
-@pytest.mark.parametrize("cut", ["all", "p first", "large k", "flat"])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_the_kernels_agree_on_rows_of_any_width(cut, shape):
-    check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]))
+@launches_kernels
+def test_the_kernels_agree_on_rows_of_some_widths():
+    for cut, shape in (("all", (1, 1)), ("p first", (3, 31)), ("flat", (2, 513))):
+        check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]), case=(cut, shape))
 
 
+@launches_kernels
+def test_the_kernels_agree_on_rows_of_any_width():
+    for cut, shape in product(("all", "p first", "large k", "flat"), SHAPES):
+        check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]), case=(cut, shape))
+
+
+@launches_kernels
 def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
     logits = torch.zeros(2, CAPACITY + 1200)
     logits[:, 7], logits[1, 4000:] = 3.0, -20.0
@@ -94,6 +122,7 @@ def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
     assert (marks[0, Mark.IN_BINS] > CAPACITY, marks[0, Mark.COLLECTED]) == (True, 0)
 
 
+@launches_kernels
 def test_where_more_is_kept_than_a_list_holds_its_last_bin_is_collected_alone():
     logits = 2 * torch.randn(1, 12_000, generator=torch.Generator().manual_seed(3))
     marks = check(logits, controls_of(1, TOP_P=0.999, heat=2.0))[-1]
@@ -101,6 +130,7 @@ def test_where_more_is_kept_than_a_list_holds_its_last_bin_is_collected_alone():
     assert marks[0, Mark.COUNT] > marks[0, Mark.COUNT_BEFORE] > CAPACITY
 
 
+@launches_kernels
 def test_a_few_of_many_candidates_are_kept():
     logits = torch.randn(1, 9000, generator=torch.Generator().manual_seed(3))
     first, _, last = check(logits, controls_of(1, TOP_P=0.5, heat=0.9))
@@ -108,6 +138,7 @@ def test_a_few_of_many_candidates_are_kept():
     assert last[0, Mark.COUNT] < CAPACITY
 
 
+@launches_kernels
 def test_of_rows_together_each_has_its_own_cut():
     logits = made("normal", 4, 3000)
     controls = controls_of(

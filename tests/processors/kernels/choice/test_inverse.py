@@ -1,6 +1,7 @@
 """A draw by inverse CDF in two kernels is the draw of the sampler."""
 
-import pytest
+from itertools import product
+
 import torch
 
 from processors.kernels.choice.draws import kept
@@ -10,11 +11,18 @@ from processors.kernels.choice.patches import patched
 from processors.sampler import inverse_cdf
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
-from tests.interpreted import interpreted
+from tests.interpreted import interpreted, launches_kernels
 from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked, patches_of
 
 MODULE = "processors.kernels.choice.inverse_triton"
 CUTS = {"off": {}, "k": {"TOP_K": 7}, "p": {"TOP_P": 0.8}, "raw": {"heat": 0, "MIN_P": 0.01}}
+
+
+REFERENCES = (block_weights_torch, invert_ids_torch)
+
+
+def kernels():
+    return tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton"))
 
 
 def tokens_of(logits, controls, functions, patches=None):
@@ -37,45 +45,50 @@ def expected(logits, controls, is_kept):
     return inverse_cdf(cool.masked_fill(~is_kept, -INF), seeds, positions)
 
 
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [*SHAPES, (40, 700)], ids=str)
-def test_tokens_are_those_of_the_sampler(cut, kind, shape):
-    logits = made(kind, *shape)
-    logits[:, 0] = logits[:, 0].clamp(min=-1e30)  # one is left
-    controls = controls_of(len(logits), INVERSE=1, **CUTS[cut])
-    found, is_kept = tokens_of(logits, controls, (block_weights_torch, invert_ids_torch))
-    assert torch.equal(found, expected(logits, controls, is_kept))
-
-
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_kernels_agree(cut, kind):
-    for shape in SHAPES:
+def test_tokens_are_those_of_the_sampler():
+    for cut, kind, shape in product(CUTS, KINDS, (*SHAPES, (40, 700))):
         logits = made(kind, *shape)
-        controls = controls_of(len(logits), INVERSE=torch.arange(len(logits)) != 1, **CUTS[cut])
-        kernels = tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton"))
-        found, _ = tokens_of(logits, controls, kernels)
-        assert torch.equal(found, tokens_of(logits, controls, (block_weights_torch, invert_ids_torch))[0])
+        logits[:, 0] = logits[:, 0].clamp(min=-1e30)  # one is left
+        controls = controls_of(len(logits), INVERSE=1, **CUTS[cut])
+        found, is_kept = tokens_of(logits, controls, REFERENCES)
+        assert torch.equal(found, expected(logits, controls, is_kept)), (cut, kind, shape)
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_a_draw_reads_logits_with_their_patches(cut):
+@launches_kernels
+def test_the_kernels_agree_on_each_kind_of_logits():
+    for cut, kind in zip([*CUTS, *CUTS], KINDS, strict=False):
+        check(cut, kind, (3, 1300))
+
+
+@launches_kernels
+def test_the_kernels_agree_on_rows_of_any_width():
+    for cut, kind, shape in product(CUTS, KINDS, SHAPES):
+        check(cut, kind, shape)
+
+
+def check(cut, kind, shape):
+    """The kernels draw what the references do, in rows beside one with another draw."""
+    logits = made(kind, *shape)
+    controls = controls_of(len(logits), INVERSE=torch.arange(len(logits)) != 1, **CUTS[cut])
+    found, _ = tokens_of(logits, controls, kernels())
+    assert torch.equal(found, tokens_of(logits, controls, REFERENCES)[0]), (cut, kind, shape)
+
+
+@launches_kernels
+def test_a_draw_reads_logits_with_their_patches():
     logits = made("normal", 3, 1300)
-    patches, controls = patches_of(logits), controls_of(3, INVERSE=1, **CUTS[cut])
-    kernels = tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton"))
-    for functions in ((block_weights_torch, invert_ids_torch), kernels):
+    patches = patches_of(logits)
+    for cut, functions in product(CUTS, (REFERENCES, kernels())):
+        controls = controls_of(3, INVERSE=1, **CUTS[cut])
         found, is_kept = tokens_of(logits, controls, functions, patches)
-        assert torch.equal(found, expected(patched(logits, patches), controls, is_kept))
+        assert torch.equal(found, expected(patched(logits, patches), controls, is_kept)), cut
 
 
+@launches_kernels
 def test_failed_rows_keep_their_tokens():
     logits = torch.randn(3, 700)
     logits[0], logits[1, 7] = -INF, torch.nan
-    for functions in (
-        (block_weights_torch, invert_ids_torch),
-        tuple(interpreted(MODULE, name) for name in ("block_weights_triton", "invert_ids_triton")),
-    ):
+    for functions in (REFERENCES, kernels()):
         found, _ = tokens_of(logits, controls_of(3, INVERSE=1), functions)
         assert found[:2].tolist() == [-7, -7]
         assert found[2] >= 0

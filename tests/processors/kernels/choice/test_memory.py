@@ -1,6 +1,5 @@
 """What a choice takes beside the logits."""
 
-import pytest
 import torch
 
 from processors.kernels.choice.edits import NUM_EDITS
@@ -9,19 +8,19 @@ from processors.kernels.choice.patches import num_values, patch_logits_torch
 from processors.sampler import BLOCK
 
 
-@pytest.mark.parametrize("width", [32_000, 128_256])
-def test_a_row_takes_less_than_its_logits_in_float32(width):
-    lists, facts = 2 * CAPACITY * 8, len(Fact) * -(-width // BLOCK) * 4
-    tables = 8 * (len(Control) + len(Level) + len(Mark) + 3)
-    assert lists + facts + tables < 4 * width
+def test_a_row_takes_less_than_its_logits_in_float32():
+    for width in (32_000, 128_256):
+        lists, facts = 2 * CAPACITY * 8, len(Fact) * -(-width // BLOCK) * 4
+        tables = 8 * (len(Control) + len(Level) + len(Mark) + 3)
+        assert lists + facts + tables < 4 * width, width
 
 
-@pytest.mark.parametrize("width", [32_000, 128_256])
-def test_masks_and_penalties_leave_it_so(width):
+def test_masks_and_penalties_leave_it_so():
     """With 4,096 tokens of history, whose new logits take 8 bytes each."""
-    lists, facts = 2 * CAPACITY * 8, len(Fact) * -(-width // BLOCK) * 4
-    history = torch.zeros(1, 4096, dtype=torch.int64)
-    room = num_values(width, history[:, :0], history, history[:, :0])
-    edits = torch.full((1, NUM_EDITS), 2.0**62, dtype=torch.float64)
-    patches = patch_logits_torch(torch.zeros(1, width), edits)
-    assert lists + facts + 4 * patches.numel() + 2 * 4 * room < 4 * width
+    for width in (32_000, 128_256):
+        lists, facts = 2 * CAPACITY * 8, len(Fact) * -(-width // BLOCK) * 4
+        history = torch.zeros(1, 4096, dtype=torch.int64)
+        room = num_values(width, history[:, :0], history, history[:, :0])
+        edits = torch.full((1, NUM_EDITS), 2.0**62, dtype=torch.float64)
+        patches = patch_logits_torch(torch.zeros(1, width), edits)
+        assert lists + facts + 4 * patches.numel() + 2 * 4 * room < 4 * width, width
