@@ -1,6 +1,5 @@
 """Nothing is ignored in silence, and every refusal says what was given and what is wrong with it."""
 
-
 from gencli.config.options.run import OPTIONS, option
 from gencli.config.watermark import MARKS
 from processors.params import describe
@@ -112,11 +111,8 @@ OF_STAGES = [entry for entry in OPTIONS if entry.stage and not entry.when]
 def test_options_of_stages_are_declared_by_the_stages():
     for entry in OF_STAGES:
         about = describe(builtin_registry().spec(entry.stage).params)[entry.field]
-        assert (entry.help, entry.default, entry.bounds) == (
-            about["doc"],
-            about["default"],
-            about["bounds"],
-        ), entry
+        declared = (about["doc"], about["default"], about["bounds"])
+        assert (entry.help, entry.default, entry.bounds) == declared, entry
 
     stages = {entry.stage for entry in OPTIONS if entry.stage}
     assert set(builtin_registry().names()) - stages - MARKS == {"tail", "grammar"}

@@ -176,9 +176,8 @@ def test_an_incomplete_command_or_a_prompt_is_a_usage_error_and_help_goes_to_std
 
     for arguments in [["--help"], ["show", "-h"], ["export", "--help"], ["lint", "-h"]]:
         result = gencli("config", *arguments)
-        assert (result.code, "Usage: gencli config" in result.out, result.out.isascii()) == (0, True, True), (
-            arguments
-        )
+        assert (result.code, result.out.isascii()) == (0, True), arguments
+        assert "Usage: gencli config" in result.out, arguments
 
 
 def assert_nothing_heavy_is_imported(*words):

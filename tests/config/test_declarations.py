@@ -26,9 +26,8 @@ SCHEMA = json_schema()
 
 def test_pages_are_what_the_declarations_give():
     for file, make in SCRIPT["PAGES"].items():
-        assert (ROOT / "docs" / file).read_text(encoding="utf-8") == make(), (
-            f"run scripts/config_docs.py: {file}"
-        )
+        page = (ROOT / "docs" / file).read_text(encoding="utf-8")
+        assert page == make(), f"run scripts/config_docs.py: {file}"
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +46,8 @@ def test_an_option_has_flag_help_variable_key_schema_and_docs(flags):
         assert f"| `{entry.variable}` |" in rows, entry
         if entry.flag_only:
             assert entry.flag_only in rows, entry
-            assert f"{entry.key} is a flag only, no key of a preset: {entry.flag_only}." == unknown_key(
-                entry.key
-            ), entry
+            said = f"{entry.key} is a flag only, no key of a preset: {entry.flag_only}."
+            assert said == unknown_key(entry.key), entry
         else:
             assert entry.key in KEYS or entry.key in STRUCTURE, entry
             described = SCHEMA["properties"][entry.key]["description"]
@@ -64,9 +62,8 @@ def test_a_stage_has_schema_and_docs():
         for field, about in describe(spec.params).items():
             assert f"| `{field}` |" in page, spec
             if spec.name in SCHEMA["$defs"]:
-                assert (
-                    SCHEMA["$defs"][spec.name]["anyOf"][1]["properties"][field]["description"] == about["doc"]
-                ), spec
+                declared = SCHEMA["$defs"][spec.name]["anyOf"][1]["properties"][field]
+                assert declared["description"] == about["doc"], (spec, field)
 
 
 @pytest.fixture(scope="module")

@@ -65,10 +65,8 @@ def test_where_they_part_first_the_own_run_of_b_has_its_token():
             places, views = compared(a, b, draw=draw)
             first = next(place for place in places if place.is_parted)
             _, own, _ = generated(b, draw=draw)
-            assert [view.token for view in own[: first.pos]] == [view.token for view in views[: first.pos]], (
-                b,
-                draw,
-            )
+            ours, theirs = ([view.token for view in one[: first.pos]] for one in (own, views))
+            assert ours == theirs, (b, draw)
             assert own[first.pos].token == first.b, (b, draw)
             assert own[first.pos].decided_by == first.decided_b, (b, draw)
 

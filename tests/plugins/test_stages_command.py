@@ -81,9 +81,8 @@ def test_check_names_the_promise_that_is_broken(gencli):
         values = ("--stage", "shift=0.5", "--stage", "shift=2", "--stage", "shift=-1")
         done = gencli("stages", "check", f"{BROKEN}:{stage}", *values)
         assert done.code == 4, stage
-        assert [line.split()[1] for line in done.out.splitlines() if line.startswith("failed")] == [check], (
-            stage
-        )
+        failed = [line.split()[1] for line in done.out.splitlines() if line.startswith("failed")]
+        assert failed == [check], stage
         assert done.out.count("with shift=") <= 3, stage
 
     done = gencli("stages", "check", f"{BROKEN}:IgnoresDrafts")

@@ -19,9 +19,8 @@ def test_a_system_message_of_its_own_stays():
 def test_a_system_message_comes_first():
     for messages in [[], [TURN]]:
         assert not has_system(messages), messages
-        assert with_system(messages, "Be kind.") == ({"role": "system", "content": "Be kind."}, *messages), (
-            messages
-        )
+        kind = {"role": "system", "content": "Be kind."}
+        assert with_system(messages, "Be kind.") == (kind, *messages), messages
         assert with_system(messages, None) == tuple(messages), messages
 
     text = render_conversation(ByteTokenizer(), [TURN], system="Be kind.")

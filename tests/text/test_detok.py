@@ -71,9 +71,8 @@ def test_the_text_after_a_prompt_is_the_whole_minus_the_prompt(make, texts):
             for cut in range(1, len(ids)):
                 prompt = tokenizer.decode(ids[:cut])
                 if not prompt.endswith("\ufffd"):
-                    assert prompt + join(tokenizer.stream(ids[:cut]), ids[cut:]) == tokenizer.decode(ids), (
-                        name
-                    )
+                    rest = join(tokenizer.stream(ids[:cut]), ids[cut:])
+                    assert prompt + rest == tokenizer.decode(ids), (name, text, cut)
 
     tokenizer = make("llama-like")
     token = tokenizer.encode("x a", special=False)[-1]

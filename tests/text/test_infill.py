@@ -31,10 +31,8 @@ def test_the_tokens_stand_around_the_texts():
             at = ids.index(suffix)
             assert (ids[0], ids[-1]) == (prefix, middle), (names, make)
             assert ids[1:at] == tokenizer.encode("Hello", special=False), (names, make)
-            assert b"".join(tokenizer.token_bytes[token] for token in ids[at + 1 : -1]) == b"a llo", (
-                names,
-                make,
-            )
+            pieces = [tokenizer.token_bytes[token] for token in ids[at + 1 : -1]]
+            assert b"".join(pieces) == b"a llo", (names, make)
 
     assert infill_of(ByteTokenizer()) is None
     assert infill_of(byte_level()) is None

@@ -22,10 +22,8 @@ def test_the_help_of_each_benchmark_explains_each_column(capsys):
         assert main(["bench", name, "--help"]) == 0, name
         shown = capsys.readouterr().out
         for column in fields(KINDS[name]):
-            assert any(
-                line.split() == [column.name, *column.metadata["about"].split()]
-                for line in shown.splitlines()
-            ), name
+            about = [column.name, *column.metadata["about"].split()]
+            assert any(line.split() == about for line in shown.splitlines()), (name, about)
             assert max(map(len, shown.splitlines())) <= 80, name
 
 

@@ -143,9 +143,8 @@ def test_the_card_agrees_with_the_loaded_model(tmp_path):
         model.save_pretrained(tmp_path / kind)
         card, runner = read_card(tmp_path / kind), HFRunner(model)
         assert card.can_rollback == runner.spec.can_rollback, kind
-        assert (card.lanes == "own") == any(
-            "one request at a time" in text for text in runner.spec.notices
-        ), kind
+        is_alone = any("one request at a time" in text for text in runner.spec.notices)
+        assert (card.lanes == "own") == is_alone, kind
         assert card.context == (None if kind == "mamba" else runner.spec.context), kind
         assert card.weights.parameters == sum(weight.numel() for weight in model.parameters()), kind
 

@@ -55,9 +55,10 @@ def test_blocks_on_a_terminal_are_the_blocks_of_a_pipe(screen):  # noqa: F811
     for flags in [("hi", "-n", "5"), ("hi", "yo", "-n", "2"), ("hi", "yo", "you")]:
         shown = command(*TEXTS, *flags)
         piped = subprocess.run(shown, capture_output=True, check=True).stdout.decode()
-        screen.width = 10_000
-        screen.write(on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""}).decode())
-        assert screen.text.splitlines() == piped.rstrip().splitlines(), flags
+        terminal = type(screen)()
+        terminal.width = 10_000
+        terminal.write(on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""}).decode())
+        assert terminal.text.splitlines() == piped.rstrip().splitlines(), flags
 
 
 def test_a_text_that_is_complete_before_its_turn_keeps_its_line():

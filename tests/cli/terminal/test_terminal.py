@@ -297,7 +297,7 @@ def assert_nothing_is_obeyed(words, folder, most=None):
 
 
 def test_a_text_a_trace_and_a_name_of_a_file_are_not_obeyed(folder):
-    for words, most in (("run", 2), ("explain", 1), ("config lint", 1)):
+    for words, most in (("run", 4), ("explain", 1), ("config lint", 1)):
         assert_nothing_is_obeyed(words, folder, most)
 
 
