@@ -47,6 +47,7 @@ def test_the_bundled_models():
 
 def test_published_models(tmp_path):
     for name in ["gpt-2", "qwen2"]:
+        (tmp_path / name).mkdir()
         unpack_tokenizer(name, tmp_path / name)
         change(tmp_path / name / "config.json", model_type=name.replace("-", ""))
         assert_same(tmp_path / name)
