@@ -21,14 +21,17 @@ def test_the_first_turn_is_what_a_run_of_it_says(talk, gencli):  # noqa: F811
     assert (said.code, said.err) == (0, "")
     assert said.out == gencli("run", "--chat", "--seed", "5", "--quiet", "Hello!").out
 
+    for form in [("--raw",), ()]:
+        result = talk(["ab", "cd"], *form, "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
+        assert result.code == 0, form
+        assert [len(line) for line in result.out.splitlines()] == [4, 4], form
 
-def test_the_second_turn_reads_only_what_is_new(talk):
+
+def test_turns_and_presets_keep_what_was_read(talk):
     result = talk(["My name is Mia.", "What is my name?"], "-t", "0")
     assert result.out.splitlines() == ["Nice to meet you, Mia!", "Your name is Mia."]
     assert "[prompt 27: 18 kept, 9 read;" in result.err
 
-
-def test_a_preset_in_a_running_chat_keeps_what_was_read(talk):
     lines = ["My name is Mia.", "/preset deterministic", "What is my name?"]
     result = talk(lines, "-t", "0.01", "--seed", "1")
     assert result.out.splitlines()[1] == "Your name is Mia."
@@ -50,6 +53,9 @@ def test_a_line_with_two_slashes_is_a_turn_and_empty_lines_are_none(talk):
     assert result.code == 0
     assert result.err.count("[prompt") == 1
 
+    assert "The answer has 3 tokens" in talk(["Hi", "/why 999"], "--max-tokens", "3").err
+    assert "no answer that was given" in talk(["Hi", "/undo", "/why"], "--max-tokens", "3").err
+
 
 def test_why_explains_an_answer_as_the_trace_of_its_run_does(talk, gencli, tmp_path):  # noqa: F811
     words = ("--seed", "11", "-t", "1.4", "--top-k", "30", "--max-tokens", "25")
@@ -64,19 +70,8 @@ def test_why_explains_an_answer_as_the_trace_of_its_run_does(talk, gencli, tmp_p
     assert [line.split(";")[0] for line in asked.err.splitlines() if line.startswith("[prompt")] == kept
 
 
-def test_why_needs_an_answer_and_a_token_of_it(talk):
-    assert "The answer has 3 tokens" in talk(["Hi", "/why 999"], "--max-tokens", "3").err
-    assert "no answer that was given" in talk(["Hi", "/undo", "/why"], "--max-tokens", "3").err
-
-
-def test_colours_that_a_pipe_does_not_show_are_said_once(talk):
-    said = talk(["Hello!", "Hello!"], "--seed", "1", "--max-tokens", "4", "--color", "rank")
-    assert said.err.count("Notice: --color has no effect: stdout is no terminal.") == 1
-
-
-@pytest.mark.parametrize(
-    ("lines", "flags", "code", "said"),
-    [
+def test_a_chat_without_a_terminal_ends_at_its_first_error(talk):
+    for lines, flags, code, said in [
         (["/hepl"], (), 2, "Did you mean /help?"),
         (["/why"], (), 2, "no answer"),
         (["/color blue"], (), 2, "one of off, probability"),
@@ -85,36 +80,25 @@ def test_colours_that_a_pipe_does_not_show_are_said_once(talk):
         ([], ("-n", "2"), 2, "-n"),
         (["/edit"], (), 2, "no turn yet"),
         (["/load none.json", "Hi"], (), 2, "none.json"),
-    ],
-    ids=str,
-)
-def test_a_chat_without_a_terminal_ends_at_its_first_error(talk, lines, flags, code, said):
-    result = talk(lines, *flags)
-    assert (result.code, result.out) == (code, "")
-    assert said in result.err
+    ]:
+        result = talk(lines, *flags)
+        assert (result.code, result.out) == (code, ""), lines
+        assert said in result.err, lines
 
 
-def test_a_notice_is_said_once_in_a_chat(talk):
+def test_notices_are_said_once_and_of_each_setting(talk):
     result = talk(["/set top-k 5", "/set temperature 0", "/set max-tokens 3", "/set max-tokens 4"])
     assert result.err.count("The draw is greedy") == 1
 
-
-def test_another_attempt_that_gives_the_same_answer_is_told(talk):
-    result = talk(["My name is Mia.", "/regen"], "-t", "0.01", "--seed", "1")
-    assert result.out.splitlines()[0] == result.out.splitlines()[1]
-    assert result.err.count("The same answer again") == 1
-
-
-def test_what_a_setting_makes_of_the_others_is_noticed(talk):
     result = talk(["/set top-k 5", "/set temperature 0"])
     assert "The draw is greedy, so these stages change nothing: top_k." in result.err
 
+    said = talk(["Hello!", "Hello!"], "--seed", "1", "--max-tokens", "4", "--color", "rank")
+    assert said.err.count("Notice: --color has no effect: stdout is no terminal.") == 1
 
-@pytest.mark.parametrize("form", [("--raw",), ()], ids=["raw", "template"])
-def test_the_fake_model_talks_raw_and_in_its_template(talk, form):
-    result = talk(["ab", "cd"], *form, "--model", "fake", "--allow-ids", "97,98", "--max-tokens", "4")
-    assert result.code == 0
-    assert [len(line) for line in result.out.splitlines()] == [4, 4]
+    result = talk(["My name is Mia.", "/regen"], "-t", "0.01", "--seed", "1")
+    assert result.out.splitlines()[0] == result.out.splitlines()[1]
+    assert result.err.count("The same answer again") == 1
 
 
 @pytest.fixture

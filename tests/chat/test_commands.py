@@ -8,14 +8,15 @@ from gencli.core.events import Finish, Timings
 from gencli.errors import UsageError
 
 
-def test_help_lists_every_command(chat, scene):
+def test_help_lists_every_command_and_quit_leaves(chat, scene):
     text = run_command("/help", chat, scene).text
     assert [name for name in COMMANDS if f"/{name}" not in text] == []
 
+    assert run_command("/quit", chat, scene).is_over
 
-@pytest.mark.parametrize(
-    ("line", "said", "hint"),
-    [
+
+def test_what_cannot_be_done_is_said(chat, scene):
+    for line, said, hint in [
         ("/hepl", "/hepl", "/help"),
         ("/undo 3", "takes no argument", ""),
         ("/set", "needs a name", ""),
@@ -32,13 +33,11 @@ def test_help_lists_every_command(chat, scene):
         ("/set preset story", "own command", "/preset"),
         ("/show top_q", "top_q", "top-p"),
         ("/set penalty-window 9", "no penalty is on", ""),
-    ],
-)
-def test_what_cannot_be_done_is_said(chat, scene, line, said, hint):
-    with pytest.raises(UsageError) as caught:
-        run_command(line, chat, scene)
-    assert said in caught.value.message
-    assert hint in caught.value.hint
+    ]:
+        with pytest.raises(UsageError) as caught:
+            run_command(line, chat, scene)
+        assert said in caught.value.message, line
+        assert hint in caught.value.hint, line
 
 
 def test_set_holds_from_the_next_answer_and_default_undoes_flags_too(chat, scene):
@@ -49,27 +48,21 @@ def test_set_holds_from_the_next_answer_and_default_undoes_flags_too(chat, scene
     assert bare.job.chain.get("top_p") is None
     assert chat.settings["top_p"] == 0.9
 
+    stops = run_command(r"/set stop \n\n", chat, scene).chat
+    assert stops.job.stops.strings == ("\n\n",)
+    assert run_command("/set include-stop on", stops, scene).chat.job.stops.include
 
-def test_set_reads_lists_and_switches(chat, scene):
-    chat = run_command(r"/set stop \n\n", chat, scene).chat
-    assert chat.job.stops.strings == ("\n\n",)
-    assert run_command("/set include-stop on", chat, scene).chat.job.stops.include
+    with pytest.raises(UsageError, match="nothing to stop at"):
+        run_command("/set include-stop on", chat, scene)
 
 
-def test_colours_are_set_for_the_answers_that_follow(chat, scene):
+def test_show_names_values_and_origins_and_colours_are_set(chat, scene):
     colored = run_command("/color entropy", chat, scene).chat
     assert colored.settings["color"] == "entropy"
     assert run_command("/color", colored, scene).text == "Answers are coloured by: entropy."
     assert run_command("/color off", colored, scene).chat.settings["color"] == "off"
     assert "color" not in colored.typed
 
-
-def test_settings_that_contradict_each_other_leave_the_chat_as_it_is(chat, scene):
-    with pytest.raises(UsageError, match="nothing to stop at"):
-        run_command("/set include-stop on", chat, scene)
-
-
-def test_show_names_values_and_origins(chat, scene):
     chat = run_command("/set min-p 0.1", chat, scene).chat
     text = run_command("/show", chat, scene).text
     assert ["top-p", "0.9", "flag"] in [line.split() for line in text.splitlines()]
@@ -88,20 +81,16 @@ def test_undo_edit_regen_and_clear_change_the_turns(chat, scene):
     assert "(seed, turn, 1)" in again.text
     assert run_command("/clear", chat, scene).chat.conversation.turns == ()
 
-
-def test_edit_alone_puts_the_last_turn_on_the_input_line(chat, scene):
     reply = run_command("/edit", chat, scene)
     assert (reply.draft, len(reply.chat.conversation.turns)) == ("Who?", 1)
 
-
-def test_regen_of_a_greedy_chat_is_refused(chat, scene):
     with pytest.raises(UsageError, match="same answer"):
         run_command(
             "/regen", run_command("/set temperature 0", chat.with_value("top_p", None), scene).chat, scene
         )
 
 
-def test_system_is_shown_set_and_removed(chat, scene):
+def test_system_seed_tokens_and_stats(chat, scene):
     assert "no system" in run_command("/system", chat, scene).text
     kind = run_command("/system Be kind.", chat, scene).chat
     assert kind.conversation.messages[0] == {"role": "system", "content": "Be kind."}
@@ -109,8 +98,6 @@ def test_system_is_shown_set_and_removed(chat, scene):
     with pytest.raises(UsageError, match="raw"):
         run_command("/system x", open_chat({"raw": True}), scene)
 
-
-def test_seed_tokens_and_stats_count(chat, scene):
     assert run_command("/seed 5", chat, scene).chat.conversation.seed == 5
     used = len("<bos>[user]Hi[assistant]Hello.[user]Who?[assistant]Me.")
     assert f"{used} of 1024" in run_command("/tokens", chat, scene).text
@@ -119,7 +106,3 @@ def test_seed_tokens_and_stats_count(chat, scene):
 
     row = run_command("/stats", chat, replace(scene, answers=(end,))).text.splitlines()[1]
     assert row.split() == ["1", "30", "20", "10", "5", "2.0", "eos"]
-
-
-def test_quit_leaves(chat, scene):
-    assert run_command("/quit", chat, scene).is_over

@@ -1,16 +1,13 @@
 """What Tab offers in a chat."""
 
-import pytest
-
 from gencli.chat.commands import COMMANDS, KEYS, run_command
 from gencli.chat.complete import complete
 from gencli.chat.conversation import Conversation
 from gencli.chat.turn_commands import same_again
 
 
-@pytest.mark.parametrize(
-    ("line", "word", "some"),
-    [
+def test_tab_offers_what_may_follow(chat, monkeypatch, tmp_path):
+    for line, word, some in [
         ("/pre", "/pre", ["/preset"]),
         ("/", "/", [f"/{name}" for name in COMMANDS]),
         ("/set penalty", "penalty", ["penalty-scope", "penalty-window"]),
@@ -27,11 +24,10 @@ from gencli.chat.turn_commands import same_again
         ("/undo x", "", []),
         ("a turn", "", []),
         ("//help", "", []),
-    ],
-)
-def test_tab_offers_what_may_follow(chat, monkeypatch, tmp_path, line, word, some):
-    monkeypatch.chdir(tmp_path)
-    assert complete(line, chat) == (word, some)
+    ]:
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            assert complete(line, chat) == (word, some), line
 
 
 def test_tab_offers_files_for_the_commands_that_take_them(chat, monkeypatch, tmp_path):

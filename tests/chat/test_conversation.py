@@ -7,7 +7,7 @@ from gencli.errors import GenerationError, UsageError
 from processors.rng import derive
 
 
-def test_a_change_gives_a_new_value_and_leaves_the_old():
+def test_a_turn_draws_as_the_row_of_a_run_and_a_change_leaves_the_old_value():
     empty = Conversation(1)
     asked = empty.asked("Hi")
     answered = asked.answered("Hello.", "eos")
@@ -16,8 +16,10 @@ def test_a_change_gives_a_new_value_and_leaves_the_old():
     assert answered.edited("Ho").messages == [{"role": "user", "content": "Ho"}]
     assert answered.again().is_waiting
 
+    for change in ["undone", "again"]:
+        with pytest.raises(UsageError, match="no turn yet"):
+            getattr(Conversation(1), change)()
 
-def test_a_turn_draws_as_the_row_of_a_run_with_its_number():
     one = Conversation(7).asked("Hi")
     two = one.answered("Hello.", "eos").asked("Who?")
     assert [draw_seed(one), draw_seed(two)] == [derive(7, 0), derive(7, 1)]
@@ -30,13 +32,11 @@ def test_another_attempt_draws_anew_and_going_back_draws_as_before():
     assert draw_seed(one.again().undone().asked("Hi")) == seeds[0]
 
 
-def test_an_interrupted_answer_is_part_of_the_prompt(tokenizer):
+def test_turns_are_the_prompt(tokenizer):
     talk = Conversation(1, "Be kind.").asked("Hi").answered("Hel", "interrupted").asked("Go on")
     ids = prompt_ids(talk, tokenizer, is_raw=False, context=1024)
     assert bytes(ids) == b"<bos>[system]Be kind.[user]Hi[assistant]Hel[user]Go on"
 
-
-def test_raw_turns_stand_below_each_other(tokenizer):
     talk = Conversation(1).asked("Once").answered(" upon", "length").asked("a time")
     assert bytes(prompt_ids(talk, tokenizer, is_raw=True, context=1024)[1:]) == b"Once upon\na time"
 
@@ -46,9 +46,3 @@ def test_a_full_context_names_the_ways_out(tokenizer):
         prompt_ids(Conversation(1).asked("x" * 20), tokenizer, is_raw=False, context=31)
     assert "/undo" in caught.value.hint
     assert "/clear" in caught.value.hint
-
-
-@pytest.mark.parametrize("change", ["undone", "again"])
-def test_nothing_can_be_taken_back_from_nothing(change):
-    with pytest.raises(UsageError, match="no turn yet"):
-        getattr(Conversation(1), change)()

@@ -38,43 +38,36 @@ def tried(chat, scene):
     return after
 
 
-def test_a_preset_is_above_the_defaults_and_below_flags_and_set(tried, preset):
+def test_a_preset_is_above_the_defaults_and_below_environment_flags_and_set(tried, preset, monkeypatch):
     path = preset("top_p: 0.5\nmin_p: 0.2\ntop_k: 9\n")
     chat = tried("/set min-p 0.1", f"/preset {path}")
     assert [chat.settings[key] for key in ("top_p", "min_p", "top_k")] == [0.9, 0.1, 9]
     assert chat.conversation == tried().conversation
 
-
-def test_the_environment_is_above_a_preset(tried, preset, monkeypatch):
     monkeypatch.setenv("GENCLI_TOP_K", "3")
     assert tried(f"/preset {preset('top_k: 9')}").settings["top_k"] == 3
 
 
-def test_a_later_preset_wins_and_one_taken_again_is_the_last(tried, preset):
+def test_presets_stack_and_the_last_one_wins(tried, preset, scene, chat):
     one, two = preset("top_k: 1\nloop: 3\n", "one"), preset("top_k: 2\n", "two")
     chat = tried(f"/preset {one}", f"/preset {two}")
     assert (chat.settings["top_k"], chat.settings["loop"]) == (2, 3)
     again = tried(f"/preset {one}", begin=chat)
     assert (again.settings["top_k"], again.settings["preset"]) == (1, (two, one))
 
-
-def test_a_preset_stacks_on_those_the_chat_began_with(tried, scene):
     chat = tried("/preset story", begin=open_chat({"preset": ["precise"]}))
     assert chat.settings["preset"] == ("precise", "story")
     assert run_command("/preset", chat, scene).text.startswith(
         "Presets here: precise, story. There are: balanced,"
     )
 
-
-def test_an_unknown_preset_names_the_nearest(chat, scene):
     with pytest.raises(ConfigError, match="no preset 'stroy'") as caught:
         run_command("/preset stroy", chat, scene)
     assert "'story'" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
+def test_what_a_running_chat_cannot_change_is_refused_by_name_and_line(chat, scene, preset, tried):
+    for line, hint in [
         ("model: other", "chat `preset`"),
         ("device: cuda", "chat `preset`"),
         ("dtype: float16", "chat `preset`"),
@@ -82,20 +75,19 @@ def test_an_unknown_preset_names_the_nearest(chat, scene):
         ("raw: true", "chat `preset`"),
         ("n: 2", ""),
         ("format: json", ""),
-    ],
-)
-def test_what_a_running_chat_cannot_change_is_refused_by_name_and_line(chat, scene, preset, line, hint):
-    path = preset(f"top_k: 5\n{line}\n")
-    with pytest.raises(UsageError, match="cannot change in a running chat") as caught:
-        run_command(f"/preset {path}", chat, scene)
-    assert f"{line.partition(':')[0]} ({path}:2)" in caught.value.message
-    assert hint in caught.value.hint
+    ]:
+        path = preset(f"top_k: 5\n{line}\n")
+        with pytest.raises(UsageError, match="cannot change in a running chat") as caught:
+            run_command(f"/preset {path}", chat, scene)
+        assert f"{line.partition(':')[0]} ({path}:2)" in caught.value.message, line
+        assert hint in caught.value.hint, line
 
-
-def test_a_fixed_key_that_changes_nothing_is_no_fault(tried, preset):
     assert tried(f"/preset {preset('model: tiny')}").settings["model"] == "tiny"
     other = open_chat({"dtype": "float32"})
     assert tried(f"/preset {preset('dtype: float16')}", begin=other).settings["dtype"] == "float32"
+
+    with pytest.raises(UsageError, match="a turn of a chat has one answer"):
+        open_chat({"preset": [preset("n: 2")]})
 
 
 def test_seed_and_system_message_are_taken_unless_the_chat_was_told_its_own(tried, preset):
@@ -117,15 +109,11 @@ def test_show_prints_what_a_stages_own_entry_makes_of_an_option(tried, scene, pr
     assert shown(chat, scene, "repetition")[0] == ["repetition-penalty", "1.2", f"preset {path}:3"]
     assert keep in shown(chat, scene, "")
 
-
-def test_show_prints_the_values_of_a_chain_block_and_its_order(tried, scene, preset):
     path = preset("chain:\n  - temperature: 0.6\n  - top_p\n  - top_k: 50\n")
     chat = tried(f"/preset {path}")
     assert shown(chat, scene, "temperature") == [["temperature", "0.6", f"preset {path}:2"]]
     assert shown(chat, scene, "chain") == [["chain", "temperature, top_p, top_k", f"preset {path}:1"]]
 
-
-def test_a_field_without_an_option_is_shown_with_its_stage(tried, scene):
     chat = tried("/set stage top_p:keep=2")
     assert ["top_p.keep", "2", "/set `stage` = 'top_p:keep=2'"] in shown(chat, scene, "")
 
@@ -142,8 +130,3 @@ def test_default_takes_flag_and_set_away_and_says_what_acts_then(tried, scene, p
     off = run_command("/set temperature-last off", chat, scene).chat
     assert not off.settings["temperature_last"]
     assert run_command("/set temperature-last default", off, scene).chat.settings["temperature_last"]
-
-
-def test_a_preset_for_several_samples_begins_no_chat(preset):
-    with pytest.raises(UsageError, match="a turn of a chat has one answer"):
-        open_chat({"preset": [preset("n: 2")]})

@@ -10,6 +10,17 @@ from gencli.errors import ConfigError, UsageError
 
 
 def test_loading_gives_conversation_seed_and_settings_back(chat, scene, tmp_path):
+    again = chat.with_conversation(chat.conversation.again().answered("You.", "eos"))
+    run_command(f"/save {tmp_path / 'a.json'}", again, scene)
+    loaded = run_command(f"/load {tmp_path / 'a.json'}", open_chat({}), scene).chat
+    assert loaded.conversation.turns[-1].attempt == 1
+    assert loaded.conversation.again() == again.conversation.again()
+
+    run_command(f"/save {tmp_path / 'a.json'}", chat, scene)
+    document = json.loads((tmp_path / "a.json").read_text())
+    assert (document["seed"], document["turn"], document["settings"]) == (7, 2, {"top_p": "0.9"})
+    assert [message["role"] for message in document["messages"]] == ["user", "assistant"] * 2
+
     path = tmp_path / "talk.json"
     chat = run_command("/system Be kind.", chat, scene).chat
     for line in (r"/set stop \n\n", "/set temperature-last on", "/set t 0.7", f"/save {path}"):
@@ -59,39 +70,24 @@ def test_a_transcript_is_above_the_environment_and_replaced_by_the_next_one(
     assert [second.settings[key] for key in ("max_tokens", "top_p", "min_p")] == [8, 1.0, 0.3]
 
 
-def test_a_transcript_that_does_not_fit_the_flags_is_refused_naming_both(saved, scene):
-    with pytest.raises(UsageError, match="`min_tokens` asks for 40 tokens, max_tokens .* allows 30"):
-        run_command(f"/load {saved}", open_chat({"min_tokens": "40"}), scene)
-
-
-def test_load_shows_the_last_turns(saved, scene):
+def test_load_shows_the_last_turns_and_names_another_model(saved, scene, chat, tmp_path):
     assert run_command(f"/load {saved}", open_chat({}), scene).text.splitlines()[-4:] == [
         "[1] Hi", "Hello.", "[2] Who?", "Me.",
     ]  # fmt: skip
 
-
-def test_the_number_of_a_further_attempt_is_kept(chat, scene, tmp_path):
-    again = chat.with_conversation(chat.conversation.again().answered("You.", "eos"))
-    run_command(f"/save {tmp_path / 'a.json'}", again, scene)
-    loaded = run_command(f"/load {tmp_path / 'a.json'}", open_chat({}), scene).chat
-    assert loaded.conversation.turns[-1].attempt == 1
-    assert loaded.conversation.again() == again.conversation.again()
-
-
-def test_the_document_is_plain_json(chat, scene, tmp_path):
     run_command(f"/save {tmp_path / 'a.json'}", chat, scene)
-    document = json.loads((tmp_path / "a.json").read_text())
-    assert (document["seed"], document["turn"], document["settings"]) == (7, 2, {"top_p": "0.9"})
-    assert [message["role"] for message in document["messages"]] == ["user", "assistant"] * 2
+    other = open_chat({"model": "other"})
+    story = open_chat({"preset": ["story"]})
+    assert "are none; here: story" in run_command(f"/load {tmp_path / 'a.json'}", story, scene).text
+    assert "The transcript's model is tiny" in run_command(f"/load {tmp_path / 'a.json'}", other, scene).text
 
 
 def _document(settings):
     return f'{{"format": "gencli chat 1", "model": "m", "seed": 1, "settings": {settings}, "messages": []}}'
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_file_that_is_no_transcript_is_named(chat, scene, tmp_path, saved):
+    for text, said in [
         ("x", "is not JSON"),
         ("[]", "is not a transcript"),
         ('{"format": "gencli chat 1"}', "damaged"),
@@ -104,27 +100,18 @@ def _document(settings):
         (_document('{"stop": "x"}'), "setting stop is 'x'"),
         (_document('{}, "schema": "file.json"'), "the schema is 'file.json'"),
         (_document('{"top_p": 0.9}'), "setting top_p is 0.9"),
-    ],
-)
-def test_a_file_that_is_no_transcript_is_named(chat, scene, tmp_path, text, said):
-    path = tmp_path / "bad.json"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=said) as caught:
-        run_command(f"/load {path}", chat, scene)
-    assert str(path) in caught.value.message
+    ]:
+        path = tmp_path / "bad.json"
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=said) as caught:
+            run_command(f"/load {path}", chat, scene)
+        assert str(path) in caught.value.message, text
 
-
-def test_a_file_that_is_not_there_is_named(chat, scene, tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
         run_command(f"/load {tmp_path / 'none.json'}", chat, scene)
 
-
-def test_another_model_is_said(chat, scene, tmp_path):
-    run_command(f"/save {tmp_path / 'a.json'}", chat, scene)
-    other = open_chat({"model": "other"})
-    story = open_chat({"preset": ["story"]})
-    assert "are none; here: story" in run_command(f"/load {tmp_path / 'a.json'}", story, scene).text
-    assert "The transcript's model is tiny" in run_command(f"/load {tmp_path / 'a.json'}", other, scene).text
+    with pytest.raises(UsageError, match="`min_tokens` asks for 40 tokens, max_tokens .* allows 30"):
+        run_command(f"/load {saved}", open_chat({"min_tokens": "40"}), scene)
 
 
 def test_the_schema_of_answers_is_kept_whatever_file_it_came_from(chat, scene, tmp_path):

@@ -17,8 +17,17 @@ def test_help_lists_every_command_and_flag_that_typer_knows(gencli):
     assert [word for word in [*group.commands, *flags] if word not in result.out] == []
     assert gencli("-h").out == result.out
 
+    for width in (80, 110):
+        text = command_help(width)
+        assert text.isascii()
+        assert max(map(len, text.splitlines())) <= width
 
-def test_help_of_run_lists_every_flag_that_typer_knows(gencli):
+    assert gencli("--version").out == f"gencli {__version__}\n"
+
+    assert [entry.flag for entry in OPTIONS if not entry.help.endswith(".")] == []
+
+
+def test_help_of_run_lists_every_flag_that_typer_knows_as_docs_do(gencli):
     command = get_command(make_app(COMMANDS)).commands["run"]
     flags = [
         flag for parameter in command.params[1:] for flag in (*parameter.opts, *parameter.secondary_opts)
@@ -28,52 +37,6 @@ def test_help_of_run_lists_every_flag_that_typer_knows(gencli):
     assert [flag for flag in flags if flag not in result.out] == []
     assert gencli("run", "-h").out == result.out
 
-
-def test_help_fits_the_width_and_is_ascii():
-    for width in (80, 110):
-        text = command_help(width)
-        assert text.isascii()
-        assert max(map(len, text.splitlines())) <= width
-
-
-def test_version_is_the_package_s(gencli):
-    assert gencli("--version").out == f"gencli {__version__}\n"
-
-
-def test_no_command_is_a_usage_error_that_shows_the_help(gencli):
-    result = gencli()
-    assert (result.code, result.out) == (2, "")
-    assert "Usage: gencli" in result.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["rnu"], "Did you mean 'run'?"),
-        (["--versoin"], "Did you mean '--version'?"),
-        (["Once upon a time"], "gencli run 'Once upon a time'"),
-        (["run", "--temprature", "1", "x"], "Did you mean --temperature?"),
-        (["run", "- item"], "Put -- before"),
-        (["run", "--top-k"], "--top-k"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_word_that_is_not_known_names_the_nearest(gencli, arguments, said):
-    result = gencli(*arguments)
-    assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("Error: ")
-    assert said in result.err
-
-
-def test_debug_shows_the_traceback_and_nothing_else_does(gencli):
-    from gencli.errors import UsageError
-
-    assert "Traceback" not in gencli("run", "--top-p", "7", "x").err
-    with pytest.raises(UsageError):
-        gencli("run", "--top-p", "7", "--debug", "x")
-
-
-def test_the_page_in_docs_is_what_the_table_gives():
     import runpy
 
     from tests.cli.conftest import ROOT
@@ -82,5 +45,28 @@ def test_the_page_in_docs_is_what_the_table_gives():
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == script["page"]()
 
 
-def test_every_option_has_a_sentence():
-    assert [entry.flag for entry in OPTIONS if not entry.help.endswith(".")] == []
+def test_a_word_that_is_not_known_names_the_nearest(gencli):
+    for arguments, said in [
+        (["rnu"], "Did you mean 'run'?"),
+        (["--versoin"], "Did you mean '--version'?"),
+        (["Once upon a time"], "gencli run 'Once upon a time'"),
+        (["run", "--temprature", "1", "x"], "Did you mean --temperature?"),
+        (["run", "- item"], "Put -- before"),
+        (["run", "--top-k"], "--top-k"),
+    ]:
+        result = gencli(*arguments)
+        assert (result.code, result.out) == (2, ""), arguments
+        assert result.err.startswith("Error: "), arguments
+        assert said in result.err, arguments
+
+    result = gencli()
+    assert (result.code, result.out) == (2, "")
+    assert "Usage: gencli" in result.err
+
+
+def test_debug_shows_the_traceback_and_nothing_else_does(gencli):
+    from gencli.errors import UsageError
+
+    assert "Traceback" not in gencli("run", "--top-p", "7", "x").err
+    with pytest.raises(UsageError):
+        gencli("run", "--top-p", "7", "--debug", "x")

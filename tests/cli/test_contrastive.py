@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 PROMPT = "the cat bade each big deaf chief a day"
 SEARCH = ("--contrastive-alpha", 0.6)
 
@@ -22,16 +20,19 @@ def test_the_seed_changes_nothing_and_alpha_does(run):
     assert one == other
     assert one != run(PROMPT, "-t", 0, "--max-tokens", 12).out
 
-
-@pytest.mark.parametrize("stages", [(), ("--repetition-penalty", 1.3), ("--ban", "e")])
-def test_one_candidate_is_the_most_likely_token(run, stages):
-    found = run(PROMPT, *SEARCH, "--contrastive-k", 1, "--max-tokens", 12, *stages)
-    assert found.out == run(PROMPT, "-t", 0, "--max-tokens", 12, *stages).out
+    result = run(PROMPT, *SEARCH, "-t", 0, "--top-p", 0.5, "--max-tokens", 12)
+    assert result.out == run(PROMPT, *SEARCH, "--max-tokens", 12).out
+    assert "The temperature is 0, so these stages change nothing: top_p" in result.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "names"),
-    [
+def test_one_candidate_is_the_most_likely_token(run):
+    for stages in [(), ("--repetition-penalty", 1.3), ("--ban", "e")]:
+        found = run(PROMPT, *SEARCH, "--contrastive-k", 1, "--max-tokens", 12, *stages)
+        assert found.out == run(PROMPT, "-t", 0, "--max-tokens", 12, *stages).out, stages
+
+
+def test_what_does_not_go_together_is_refused_by_name(run, gencli):
+    for flags, names in [
         ((*SEARCH, "--beams", 3), ("--contrastive-alpha", "--beams")),
         ((*SEARCH, "--best-of", 3), ("--contrastive-alpha", "--best-of")),
         ((*SEARCH, "-n", 3), ("--contrastive-alpha", "-n")),
@@ -47,12 +48,14 @@ def test_one_candidate_is_the_most_likely_token(run, stages):
         (("--contrastive-k", 3), ("--contrastive-k", "--contrastive-alpha")),
         (("--contrastive-alpha", 1.5), ("--contrastive-alpha",)),
         (("--penalty-alpha", 0.6), ("--penalty-alpha", "--contrastive-alpha")),
-    ],
-)
-def test_what_does_not_go_together_is_refused_by_name(run, flags, names):
-    result = run(PROMPT, *flags)
-    assert result.code == 2
-    assert all(name in result.err for name in names)
+    ]:
+        result = run(PROMPT, *flags)
+        assert result.code == 2, flags
+        assert all(name in result.err for name in names), flags
+
+    found = gencli("run", PROMPT, "--model", "tiny", "--backend", "transformers", *SEARCH)
+    assert found.code == 2
+    assert "gives no hidden states" in found.err
 
 
 def test_a_search_replaces_what_a_weaker_layer_says_of_the_choice(run, tmp_path):
@@ -67,12 +70,6 @@ def test_a_search_replaces_what_a_weaker_layer_says_of_the_choice(run, tmp_path)
     assert run(PROMPT, "--beams", 2, "--max-tokens", 12, "--preset", preset).out == beams.out
 
 
-def test_at_a_temperature_of_0_no_stage_of_sampling_runs(run):
-    result = run(PROMPT, *SEARCH, "-t", 0, "--top-p", 0.5, "--max-tokens", 12)
-    assert result.out == run(PROMPT, *SEARCH, "--max-tokens", 12).out
-    assert "The temperature is 0, so these stages change nothing: top_p" in result.err
-
-
 def test_rows_of_a_batch_have_searches_of_their_own(gencli, tmp_path):
     alphas = (0, 0.3, 0.6, 0.9)
     file = tmp_path / "rows.jsonl"
@@ -84,9 +81,3 @@ def test_rows_of_a_batch_have_searches_of_their_own(gencli, tmp_path):
     assert [row["sampler"] for row in found] == ["greedy", *["contrastive"] * 3]
     alone = ("run", PROMPT, *flags, "--format", "json", "--contrastive-alpha")
     assert [row["text"] for row in found] == [gencli(*alone, one).json["text"] for one in alphas]
-
-
-def test_a_model_of_transformers_is_refused_by_name(gencli):
-    found = gencli("run", PROMPT, "--model", "tiny", "--backend", "transformers", *SEARCH)
-    assert found.code == 2
-    assert "gives no hidden states" in found.err

@@ -3,7 +3,6 @@
 import json
 import warnings
 
-import pytest
 import torch
 
 from gencli.models import device
@@ -24,10 +23,14 @@ def check(result, text=FAULT):
     assert "Traceback" not in result.err
 
 
-def test_a_run_ends_with_one_message(gencli):
+def test_a_run_and_a_chat_end_with_one_message(gencli):
     with sham_device() as seen:
         seen.faults.append(failing(1000))
         check(gencli("run", *ON_GPU, "Once upon a time"))
+
+    with sham_device() as seen:
+        seen.faults.append(failing(1000))
+        check(gencli("chat", *ON_GPU, stdin=b"Hello\nMore\nAgain\n"))
 
 
 def test_a_batch_keeps_what_is_finished_and_resumes(gencli, tmp_path):
@@ -49,32 +52,20 @@ def test_a_batch_keeps_what_is_finished_and_resumes(gencli, tmp_path):
     ]
 
 
-def test_a_chat_ends(gencli):
-    with sham_device() as seen:
-        seen.faults.append(failing(1000))
-        check(gencli("chat", *ON_GPU, stdin=b"Hello\nMore\nAgain\n"))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_a_gpu_that_cannot_be_used_is_said_while_the_model_is_loaded(gencli):
+    for text, message in [
         ("CUDA error: no kernel image is available for execution on the device", "has no code for this GPU"),
-        (
-            "CUDA error: CUDA driver version is insufficient for CUDA runtime version",
-            "driver of the GPU is",
-        ),
+        ("CUDA error: CUDA driver version is insufficient for CUDA runtime version", "driver of the GPU is"),
         ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "Another process has the GPU"),
-    ],
-)
-def test_a_gpu_that_cannot_be_used_is_said_while_the_model_is_loaded(gencli, text, message):
-    with sham_device() as seen:
-        seen.faults.append(failing(0, text, "gencli/models"))
-        failed = gencli("run", *ON_GPU, "Once")
-    check(failed, text)
-    assert message in failed.err
+    ]:
+        with sham_device() as seen:
+            seen.faults.append(failing(0, text, "gencli/models"))
+            failed = gencli("run", *ON_GPU, "Once")
+        check(failed, text)
+        assert message in failed.err, text
 
 
-def test_a_model_larger_than_the_card_is_refused_before_it_is_loaded(gencli):
+def test_a_model_larger_than_the_card_is_refused(gencli):
     with sham_device(Card(memory=2**20)) as seen:
         refused = gencli("run", *ON_GPU, "Once")
         assert not seen.launches
@@ -82,8 +73,6 @@ def test_a_model_larger_than_the_card_is_refused_before_it_is_loaded(gencli):
     assert "cuda:0 has 1.0 MiB free" in refused.err
     assert "needs" in refused.err
 
-
-def test_memory_that_another_process_took_after_the_check_is_said(gencli):
     with sham_device(Card(memory=2**21)):
         refused = gencli("run", *ON_GPU, "--memory-check", "off", "Once")
     assert refused.code == 5

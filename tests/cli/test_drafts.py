@@ -32,32 +32,32 @@ class Slow(Processor[SlowParams]):
 """
 
 
-@pytest.mark.parametrize("name", ["ngram", "suffix", "auto"])
-@pytest.mark.parametrize("tokens", ["1", "4", "auto"])
-def test_drafts_change_nothing_on_stdout(run, name, tokens):
-    plain = run(PROMPT, "second", "-n", "2", *SHORT)
-    drafted = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", name, "--draft-tokens", tokens)
-    assert (drafted.code, drafted.out) == (plain.code, plain.out)
-    assert f"Drafts ({name})" in drafted.err
+def test_drafts_change_nothing_on_stdout(run):
+    for tokens in ["1", "4", "auto"]:
+        for name in ["ngram", "suffix", "auto"]:
+            plain = run(PROMPT, "second", "-n", "2", *SHORT)
+            drafted = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", name, "--draft-tokens", tokens)
+            assert (drafted.code, drafted.out) == (plain.code, plain.out), (tokens, name)
+            assert f"Drafts ({name})" in drafted.err, (tokens, name)
 
 
-@pytest.mark.parametrize("name", ["tiny-draft", "early-exit", "early-exit:5", "tiny"])
-def test_a_model_drafts_for_another(gencli, name):
-    plain = gencli(*TINY, "Once upon a time")
-    drafted = gencli(*TINY, "--draft", name, "--draft-tokens", "3", "Once upon a time")
-    assert drafted.out == plain.out
-    assert f"Drafts ({name}): " in drafted.err
-    assert " tokens a forward, drafting " in drafted.err
+def test_a_model_drafts_for_another(gencli):
+    for name in ["tiny-draft", "early-exit", "early-exit:5", "tiny"]:
+        plain = gencli(*TINY, "Once upon a time")
+        drafted = gencli(*TINY, "--draft", name, "--draft-tokens", "3", "Once upon a time")
+        assert drafted.out == plain.out, name
+        assert f"Drafts ({name}): " in drafted.err, name
+        assert " tokens a forward, drafting " in drafted.err, name
 
 
-@pytest.mark.parametrize("tokens", ["3", "auto"])
-def test_a_model_of_another_vocabulary_drafts_through_text(gencli, tokens):
-    plain = gencli(*TINY, "Once upon a time")
-    drafted = gencli(*TINY, "--draft", "fake", "--draft-tokens", tokens, "Once upon a time")
-    assert drafted.out == plain.out
-    said = "fake has another vocabulary than tiny, and drafts through text: token 0 is '\\x00' to fake"
-    assert drafted.err.count(f"Notice: {said}") == 1
-    assert "Drafts (fake): " in drafted.err
+def test_a_model_of_another_vocabulary_drafts_through_text(gencli):
+    for tokens in ["3", "auto"]:
+        plain = gencli(*TINY, "Once upon a time")
+        drafted = gencli(*TINY, "--draft", "fake", "--draft-tokens", tokens, "Once upon a time")
+        assert drafted.out == plain.out, tokens
+        said = "fake has another vocabulary than tiny, and drafts through text: token 0 is '\\x00' to fake"
+        assert drafted.err.count(f"Notice: {said}") == 1, tokens
+        assert "Drafts (fake): " in drafted.err, tokens
 
 
 def test_the_record_counts_drafts_by_position(run):
@@ -84,34 +84,30 @@ def test_a_stage_that_needs_every_outcome_takes_no_drafts_and_is_named(run, tmp_
     assert (record["held_by"], record["proposed"]) == ("slow", [])
 
 
-@pytest.mark.parametrize(("seconds", "is_said"), [(0.9, False), (1.1, True)])
-def test_drafting_that_takes_longer_than_it_saves_is_said(seconds, is_said):
-    drafted = Drafted(10, (10,), (10,), draft_seconds=seconds, verify_seconds=1.0)
-    finish = Finish("1", 0, "", "eos", None, None, 3, 20, Timings(0, 0, 0), drafted=drafted)
-    assert any("leave out `draft`" in line for line in draft_lines([finish], "x")) is is_said
+def test_what_drafting_takes_and_gains_is_said(run):
+    for seconds, is_said in [(0.9, False), (1.1, True)]:
+        drafted = Drafted(10, (10,), (10,), draft_seconds=seconds, verify_seconds=1.0)
+        finish = Finish("1", 0, "", "eos", None, None, 3, 20, Timings(0, 0, 0), drafted=drafted)
+        assert any("leave out `draft`" in line for line in draft_lines([finish], "x")) is is_said, seconds
 
+    for plain, seconds, said in [
+        (3, 0.3, "1.60 times plain steps (3 timed)."),
+        (3, 0.18, "0.96 times plain"),
+        (2, 0.1, "rest 1.50 s."),
+    ]:
+        drafted = Drafted(14, (6,), (6,), 0.0, 1.5, timed=24, plain=plain, plain_seconds=seconds)
+        finish = Finish("1", 0, "", "eos", None, None, 3, 24, Timings(0, 0, 0), drafted=drafted)
+        lines = [*draft_lines([finish], "x")]
+        assert said in lines[0], plain
+        assert any("leave out `draft`" in line for line in lines) is ("0.96" in said), plain
 
-@pytest.mark.parametrize(
-    ("plain", "seconds", "said"),
-    [(3, 0.3, "1.60 times plain steps (3 timed)."), (3, 0.18, "0.96 times plain"), (2, 0.1, "rest 1.50 s.")],
-)
-def test_the_gain_over_plain_steps_of_the_run_is_said(plain, seconds, said):
-    drafted = Drafted(14, (6,), (6,), 0.0, 1.5, timed=24, plain=plain, plain_seconds=seconds)
-    finish = Finish("1", 0, "", "eos", None, None, 3, 24, Timings(0, 0, 0), drafted=drafted)
-    lines = [*draft_lines([finish], "x")]
-    assert said in lines[0]
-    assert any("leave out `draft`" in line for line in lines) is ("0.96" in said)
-
-
-def test_only_plain_steps_of_the_same_run_count(run):
     options = ("--draft", "ngram", "--format", "json")
     found = valid(run(PROMPT, "--seed", "1", "--max-tokens", "100", "--temperature", "0", *options).json)
     assert found["speculation"]["speedup"] > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
+def test_what_cannot_be_is_refused(run):
+    for options, code, said in [
         (("--draft-tokens", "3"), 2, "--draft-tokens is given, but there is no drafter"),
         (("--draft-min-p", "0.5"), 2, "--draft-min-p is given, but there is no drafter"),
         (("--draft", "ngram", "--draft-tokens", "0"), 2, "--draft-tokens is 0, but has to be a number >= 1"),
@@ -121,18 +117,12 @@ def test_only_plain_steps_of_the_same_run_count(run):
         (("--draft", "tiny-draf"), 5, "Did you mean 'tiny-draft'?"),
         (("--draft", "early-exit"), 2, "the model fake:258:0 has no layers"),
         (("--draft", "early-exit:x"), 2, "'x' is no number of layers"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused(run, options, code, said):
-    found = run(PROMPT, *SHORT, *options)
-    assert found.code == code
-    assert said in found.err
+    ]:
+        found = run(PROMPT, *SHORT, *options)
+        assert found.code == code, options
+        assert said in found.err, options
 
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+    for options, said in [
         (("--verify", "rejection"), "--verify is given, but there is no drafter"),
         (("--verify-threshold", "0.5"), "--verify-threshold is given, but there is no drafter"),
         (("--draft", "ngram", "--verify", "typical"), "--verify: 'typical' is not one of match, rejection"),
@@ -145,36 +135,31 @@ def test_what_cannot_be_is_refused(run, options, code, said):
             ("--draft", "ngram", "--verify", "lossy-threshold", "--verify-threshold", "0"),
             "--verify-threshold is 0",
         ),
-    ],
-    ids=str,
-)
-def test_policies_that_cannot_be_are_refused(run, options, said):
-    found = run(PROMPT, *SHORT, *options)
-    assert (found.code, said in found.err) == (2, True), found.err
+    ]:
+        found = run(PROMPT, *SHORT, *options)
+        assert (found.code, said in found.err) == (2, True), found.err
 
 
-@pytest.mark.parametrize("policy", ["rejection", "lossy-typical", "lossy-threshold"])
-def test_what_a_policy_does_to_the_text_is_said_once(run, policy):
-    found = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy)
-    assert found.code == 0
-    assert found.err.count(f"With --verify {policy} the number of drafts decides the text") == 1
-    assert found.err.count("the text is another one") == (policy != "rejection")
-    assert "Drafts (ngram)" in found.err
-    again = run(
-        PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy, "--max-batch", "1"
-    )
-    assert again.out == found.out
+def test_what_a_policy_does_to_the_text_is_said_once(run):
+    for policy in ["rejection", "lossy-typical", "lossy-threshold"]:
+        found = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy)
+        assert found.code == 0, policy
+        assert found.err.count(f"With --verify {policy} the number of drafts decides the text") == 1, policy
+        assert found.err.count("the text is another one") == (policy != "rejection"), policy
+        assert "Drafts (ngram)" in found.err, policy
+        again = run(
+            PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy, "--max-batch", "1"
+        )
+        assert again.out == found.out, policy
 
 
-def test_a_preset_may_say_how_to_verify(run, tmp_path):
+def test_a_preset_may_say_how_to_draft_and_verify(run, tmp_path):
     preset = tmp_path / "lax.yaml"
     preset.write_text("draft: ngram\ndraft_tokens: 2\nverify: lossy-threshold\nverify_threshold: 0.05\n")
     lax = run(PROMPT, *SHORT, "--preset", preset)
     matched = run(PROMPT, *SHORT, "--preset", preset, "--verify", "match")
     assert lax.out != matched.out == run(PROMPT, *SHORT).out
 
-
-def test_a_preset_may_say_how_to_draft(run, tmp_path):
     preset = tmp_path / "fast.yaml"
     preset.write_text("draft: ngram\ndraft_tokens: 2\n")
     assert "Drafts (ngram)" in run(PROMPT, *SHORT, "--preset", preset).err
@@ -182,7 +167,7 @@ def test_a_preset_may_say_how_to_draft(run, tmp_path):
     assert "Drafts (suffix)" in run(PROMPT, *SHORT, "--preset", preset).err
 
 
-def test_a_chat_drafts(gencli):
+def test_a_chat_drafts_and_the_documentation_names_every_drafter(gencli):
     options = ("chat", "--model", "tiny", "--dtype", "float32", "--seed", "1", "--max-tokens", "20")
     turns = b"Tell me a story.\nAnother one.\n"
     plain = gencli(*options, stdin=turns)
@@ -190,7 +175,5 @@ def test_a_chat_drafts(gencli):
     assert plain.out
     assert drafted.out == plain.out
 
-
-def test_the_documentation_names_every_drafter():
     text = (ROOT / "docs" / "speculation.md").read_text()
     assert all(f"`{name}`" in text for name in ("ngram", "suffix", "auto", "early-exit"))

@@ -28,29 +28,17 @@ def model(tmp_path_factory) -> Path:
     return path
 
 
-def test_a_file_runs(gencli, model):
+def test_a_file_runs_alone_and_in_the_template_of_the_file(gencli, model):
     done = gencli(
-        "run",
-        "--model",
-        model,
-        "-t",
-        "0",
-        "--max-tokens",
-        "4",
-        "--dtype",
-        "float32",
-        "--format",
-        "json",
+        "run", "--model", model, "-t", "0", "--max-tokens", "4", "--dtype", "float32", "--format", "json",
         "Hello",
-    )
+    )  # fmt: skip
     assert done.code == 0, done.err
     assert "Q8_0 is widened to float32" in done.err
     record = done.json
     assert record["weights_sha256"] == sha256(model.read_bytes()).hexdigest()
     assert record["model_revision"] is None
 
-
-def test_a_conversation_runs_in_the_template_of_the_file(gencli, model):
     done = gencli("run", "--model", model, "--chat", "-t", "0", "--max-tokens", "3", "Hello")
     assert done.code == 0, done.err
     assert gencli("chat", "--model", model, "--max-tokens", "3", stdin=b"Hello\n/quit\n").code == 0
@@ -59,15 +47,8 @@ def test_a_conversation_runs_in_the_template_of_the_file(gencli, model):
 def test_a_batch_runs_and_resumes(gencli, model, tmp_path):
     (tmp_path / "in.txt").write_text("Hello\nworld\n")
     arguments = (
-        "batch",
-        tmp_path / "in.txt",
-        "-o",
-        tmp_path / "out.jsonl",
-        "--model",
-        model,
-        "--max-tokens",
-        "3",
-    )
+        "batch", tmp_path / "in.txt", "-o", tmp_path / "out.jsonl", "--model", model, "--max-tokens", "3",
+    )  # fmt: skip
     assert gencli(*arguments).code == 0
     first = (tmp_path / "out.jsonl").read_bytes()
     assert gencli(*arguments, "--resume").code == 0
@@ -75,7 +56,7 @@ def test_a_batch_runs_and_resumes(gencli, model, tmp_path):
     assert len(first.splitlines()) == 2
 
 
-def test_a_file_is_shown_listed_and_split_into_tokens(gencli, model):
+def test_a_file_is_shown_listed_split_into_tokens_and_may_have_an_alias(gencli, model):
     shown = gencli("models", "show", model)
     assert shown.code == 0, shown.err
     assert "llama (GGUF) (llama)" in shown.out
@@ -85,24 +66,23 @@ def test_a_file_is_shown_listed_and_split_into_tokens(gencli, model):
     assert str(model) in gencli("models", "list", model.parent).out
     assert gencli("tokenize", "--model", model, "Hello").code == 0
 
-
-def test_an_alias_may_stand_for_a_file(gencli, model):
     assert gencli("models", "alias", "mine", model).code == 0
     assert gencli("models", "show", "mine").code == 0
     assert gencli("models", "alias", "mine", "--remove").code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "reason"),
-    [
+def test_only_the_decoder_runs_files_that_are_there(gencli, model, tmp_path):
+    for arguments, code, reason in [
         (("--backend", "transformers"), 2, "--backend transformers does not run GGUF files"),
         (("--trust-remote-code",), 5, "code of the model may run"),
-    ],
-)
-def test_only_the_decoder_runs_files(gencli, model, arguments, code, reason):
-    done = gencli("run", "--model", model, *arguments, "Hello")
-    assert (done.code, done.out) == (code, "")
-    assert reason in done.err
+    ]:
+        done = gencli("run", "--model", model, *arguments, "Hello")
+        assert (done.code, done.out) == (code, ""), arguments
+        assert reason in done.err, arguments
+
+    done = gencli("run", "--model", tmp_path / "none.gguf", "Hello")
+    assert done.code == 5
+    assert "There is no file" in done.err
 
 
 def test_without_the_package_its_extra_is_named(gencli, model, monkeypatch):
@@ -117,12 +97,6 @@ def test_without_the_package_its_extra_is_named(gencli, model, monkeypatch):
     done = gencli("run", "--model", model, "Hello")
     assert (done.code, done.out) == (2, "")
     assert "pip install 'gencli[gguf]'" in done.err
-
-
-def test_a_missing_file_is_said_to_be_missing(gencli, tmp_path):
-    done = gencli("run", "--model", tmp_path / "none.gguf", "Hello")
-    assert done.code == 5
-    assert "There is no file" in done.err
 
 
 def test_a_file_in_the_cache_of_the_hub_has_a_name(gencli, model, tmp_path, monkeypatch):

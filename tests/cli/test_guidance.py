@@ -2,35 +2,30 @@
 
 import json
 
-import pytest
-
 TINY = ("run", "--model", "tiny", "--dtype", "float32", "--chat", "--seed", "2", "--max-tokens", "16")
 HAPPY, SAD = "Tell a story about a happy dog.", "Tell a story about a sad dog."
 SHORT = ("--seed", "1", "--max-tokens", "30")
 
 
-def test_a_scale_of_one_is_no_guidance(run):
+def test_a_scale_of_one_is_no_guidance_and_of_zero_the_negative_prompt(run, gencli):
     assert run("abc", *SHORT, "--guidance", "1", "--negative", "x").out == run("abc", *SHORT).out
     assert run("abc", *SHORT, "--guidance", "9", "--negative", "x").out != run("abc", *SHORT).out
 
-
-def test_a_scale_of_zero_is_the_negative_prompt_in_its_template(gencli):
     found = gencli(*TINY, HAPPY, "--guidance", "0", "--negative", SAD)
     assert found.out == gencli(*TINY, SAD).out
     assert found.out != gencli(*TINY, HAPPY).out
 
 
-@pytest.mark.parametrize("options", [("--guidance", "2"), ("--contrast", "tiny-draft", "-n", "3")])
-def test_drafts_of_a_model_change_nothing(gencli, options):
-    plain = gencli(*TINY, HAPPY, *options)
-    drafted = gencli(*TINY, HAPPY, *options, "--draft", "tiny-draft", "--draft-tokens", "3")
-    assert (drafted.code, drafted.out) == (0, plain.out)
-    assert plain.out != gencli(*TINY, HAPPY).out
+def test_drafts_of_a_model_change_nothing(gencli):
+    for options in [("--guidance", "2"), ("--contrast", "tiny-draft", "-n", "3")]:
+        plain = gencli(*TINY, HAPPY, *options)
+        drafted = gencli(*TINY, HAPPY, *options, "--draft", "tiny-draft", "--draft-tokens", "3")
+        assert (drafted.code, drafted.out) == (0, plain.out), options
+        assert plain.out != gencli(*TINY, HAPPY).out, options
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_does_not_go_together_is_refused(run, gencli):
+    for options, said in [
         (("--guidance", "-1"), "--guidance is -1, but has to be a number >= 0"),
         (("--guidance", "inf"), "--guidance is inf, but has to be a number >= 0 and <= 1e+06."),
         (("--negative", "x"), "--negative is given, but there is no guidance"),
@@ -42,12 +37,14 @@ def test_drafts_of_a_model_change_nothing(gencli, options):
         (("--dola", "low", "--guidance", "2"), "--dola and --guidance cannot be used together"),
         (("--dola", "middle"), "'middle' is neither low, high nor layers such as 2,4,6"),
         (("--dola", "low"), "gives no logits of its layers"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(run, options, said):
-    found = run("abc", *options)
-    assert found.code == 2
-    assert said in found.err
+    ]:
+        found = run("abc", *options)
+        assert found.code == 2, options
+        assert said in found.err, options
+
+    found = gencli("run", "abc", "--model", "tiny", "--contrast", "fake")
+    assert found.code == 5
+    assert "fake cannot be the amateur of tiny: their vocabularies differ. Token 0 is" in found.err
 
 
 def test_dola_contrasts_layers_of_the_bundled_model(gencli):
@@ -58,13 +55,7 @@ def test_dola_contrasts_layers_of_the_bundled_model(gencli):
     assert drafted.out == found.out
 
 
-def test_an_amateur_has_the_vocabulary_of_its_expert(gencli):
-    found = gencli("run", "abc", "--model", "tiny", "--contrast", "fake")
-    assert found.code == 5
-    assert "fake cannot be the amateur of tiny: their vocabularies differ. Token 0 is" in found.err
-
-
-def test_rows_of_a_batch_have_guidance_of_their_own(gencli, tmp_path):
+def test_rows_of_a_batch_have_guidance_of_their_own_but_no_amateur(gencli, tmp_path):
     own = [{}, {"guidance": 2.5, "negative": "x"}, {"guidance": 3}, {"guidance": 0, "negative": "y"}]
     rows = [{"prompt": "abc", "seed": 1, "max_tokens": 30, **options} for options in own]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -75,15 +66,13 @@ def test_rows_of_a_batch_have_guidance_of_their_own(gencli, tmp_path):
         alone = gencli("run", "abc", "--model", "fake", *SHORT, "--format", "json", *flags)
         assert result["text"] == json.loads(alone.out)["text"]
 
-
-def test_a_row_cannot_bring_an_amateur(gencli, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"prompt": "a", "contrast": "tiny"}\n{"prompt": "a"}\n')
-    found = gencli("batch", tmp_path / "in.jsonl", "-o", tmp_path / "out.jsonl", "--model", "fake")
+    found = gencli("batch", tmp_path / "in.jsonl", "-o", tmp_path / "other.jsonl", "--model", "fake")
     assert found.code == 7
-    assert "The amateur 'tiny' is not the one of this run" in (tmp_path / "out.jsonl").read_text()
+    assert "The amateur 'tiny' is not the one of this run" in (tmp_path / "other.jsonl").read_text()
 
 
-def test_a_chat_can_be_guided_from_its_next_answer_on(gencli):
+def test_a_chat_can_be_guided_and_begins_with_its_amateur(gencli):
     lines = [HAPPY, "/set guidance 2.5", "And then?", "/set guidance default", "And then?"]
     options = ("--seed", "3", "--max-tokens", "16", "--dtype", "float32")
     found = gencli("chat", *options, stdin="\n".join(lines).encode())
@@ -92,8 +81,6 @@ def test_a_chat_can_be_guided_from_its_next_answer_on(gencli):
     assert found.out != plain.out
     assert found.out.startswith(gencli(*TINY, "--seed", "3", HAPPY).out.strip())
 
-
-def test_a_chat_with_an_amateur_begins_with_it(gencli):
     options = ("--seed", "3", "--max-tokens", "16", "--contrast", "tiny-draft")
     assert gencli("chat", *options, stdin=f"{HAPPY}\nMore.".encode()).code == 0
     found = gencli("chat", "--seed", "3", stdin=b"/set contrast tiny-draft")

@@ -51,31 +51,28 @@ def on_screen(monkeypatch):
     return call
 
 
-def test_a_run_that_fails_in_a_line_ends_it(on_screen):
+def test_a_run_or_an_answer_that_fails_in_a_line_ends_it(on_screen, monkeypatch):
     assert re.match(r"[abcd]{4}\nError: The GPU has failed", on_screen("run", *LETTERS, "Hello"))
 
-
-def test_an_answer_that_fails_in_a_line_ends_it(on_screen, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Hello\n")))
     shown = on_screen("chat", *LETTERS, "--raw")
     assert re.search(r"^[abcd]{4}\nError: The GPU has failed", shown, re.MULTILINE)
 
-
-def test_thinking_that_fails_in_a_line_ends_it(on_screen, monkeypatch):
     monkeypatch.delenv("NO_COLOR")
     shown = on_screen("run", *LETTERS, "--choice", "a", "--constrain-after", "#", "Hello")
     assert re.search(r"\[thinking\] [abcd]{4}\nError: The GPU has failed", shown)
 
 
-@pytest.mark.parametrize("colours", [True, False])
-def test_a_batch_that_fails_ends_its_progress(on_screen, tmp_path, monkeypatch, colours):
-    if colours:
-        monkeypatch.delenv("NO_COLOR")
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
-    shown = on_screen("batch", rows, *LETTERS, "-o", "-")
-    assert re.search(r"(^|\x1b\[\?25h)Error: The GPU has failed", shown, re.MULTILINE)
-    assert "\n\n" not in shown
+def test_a_batch_that_fails_ends_its_progress(on_screen, tmp_path, monkeypatch):
+    for colours in [True, False]:
+        with monkeypatch.context() as patch:
+            if colours:
+                patch.delenv("NO_COLOR")
+            rows = tmp_path / "rows.jsonl"
+            rows.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+            shown = on_screen("batch", rows, *LETTERS, "-o", "-")
+            assert re.search(r"(^|\x1b\[\?25h)Error: The GPU has failed", shown, re.MULTILINE), colours
+            assert "\n\n" not in shown, colours
 
 
 def test_a_pipe_gets_the_text_alone(gencli, on_screen, capfd):

@@ -5,8 +5,6 @@ import shutil
 import warnings
 from importlib.resources import files
 
-import pytest
-
 TINY = files("gencli") / "assets" / "tiny"
 SHORT = ("--seed", "7", "--max-tokens", "8", "Once upon a time")
 
@@ -33,31 +31,29 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("spoil", "said"), FAULTS.values(), ids=FAULTS)
-def test_a_broken_folder_is_exit_5_and_one_message(gencli, tmp_path, spoil, said):
-    folder = tmp_path / "model"
-    shutil.copytree(TINY, folder)
-    spoil(folder)
-    result = gencli("run", "--model", folder, *SHORT)
-    assert (result.code, result.out) == (5, "")
-    assert said in result.err
-    assert "Traceback" not in result.err
-    assert result.err.startswith("Error: ")
+def test_a_broken_folder_is_exit_5_and_one_message(gencli, tmp_path):
+    for name, (spoil, said) in FAULTS.items():
+        folder = tmp_path / name
+        shutil.copytree(TINY, folder)
+        spoil(folder)
+        result = gencli("run", "--model", folder, *SHORT)
+        assert (result.code, result.out) == (5, ""), name
+        assert said in result.err, name
+        assert "Traceback" not in result.err, name
+        assert result.err.startswith("Error: "), name
 
 
-def test_a_device_that_is_not_here_is_named(gencli):
+def test_a_device_that_is_not_here_is_named_and_steps_run_ahead_on_a_gpu_only(gencli):
     result = gencli("run", "--device", "cuda:99", *SHORT)
     assert result.code == 5
     assert "cuda:99" in result.err
 
-
-def test_steps_run_ahead_on_a_gpu_only(gencli):
     refused = gencli("run", "--async", *SHORT)
     assert (refused.code, "--async" in refused.err, "runs on cpu" in refused.err) == (2, True, True)
     assert gencli("run", "--no-async", *SHORT).out == gencli("run", *SHORT).out
 
 
-def test_the_bundled_model_is_the_default_and_says_nothing_but_the_summary(gencli):
+def test_the_bundled_model_is_the_default_and_chat_uses_its_template(gencli):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         default = gencli("run", *SHORT)
@@ -65,8 +61,6 @@ def test_the_bundled_model_is_the_default_and_says_nothing_but_the_summary(gencl
     assert len(default.err.splitlines()) == 2
     assert gencli("run", "--model", str(TINY), *SHORT).out == default.out
 
-
-def test_chat_uses_the_template(gencli):
     record = gencli("run", "--format", "json", *SHORT).json
     chat = gencli("run", "--format", "json", "--chat", "--system", "Be brief.", *SHORT).json
     assert chat["prompt"] == record["prompt"]
@@ -77,9 +71,8 @@ COMPANY = "In bfloat16 a text may depend on what is computed beside it"
 UNSTEADY = ("--dtype", "bfloat16", "--invariant", "off")
 
 
-@pytest.mark.parametrize(
-    ("flags", "is_said"),
-    [
+def test_where_neighbours_or_drafts_may_change_a_text_a_run_says_so(gencli):
+    for flags, is_said in [
         (("hi",), False),
         (("hi", "yo"), True),
         (("hi", "-n", 2), True),
@@ -89,30 +82,26 @@ UNSTEADY = ("--dtype", "bfloat16", "--invariant", "off")
         (("hi", "--choice", "yes"), True),
         (("hi", "--choice", "yes", "--jump-forward", "off"), False),
         (("hi", "yo", "--quiet"), False),
-    ],
-    ids=str,
-)
-def test_where_neighbours_or_drafts_may_change_a_text_a_run_says_so(gencli, flags, is_said):
-    done = gencli("run", *UNSTEADY, "--seed", 1, "--max-tokens", 2, *flags)
-    assert (done.err.count(COMPANY) == 1) == is_said
-    assert COMPANY not in gencli("run", "--dtype", "float32", "--max-tokens", 2, "hi", "yo").err
+    ]:
+        done = gencli("run", *UNSTEADY, "--seed", 1, "--max-tokens", 2, *flags)
+        assert (done.err.count(COMPANY) == 1) == is_said, flags
+        assert COMPANY not in gencli("run", "--dtype", "float32", "--max-tokens", 2, "hi", "yo").err, flags
 
 
-@pytest.mark.parametrize(("flags", "is_said"), [((), False), (("--draft", "ngram"), True)])
-def test_a_chat_says_so_where_it_has_drafts(gencli, flags, is_said):
-    done = gencli("chat", *UNSTEADY, "--max-tokens", 2, *flags, stdin=b"Hello\n")
-    assert (done.code, COMPANY in done.err) == (0, is_said)
+def test_a_chat_says_so_where_it_has_drafts(gencli):
+    for flags, is_said in [((), False), (("--draft", "ngram"), True)]:
+        done = gencli("chat", *UNSTEADY, "--max-tokens", 2, *flags, stdin=b"Hello\n")
+        assert (done.code, COMPANY in done.err) == (0, is_said), flags
 
 
-@pytest.mark.parametrize("flags", [(), ("--min-tokens", "4"), ("--json",), ("--beams", "2")], ids=str)
-def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path, flags):
-    folder = tmp_path / "model"
-    shutil.copytree(TINY, folder)
-    made = folder / "generation_config.json"
-    plain = gencli("run", "--model", folder, *SHORT, *flags)
-    given = json.loads(made.read_text())
-    made.write_text(json.dumps(given | {"eos_token_id": [*given["eos_token_id"], 2048, -1]}))
-    result = gencli("run", "--model", folder, *SHORT, *flags)
-    assert (result.code, result.out) == (plain.code, plain.out)
-    assert "Token id 2048 is to end a text, but no token of the model has it" in result.err
-    assert "Token id -1" in result.err
+def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path):
+    for flags in [(), ("--min-tokens", "4"), ("--json",), ("--beams", "2")]:
+        folder = shutil.copytree(TINY, tmp_path / str(len(flags)) / str(flags))
+        made = folder / "generation_config.json"
+        plain = gencli("run", "--model", folder, *SHORT, *flags)
+        given = json.loads(made.read_text())
+        made.write_text(json.dumps(given | {"eos_token_id": [*given["eos_token_id"], 2048, -1]}))
+        result = gencli("run", "--model", folder, *SHORT, *flags)
+        assert (result.code, result.out) == (plain.code, plain.out), flags
+        assert "Token id 2048 is to end a text, but no token of the model has it" in result.err, flags
+        assert "Token id -1" in result.err, flags

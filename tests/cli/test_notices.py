@@ -15,25 +15,21 @@ def tools(tmp_path):
     return path
 
 
-def test_a_document_that_is_cut_is_told_once(run):
+def test_a_document_or_text_that_is_cut_is_told_once(run):
     result = run("--regex", "a{90}", "--max-tokens", "5", "hi")
     assert result.code == 6
     assert result.err.count("--max-tokens") == 1
 
-
-def test_a_text_that_is_cut_beside_one_that_failed_is_told(run):
     result = run("--regex", "a{90}", "--max-tokens", "5", "--partial", "hi")
     assert result.err.count("--max-tokens") == 1
     assert "Cut at --max-tokens 5" in run("--max-tokens", "5", "hi").err
 
 
-def test_what_a_grammar_does_to_a_length_is_told_once_for_all_samples(run):
+def test_samples_that_are_all_the_same_or_as_long_as_the_grammar_are_told_once(run):
     result = run("--choice", "ab", "--choice", "cd", "--min-tokens", "9", "-n", "4", "hi")
     assert result.err.count("The grammar allows nothing more") == 1
     assert "min_tokens did not make 4 of 4 texts longer" in result.err
 
-
-def test_samples_that_are_all_the_same_are_told_once(run):
     same = ("--top-k", "1", "--max-tokens", "4", "-n", "3")
     assert run(*same, "hi").err.count("All 3 samples are the same text.") == 1
     assert "All 3 samples are the same text for 2 of 2 prompts." in run(*same, "hi", "ho").err

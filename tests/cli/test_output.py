@@ -4,7 +4,6 @@ import json
 from hashlib import sha256
 
 import jsonschema
-import pytest
 
 from gencli.models.files.locate import bundled_folder
 from tests.cli.conftest import ROOT
@@ -18,17 +17,9 @@ def valid(document):
     return document
 
 
-def test_schema_is_one():
+def test_records_are_as_the_schema_says(run):
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
-
-def test_stdout_is_the_text_and_one_newline(run):
-    text = run("hi", *SHORT, "--format", "json").json["text"]
-    assert run("hi", *SHORT).out.rstrip("\n") == text.rstrip("\n")
-    assert run("hi", *SHORT).out == run("hi", *SHORT, "--no-stream").out
-
-
-def test_record_of_one_prompt(run):
     record = valid(run("hi", *SHORT, "-t", "0.8", "--format", "json").json)
     assert record["id"] == "1"
     assert record["finish_reason"] == "length"
@@ -37,36 +28,40 @@ def test_record_of_one_prompt(run):
     assert (record["seed"], record["model"]) == (1, "fake")
     assert {"temperature": {"temperature": 0.8}} in record["chain"]
 
-
-def test_records_of_several_prompts_are_an_array_or_lines(run):
     array = valid(run("hi", "yo", *SHORT, "--format", "json").json)
     lines = [valid(line) for line in run("hi", "yo", *SHORT, "--format", "jsonl").lines]
     texts = {record["prompt"]: record["text"] for record in array}
     assert texts == {record["prompt"]: record["text"] for record in lines}
     assert list(texts) == ["hi", "yo"]
 
-
-def test_record_of_several_samples_has_lists(run):
     record = valid(run("hi", "-n", "3", *SHORT, "--format", "json").json)
     assert len(set(record["texts"])) == 3
     assert record["completion_tokens"] == [12, 12, 12]
 
-
-def test_a_ban_as_a_bias_is_valid_json(run):
     record = valid(run("hi", *SHORT, "--logit-bias", "a=-inf", "--format", "json").json)
     assert {"bias": {"bias": [["a", "-inf"]]}} in record["chain"]
     assert "a" not in record["text"]
 
 
-def test_a_stop_is_named_and_cut(run):
+def test_stdout_is_the_text_and_one_newline(run):
+    text = run("hi", *SHORT, "--format", "json").json["text"]
+    assert run("hi", *SHORT).out.rstrip("\n") == text.rstrip("\n")
+    assert run("hi", *SHORT).out == run("hi", *SHORT, "--no-stream").out
+
+    assert run("hi", *SHORT, "--quiet").err == ""
+    assert "Error" in run("hi", "a" * 2000, *SHORT, "--quiet").err
+
+    err = run("hi", *SHORT, "--stats", "--threads", "2").err
+    assert [word for word in ("load:", "float32", "2 threads", "prefill:") if word not in err] == []
+
+
+def test_blocks_of_several_prompts_come_in_order_and_a_stop_is_cut(run):
     record = valid(run("hi", "--seed", "1", "--stop", r"\n", "--format", "json").json)
     assert (record["finish_reason"], record["matched"]) == ("stop", "\n")
     assert "\n" not in record["text"]
     kept = run("hi", "--seed", "1", "--stop", r"\n", "--include-stop", "--format", "json").json
     assert kept["text"] == record["text"] + "\n"
 
-
-def test_blocks_of_several_prompts_come_in_order_under_labels(run):
     result = run("hi", "yo\nyo", "-n", "2", *SHORT)
     labels = [line for line in result.out.splitlines() if line.startswith("==>")]
     assert labels == ["==> 1.1: hi <==", "==> 1.2: hi <==", "==> 2.1: yo yo <==", "==> 2.2: yo yo <=="]
@@ -74,55 +69,41 @@ def test_blocks_of_several_prompts_come_in_order_under_labels(run):
     assert result.out == run("hi", "yo\nyo", "-n", "2", *SHORT, "--max-batch", "1").out
 
 
-def test_summary_says_tokens_reason_and_seed_and_names_the_limit(run):
+def test_the_summary_has_tokens_reason_and_a_seed_that_gives_the_text_again(run):
     result = run("hi", *SHORT)
     assert "12 tokens" in result.err
     assert "length, seed 1" in result.err
     assert "--max-tokens 12" in result.err
 
-
-def test_the_seed_that_is_printed_gives_the_text_again(run):
     first = run("hi", "--max-tokens", "40")
     seed = first.err.split("seed ")[1].split()[0]
     assert run("hi", "--max-tokens", "40", "--seed", seed).out == first.out
     assert run("hi", "--max-tokens", "40").out != first.out
 
 
-def test_quiet_leaves_only_errors(run):
-    assert run("hi", *SHORT, "--quiet").err == ""
-    assert "Error" in run("hi", "a" * 2000, *SHORT, "--quiet").err
-
-
-def test_stats_say_more(run):
-    err = run("hi", *SHORT, "--stats", "--threads", "2").err
-    assert [word for word in ("load:", "float32", "2 threads", "prefill:") if word not in err] == []
-
-
-def test_output_is_written_to_the_file_and_replaces_it(run, tmp_path):
+def test_output_is_written_to_the_file_and_replaces_it_unless_the_run_fails(run, tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old" * 100)
     result = run("hi", *SHORT, "--output", path)
     assert result.out == ""
     assert path.read_text(encoding="utf-8") == run("hi", *SHORT).out
 
-
-def test_a_failed_run_leaves_the_output_file_as_it_was(run, tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("old")
     assert run("hi", "--logit-bias", "999=1", "--output", path).code == 2
     assert path.read_text() == "old"
 
 
-@pytest.mark.parametrize("form", ["text", "jsonl"])
-def test_one_prompt_that_fails_does_not_lose_the_others(run, form):
-    result = run("hi", "a" * 2000, *SHORT, "--format", form)
-    assert result.code == 7
-    assert "prompt 2: The prompt has 2000 tokens" in result.err
-    if form == "jsonl":
-        records = {record["prompt"][:2]: valid(record) for record in result.lines}
-        assert records["aa"]["finish_reason"] == "error"
-        assert "2000 tokens" in records["aa"]["error"]["message"]
-        assert records["hi"]["finish_reason"] == "length"
+def test_one_prompt_that_fails_does_not_lose_the_others(run):
+    for form in ["text", "jsonl"]:
+        result = run("hi", "a" * 2000, *SHORT, "--format", form)
+        assert result.code == 7, form
+        assert "prompt 2: The prompt has 2000 tokens" in result.err, form
+        if form == "jsonl":
+            records = {record["prompt"][:2]: valid(record) for record in result.lines}
+            assert records["aa"]["finish_reason"] == "error", form
+            assert "2000 tokens" in records["aa"]["error"]["message"], form
+            assert records["hi"]["finish_reason"] == "length", form
 
 
 def test_a_request_that_fails_while_it_runs_is_exit_6(gencli):
@@ -151,18 +132,11 @@ def test_show_chain_prints_values_with_their_origin_and_generates_nothing(gencli
         "draw gumbel default",
     ]
 
-
-def test_show_chain_as_json(gencli):
     rows = gencli("run", "--show-chain", "-t", "0", "--top-k", "5", "--format", "json").json
     assert {
-        "phase": "truncate",
-        "stage": "top_k",
-        "value": "k=5  (not run: greedy)",
-        "origin": "flag --top-k",
-    } in rows
+        "phase": "truncate", "stage": "top_k", "value": "k=5  (not run: greedy)", "origin": "flag --top-k",
+    } in rows  # fmt: skip
 
-
-def test_show_chain_says_that_temperature_0_is_greedy(gencli):
     rows = gencli("run", "--show-chain", "-t", "0", "--format", "json").json
     assert (rows[-1]["stage"], rows[-1]["origin"]) == ("greedy", "temperature 0")
 

@@ -46,6 +46,6 @@ def said(tmp_path_factory):
     return done.stderr.split("==\n")[:-1]
 
 
-@pytest.mark.parametrize("number", range(len(NATIVE)), ids=lambda number: " ".join(NATIVE[number][:4]))
-def test_the_native_path_does_without_transformers(said, number):
-    assert said[number].splitlines()[-1] == "0", said[number]
+def test_the_native_path_does_without_transformers(said):
+    for number in range(len(NATIVE)):
+        assert said[number].splitlines()[-1] == "0", said[number]

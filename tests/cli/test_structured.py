@@ -12,13 +12,11 @@ NORA = "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:"
 PERSON = {
     "type": "object",
     "properties": {
-        "name": {"type": "string"},
-        "age": {"type": "integer"},
-        "job": {"type": "string"},
+        "name": {"type": "string"}, "age": {"type": "integer"}, "job": {"type": "string"},
         "city": {"type": "string"},
     },
     "required": ["name", "age", "job", "city"],
-}
+}  # fmt: skip
 # No mask knows this format, only the check at the end does: with two letters, aaa is valid and (aa is not.
 LOOSE = '{"type": "string", "format": "regex", "minLength": 3, "maxLength": 3}'
 LETTERS = ("--allow-ids", "34,40,97,257")
@@ -48,10 +46,11 @@ def test_a_schema_gives_a_document_and_exit_0(tiny, schema):
     result = tiny("--json-schema", schema, NORA)
     assert (result.code, result.json) == (0, {"name": "Nora", "age": 41, "job": "pilot", "city": "Quito"})
 
+    for given in [json.dumps(PERSON), "name, age int, job, city"]:
+        assert tiny("--json-schema", given, NORA).json["age"] == 41, given
 
-@pytest.mark.parametrize("given", [json.dumps(PERSON), "name, age int, job, city"])
-def test_a_schema_may_be_written_out_or_named_in_short(tiny, given):
-    assert tiny("--json-schema", given, NORA).json["age"] == 41
+    result = tiny("--json", "--parsed", NORA, NORA.replace("41", "42"))
+    assert [record["age"] for record in result.lines] == [41, 42]
 
 
 def test_a_part_of_the_document_or_all_of_it_in_one_line(tiny, schema):
@@ -61,27 +60,18 @@ def test_a_part_of_the_document_or_all_of_it_in_one_line(tiny, schema):
     assert tiny("--json-schema", schema, "--parsed", NORA).out == line
     assert tiny("--json", "--parsed", NORA).out == line
 
-
-def test_several_documents_are_lines_without_labels(tiny):
-    result = tiny("--json", "--parsed", NORA, NORA.replace("41", "42"))
-    assert [record["age"] for record in result.lines] == [41, 42]
-
-
-def test_a_part_that_is_not_there_is_no_result(tiny, schema):
     result = tiny("--json-schema", schema, "--select", "/wage", NORA)
     assert (result.code, result.out) == (6, "")
     assert "no /wage" in result.err
 
 
-def test_a_document_that_is_cut_is_no_result(tiny, schema):
+def test_a_document_that_is_cut_is_no_result(tiny, schema, tmp_path):
     result = tiny("--json-schema", schema, "--max-tokens", "8", NORA)
     assert (result.code, result.out) == (6, "")
     assert "--max-tokens cut it" in result.err
     partial = tiny("--json-schema", schema, "--max-tokens", "8", "--partial", NORA)
     assert (partial.code, partial.out[:9]) == (6, '{"name": ')
 
-
-def test_a_cut_document_leaves_the_output_file_as_it_was(tiny, schema, tmp_path):
     path = tmp_path / "out.json"
     path.write_text("old")
     assert tiny("--json-schema", schema, "--max-tokens", "8", "-o", path, NORA).code == 6
@@ -94,8 +84,6 @@ def test_a_document_that_the_check_refuses_is_no_result(fake):
     assert 'of the format "regex"' in result.err
     assert fake("--json-schema", LOOSE, *LETTERS, "hi").code == 0  # else it is a remark
 
-
-def test_one_sample_of_several_that_is_not_valid_is_exit_7(fake):
     result = fake("--json-schema", LOOSE, "--formats", *LETTERS, "-n", "8", "hi")
     assert result.code == 7
     labels = [line for line in result.out.splitlines() if line.startswith("==>")]
@@ -114,8 +102,6 @@ def test_a_retry_draws_until_the_text_is_valid(fake):
     few = fake("--retries", "1", *plain)
     assert (few.code, "(2 attempts)" in few.err) == (6, True)
 
-
-def test_retries_of_samples_do_not_mix(fake):
     plain = ("--json-schema", LOOSE, "--formats", *LETTERS, "--retries", "60")
     both = fake(*plain, "-n", "3", "--format", "json", "hi", "yo")
     assert both.code == 0
@@ -124,29 +110,23 @@ def test_retries_of_samples_do_not_mix(fake):
     assert [both.json[0][key] for key in ("texts", "attempts")] == [one[key] for key in ("texts", "attempts")]
 
 
-@pytest.mark.parametrize(
-    ("flags", "check"),
-    [
+def test_texts_are_what_was_asked_for(fake):
+    for flags, check in [
         (("--choice", "red", "--choice", "blue"), lambda text: text in ("red", "blue")),
         (("--regex", "[0-9][0-9]-[a-z]"), lambda text: len(text) == 4 and text[2] == "-"),
         (("--grammar", 'root ::= "a" | "b" root'), lambda text: text.rstrip("\n").strip("b") == "a"),
         (("--lark", 'start: "x" start | "y"'), lambda text: text.strip("x") == "y"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_texts_are_what_was_asked_for(fake, flags, check):
-    result = fake(*flags, "hi", "--max-tokens", "200")
-    assert (result.code, check(result.out.removesuffix("\n"))) == (0, True), result.err
+    ]:
+        result = fake(*flags, "hi", "--max-tokens", "200")
+        assert (result.code, check(result.out.removesuffix("\n"))) == (0, True), result.err
 
 
-def test_a_grammar_comes_from_a_file(fake, tmp_path):
+def test_grammars_tags_and_tools_come_from_files(fake, tmp_path):
     (tmp_path / "yes.gbnf").write_text('root ::= "yes" | "no"\n')
     assert fake("--grammar", tmp_path / "yes.gbnf", "hi").out in ("yes\n", "no\n")
     missing = fake("--grammar", tmp_path / "no.gbnf", "hi")
     assert (missing.code, "cannot be read" in missing.err) == (3, True)
 
-
-def test_tags_and_tools_come_from_files(fake, tmp_path):
     tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": "[ab]c"}}
     (tmp_path / "tag.json").write_text(json.dumps(tag))
     assert fake("--structural-tag", tmp_path / "tag.json", "hi").out in ("ac\n", "bc\n")
@@ -185,14 +165,7 @@ def test_thinking_goes_to_stderr_or_a_field(fake):
     assert (never.code, never.out, "before 'never'" in never.err) == (6, "", True)
 
 
-def test_nothing_is_said_of_free_names_unless_they_are_refused(tiny):
-    assert "Notice" not in tiny("--json", NORA).err
-    assert "Notice" not in tiny("--json-schema", '{"type": "object"}', NORA).err
-    strict = tiny("--json-schema", '{"type": "object"}', "--schema-strict", NORA)
-    assert (strict.code, "additionalProperties: false" in strict.err) == (3, True)
-
-
-def test_a_record_says_what_constrained_it(tiny, schema):
+def test_a_record_says_what_constrained_it(tiny, schema, fake):
     record = valid(tiny("--json-schema", schema, "--format", "json", NORA).json)
     assert (record["valid"], record["parsed"]["city"], record["attempts"]) == (True, "Quito", 1)
     assert (record["grammar"]["kind"], record["grammar"]["exact"]) == ("json_schema", True)
@@ -202,19 +175,15 @@ def test_a_record_says_what_constrained_it(tiny, schema):
     assert (cut.code, record["text"], record["valid"], record["parsed"]) == (6, None, False, None)
     assert (record["finish_reason"], record["error"]["type"]) == ("length", "InvalidOutput")
 
-
-def test_stats_say_how_long_compiling_took(fake):
     assert "grammar: trie, compile: " in fake("--choice", "a", "--stats", "hi").err
 
 
-@pytest.mark.parametrize("flag", ["--min-tokens=9", "--ignore-eos"])
-def test_what_asks_for_more_than_the_grammar_has_is_told_so(fake, flag):
-    result = fake("--choice", "red", "--choice", "blue", flag, "hi")
-    assert result.code == 0
-    assert f"{flag[2:].partition('=')[0].replace('-', '_')} did not make it longer" in result.err
+def test_what_asks_for_more_than_the_grammar_has_is_told_so(fake):
+    for flag in ["--min-tokens=9", "--ignore-eos"]:
+        result = fake("--choice", "red", "--choice", "blue", flag, "hi")
+        assert result.code == 0, flag
+        assert f"{flag[2:].partition('=')[0].replace('-', '_')} did not make it longer" in result.err, flag
 
-
-def test_one_error_of_a_grammar_stage_is_a_cut_one(fake):
     stage = 'grammar:kind=choice,backend=trie,text="[\\"abcdef\\"]"'
     result = fake("--stage", stage, "--max-tokens", "3", "hi")
     assert (result.code, "--max-tokens cut it" in result.err) == (6, True)
@@ -233,7 +202,7 @@ def test_the_chain_shows_the_grammar_in_a_few_words(fake, schema, gencli):
     assert any(row.split()[:2] == ["constrain", "grammar"] for row in shown.out.splitlines())
 
 
-def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
+def test_what_the_mask_leaves_open_is_said_before_the_run(fake, tiny):
     result = fake("--json-schema", LOOSE, "hi")
     assert "format at /format: not understood" in result.err
     checked = fake("--json-schema", LOOSE, "--formats", "hi")
@@ -246,10 +215,14 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
     assert fake("--json-schema", '{"type": "null", "title": "a"}', "--schema-strict", "hi").out == "null\n"
     assert "/format" in strict.err
 
+    assert "Notice" not in tiny("--json", NORA).err
+    assert "Notice" not in tiny("--json-schema", '{"type": "object"}', NORA).err
+    strict = tiny("--json-schema", '{"type": "object"}', "--schema-strict", NORA)
+    assert (strict.code, "additionalProperties: false" in strict.err) == (3, True)
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+
+def test_what_cannot_be_used_is_exit_3_before_the_model_loads(gencli):
+    for flags, said in [
         (("--json-schema", '{"type": "strin"}'), "/type"),
         (("--json-schema", '{"propertie": {"a": {}}}'), "'properties' is"),
         (
@@ -268,18 +241,14 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake):
         (("--tools", "nowhere.json"), "nowhere.json cannot be read"),
         (("--structural-tag", "nowhere.json"), "nowhere.json cannot be read"),
         (("--pydantic", "no_such_module:Model"), "no_such_module"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
-)
-def test_what_cannot_be_used_is_exit_3_before_the_model_loads(gencli, flags, said):
-    result = gencli("run", "--model", "nowhere", *flags, "hi")
-    assert (result.code, result.out) == (3, "")
-    assert said in result.err
+    ]:
+        result = gencli("run", "--model", "nowhere", *flags, "hi")
+        assert (result.code, result.out) == (3, ""), flags
+        assert said in result.err, flags
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
+def test_what_does_not_stand_together_is_refused_by_both_names(gencli):
+    for flags in [
         ("--json", "--regex=a"),
         ("--choice=a", "--lark=start: /a/"),
         ("--json", "--stage=grammar:kind=regex,text=a"),
@@ -296,30 +265,22 @@ def test_what_cannot_be_used_is_exit_3_before_the_model_loads(gencli, flags, sai
         ("--grammar-backend=xgrammar", "--lark=start: /a/"),
         ("--tool-choice=required", "--json"),
         ("--retries=2", "--temperature=0", "--json"),
-    ],
-    ids=" ".join,
-)
-def test_what_does_not_stand_together_is_refused_by_both_names(gencli, flags):
-    result = gencli("run", *flags, "hi")
-    assert (result.code, result.out) == (2, "")
-    names = {flag.partition("=")[0] for flag in flags}
-    assert len([name for name in names if name in result.err]) >= 2, result.err
+    ]:
+        result = gencli("run", *flags, "hi")
+        assert (result.code, result.out) == (2, ""), flags
+        names = {flag.partition("=")[0] for flag in flags}
+        assert len([name for name in names if name in result.err]) >= 2, result.err
 
+    for flag in (
+        "constrain-after=x grammar-backend=xgrammar grammar-timeout=3 schema-strict extra-properties "
+        "json-whitespace=2 formats partial retries=2 parsed select=/a tool-choice=required".split()
+    ):
+        result = gencli("run", f"--{flag}", "hi")
+        assert (result.code, f"--{flag.partition('=')[0]} needs" in result.err) == (2, True), flag
 
-@pytest.mark.parametrize(
-    "flag",
-    "constrain-after=x grammar-backend=xgrammar grammar-timeout=3 schema-strict extra-properties "
-    "json-whitespace=2 formats partial retries=2 parsed select=/a tool-choice=required".split(),
-)
-def test_an_option_without_a_structure_is_refused(gencli, flag):
-    result = gencli("run", f"--{flag}", "hi")
-    assert (result.code, f"--{flag.partition('=')[0]} needs" in result.err) == (2, True)
-
-
-@pytest.mark.parametrize("pointer", ["a", "/a~2"])
-def test_a_part_is_named_by_a_pointer(gencli, pointer):
-    result = gencli("run", "--json", "--select", pointer, "hi")
-    assert (result.code, "JSON pointer" in result.err) == (2, True)
+    for pointer in ["a", "/a~2"]:
+        result = gencli("run", "--json", "--select", pointer, "hi")
+        assert (result.code, "JSON pointer" in result.err) == (2, True), pointer
 
 
 def test_a_grammar_that_takes_too_long_is_exit_3_and_names_the_limit(gencli):
@@ -331,16 +292,21 @@ def test_a_grammar_that_takes_too_long_is_exit_3_and_names_the_limit(gencli):
     assert "--grammar-timeout" in result.err
 
 
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch, backend):
-    monkeypatch.setattr("processors.grammar.backends.slow_tokens.WATCHED_SECONDS", -1.0)
-    monkeypatch.setattr("processors.grammar.backends.slow_tokens.MAX_STEP_SECONDS", -1.0)
-    result = gencli("run", "--model", "fake", "--regex", "[ab]{9}", "--grammar-backend", backend, "hi")
-    assert (result.code, result.out) == (6, "")
-    assert f"in {backend} a token took longer than the limit of -1 s" in result.err
+def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch):
+    for backend in ["xgrammar", "llguidance"]:
+        with monkeypatch.context() as patch:
+            patch.setattr("processors.grammar.backends.slow_tokens.WATCHED_SECONDS", -1.0)
+            patch.setattr("processors.grammar.backends.slow_tokens.MAX_STEP_SECONDS", -1.0)
+            result = gencli(
+                "run", "--model", "fake", "--regex", "[ab]{9}", "--grammar-backend", backend, "hi"
+            )
+            assert (result.code, result.out) == (6, ""), backend
+            assert f"in {backend} a token took longer than the limit of -1 s" in result.err, backend
 
 
-def test_a_preset_may_give_structure_and_a_flag_another(gencli, tmp_path, monkeypatch):
+def test_a_preset_or_the_environment_may_give_structure_and_a_flag_another(
+    gencli, tmp_path, monkeypatch, fake
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pick.yaml").write_text("choice: [red, blue]\nretries: 2\n")
     assert gencli(*ALL, "--preset", "./pick.yaml", "hi").out in ("red\n", "blue\n")
@@ -349,6 +315,13 @@ def test_a_preset_may_give_structure_and_a_flag_another(gencli, tmp_path, monkey
     assert 'choice: ["red", "blue"]' in shown.out
     (tmp_path / "code.yaml").write_text("pydantic: os:path\n")
     assert "flag only" in gencli(*ALL, "--preset", "./code.yaml", "hi").err
+
+    (tmp_path / "mine.yaml").write_text("json_schema: 'name, age int'\n")
+    text = gencli("config", "export", "--preset", str(tmp_path / "mine.yaml"), "--seed", "3").out
+    assert 'json_schema: "name, age int"' in text
+
+    monkeypatch.setenv("GENCLI_CHOICE", '["red", "blue"]')
+    assert fake("hi").out in ("red\n", "blue\n")
 
 
 FILES = {
@@ -359,30 +332,18 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("key", FILES)
 def test_a_file_that_a_preset_names_lies_beside_it_wherever_the_command_is_given(
-    gencli, tmp_path, monkeypatch, key
+    gencli, tmp_path, monkeypatch
 ):
-    folder = tmp_path / "presets"
-    folder.mkdir()
-    (folder / "what.json").write_text(FILES[key])
-    (folder / "mine.yaml").write_text(f"{key}: what.json\n")
     monkeypatch.chdir(tmp_path)
-    said = '"yes"\n' if key == "json_schema" else "yes\n"
-    assert gencli(*ALL, "--preset", "presets/mine.yaml", "hi").out == said
-    text = gencli("config", "export", "--preset", "presets/mine.yaml", "--seed", "3").out
-    (tmp_path / "copy.yaml").write_text(text)
-    assert gencli("config", "export", "--preset", "./copy.yaml", "--seed", "3").out == text
-    flag = f"--{key.replace('_', '-')}"
-    assert gencli("config", "export", flag, "presets/what.json", "--seed", "3").out == text
-
-
-def test_a_schema_in_a_preset_that_is_no_file_is_left_as_it_is(gencli, tmp_path):
-    (tmp_path / "mine.yaml").write_text("json_schema: 'name, age int'\n")
-    text = gencli("config", "export", "--preset", str(tmp_path / "mine.yaml"), "--seed", "3").out
-    assert 'json_schema: "name, age int"' in text
-
-
-def test_the_environment_may_give_structure(fake, monkeypatch):
-    monkeypatch.setenv("GENCLI_CHOICE", '["red", "blue"]')
-    assert fake("hi").out in ("red\n", "blue\n")
+    (tmp_path / "presets").mkdir()
+    for key, content in FILES.items():
+        (tmp_path / "presets" / "what.json").write_text(content)
+        (tmp_path / "presets" / "mine.yaml").write_text(f"{key}: what.json\n")
+        said = '"yes"\n' if key == "json_schema" else "yes\n"
+        assert gencli(*ALL, "--preset", "presets/mine.yaml", "hi").out == said, key
+        text = gencli("config", "export", "--preset", "presets/mine.yaml", "--seed", "3").out
+        (tmp_path / "copy.yaml").write_text(text)
+        assert gencli("config", "export", "--preset", "./copy.yaml", "--seed", "3").out == text, key
+        flag = f"--{key.replace('_', '-')}"
+        assert gencli("config", "export", flag, "presets/what.json", "--seed", "3").out == text, key

@@ -19,9 +19,8 @@ def user_folder(tmp_path, monkeypatch):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("arguments", "stdin", "shown"),
-    [
+def test_a_template_is_filled_with_prompt_stdin_and_variables(gencli, tmp_path):
+    for arguments, stdin, shown in [
         (("{{ prompt }} in {{ lang }}", "--var", "lang=French", "hi"), None, "hi in French\n"),
         (("{{ stdin }}|{{ prompt }}", "hi"), b"notes\n", "notes|hi\n"),
         (("{{ stdin }}|{{ prompt }}", "a {stdin}"), b"notes", "notes|a notes\n"),
@@ -33,30 +32,23 @@ def user_folder(tmp_path, monkeypatch):
         (("{{ prompt or 1 }}{{ x | default('y') }}", "hi"), None, "hiy\n"),
         (("{{ prompt }}{% if x is defined %}!{% endif %}", "hi"), None, "hi\n"),
         (("{{ prompt }}{{ x }}", "--var", "x=a=b", "hi"), None, "hia=b\n"),
-    ],
-)
-def test_a_template_is_filled_with_prompt_stdin_and_variables(gencli, arguments, stdin, shown):
-    done = gencli("run", *SHOW, "--template", *arguments, stdin=stdin or b"")
-    assert (done.code, done.out) == (0, shown), done.err
+    ]:
+        done = gencli("run", *SHOW, "--template", *arguments, stdin=stdin or b"")
+        assert (done.code, done.out) == (0, shown), done.err
 
-
-def test_each_prompt_and_file_is_put_into_the_template(gencli, tmp_path):
     form = ("--template", "<{{ prompt }}>", "--format", "json")
     assert [one["rendered"] for one in gencli("run", *SHOW, *form, "a", "b").json] == ["<a>", "<b>"]
     (tmp_path / "a.txt").write_text("c\n")
     assert gencli("run", *SHOW, *form, "--file", tmp_path / "a.txt").json["rendered"] == "<c>"
 
-
-def test_the_text_of_a_run_is_that_of_the_rendered_prompt(gencli):
     base = ("run", "-m", "fake", "--seed", "3", "--max-tokens", "9", "--format", "json", "-n", "2")
     ways = gencli(*base, "ab cd"), gencli(*base, "--template", "ab {{ prompt }}", "cd")
     assert ways[0].json["prompt"] == ways[1].json["prompt"] == "ab cd"
     assert ways[0].json["texts"] == ways[1].json["texts"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_what_a_template_cannot_use_is_refused_before_the_model_loads(gencli):
+    for arguments, said in [
         (("--var", "x=1", "hi"), ["--var is given", "no template"]),
         (("--template", "{{ prompt }}", "--var", "lang=1", "hi"), ["no variable 'lang'", "It uses: prompt"]),
         (("--template", "{{ prompt }}{{ lang }}", "--var", "lnag=1", "hi"), ["'lnag'", "mean 'lang'"]),
@@ -70,12 +62,10 @@ def test_the_text_of_a_run_is_that_of_the_rendered_prompt(gencli):
         (("--template", "none.j2", "hi"), ["none.j2", "not a readable file"]),
         (("--template", "nothing", "hi"), ["There is no template 'nothing'"]),
         (("--show-prompt", "--show-chain", "hi"), ["--show-chain", "--show-prompt"]),
-    ],
-)
-def test_what_a_template_cannot_use_is_refused_before_the_model_loads(gencli, arguments, said):
-    done = gencli("run", "-m", "/nowhere/model", *arguments)
-    assert done.code == 2
-    assert all(text in done.err for text in said), done.err
+    ]:
+        done = gencli("run", "-m", "/nowhere/model", *arguments)
+        assert done.code == 2, arguments
+        assert all(text in done.err for text in said), done.err
 
 
 def test_a_template_with_stdin_needs_a_pipe(monkeypatch):
@@ -118,10 +108,21 @@ def test_a_preset_has_a_template_beside_it_and_variables_that_flags_override(gen
     assert gencli("run", *SHOW, "--preset", again, "hi").out == "hi, kind, in Dutch\n"
 
 
-def test_a_preset_cannot_have_a_variable_that_is_no_text(gencli, tmp_path):
+def test_rows_and_chats_have_no_template_and_variables_are_texts(gencli, tmp_path):
     preset = tmp_path / "ask.yaml"
     preset.write_text("template: '{{ n }}'\nvars: {n: 3}\n")
     assert "vars has 3 in it, where there has to be" in gencli("run", "--preset", preset, "hi").err
+
+    for key in ["template", "vars"]:
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text(json.dumps({"prompt": "a", key: "b"}) + "\n")
+        done = gencli("batch", "-m", "fake", rows)
+        assert f"{key} is set for the whole run" in done.out + done.err, key
+
+    (tmp_path / "ask.yaml").write_text("template: '{{ prompt }}!'\n")
+    done = gencli("chat", "-m", "fake", "--preset", tmp_path / "ask.yaml", stdin=b"hi\n")
+    assert done.code == 2
+    assert "ask.yaml:1" in done.err
 
 
 def test_the_template_of_a_preset_makes_the_prompts_of_a_batch(gencli, tmp_path):
@@ -134,21 +135,6 @@ def test_the_template_of_a_preset_makes_the_prompts_of_a_batch(gencli, tmp_path)
     assert "contradict" in (done := gencli(*batch, "--prompt-column", "q")).err or done.code == 2
     rows.write_text('{"q": "hi", "lang": "x"}\n')
     assert "'lang' of the template has two values" in gencli(*batch).out
-
-
-@pytest.mark.parametrize("key", ["template", "vars"])
-def test_a_row_cannot_set_a_template(gencli, tmp_path, key):
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"prompt": "a", key: "b"}) + "\n")
-    done = gencli("batch", "-m", "fake", rows)
-    assert f"{key} is set for the whole run" in done.out + done.err
-
-
-def test_a_chat_refuses_the_template_of_a_preset_by_name(gencli, tmp_path):
-    (tmp_path / "ask.yaml").write_text("template: '{{ prompt }}!'\n")
-    done = gencli("chat", "-m", "fake", "--preset", tmp_path / "ask.yaml", stdin=b"hi\n")
-    assert done.code == 2
-    assert "ask.yaml:1" in done.err
 
 
 def test_show_prompt_has_the_special_tokens_and_needs_no_weights(gencli, tmp_path):
@@ -165,8 +151,6 @@ def test_show_prompt_has_the_special_tokens_and_needs_no_weights(gencli, tmp_pat
     assert raw["rendered"] == gencli("tokenize", "--show-prompt", "-m", tmp_path / "m", "hi").out.rstrip("\n")
     assert raw["ids"] == [one["id"] for one in gencli("tokenize", "hi", "--format", "json").json["tokens"]]
 
-
-def test_show_prompt_of_several_prompts_labels_them_or_gives_them_as_lines(gencli):
     assert gencli("run", *SHOW, "a", "b").out == "==> 1: a <==\na\n\n==> 2: b <==\nb\n"
     lines = gencli("run", *SHOW, "a", "b", "--format", "jsonl").out.splitlines()
     assert [json.loads(line)["rendered"] for line in lines] == ["a", "b"]
@@ -179,16 +163,13 @@ def test_a_chat_shows_the_conversation_as_the_model_gets_it(gencli):
     assert f"<|bos|><|user|>Hi<|end|><|assistant|>{answer}" in done.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_tokenize_refuses_what_it_would_ignore(gencli):
+    for arguments, said in [
         (("--decode", "1", "--chat"), "--decode and --chat"),
         (("--decode", "1", "--show-prompt"), "--decode and --show-prompt"),
         (("--chat", "--no-special", "hi"), "--no-special do not go with --chat"),
         (("--system", "x", "hi"), "--system needs --chat"),
-    ],
-)
-def test_tokenize_refuses_what_it_would_ignore(gencli, arguments, said):
-    done = gencli("tokenize", *arguments)
-    assert done.code == 2
-    assert said in done.err
+    ]:
+        done = gencli("tokenize", *arguments)
+        assert done.code == 2, arguments
+        assert said in done.err, arguments

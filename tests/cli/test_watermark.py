@@ -64,7 +64,7 @@ def test_no_output_and_no_file_has_the_key(gencli, marked, tmp_path, kind):
     assert [one.code for one in found[:5]] == [0] * 5, found
     assert found[13].code == 0, found[13]
     told = "".join(one.out + one.err for one in found).encode() + b"".join(left(tmp_path))
-    assert not [text for text in SPELLED if text.encode() in told]
+    assert not [text for text in SPELLED if text.encode() in told], kind
     assert found[1].out.count('key="#') == 1, "a fingerprint stands for it"
 
 
@@ -98,39 +98,34 @@ def test_detect_tells_a_marked_text_from_another(gencli, marked, tmp_path, kind)
         for place, file in enumerate(("mark.key", "other.key")):
             (tmp_path / "keys" / file).write_text(f"key: {KEY + place}\nbias: 8\n")
     made = gencli("run", *flat, *letters, *marked(kind), "-q", "-o", "made.txt", "x")
-    assert made.code == 0
+    assert made.code == 0, kind
     asked = ("detect", "--model", "fake", *marked(kind), "--format", "json")
     found = gencli(*asked, "made.txt")
     assert (found.code, found.json["verdict"]) == (0, "marked"), found
-    assert found.json["log10_p_value"] < -3
+    assert found.json["log10_p_value"] < -3, kind
     text = (tmp_path / "made.txt").read_text().rstrip("\n")
-    assert gencli(*asked, text).out == found.out == gencli(*asked, "-", stdin=text.encode()).out
-    assert yaml.safe_load(gencli(*asked[:-1], "yaml", text).out) == found.json
+    assert gencli(*asked, text).out == found.out == gencli(*asked, "-", stdin=text.encode()).out, kind
+    assert yaml.safe_load(gencli(*asked[:-1], "yaml", text).out) == found.json, kind
     other = gencli("detect", "--model", "fake", *marked(kind, "other.key"), "made.txt")
     assert (other.code, other.out.splitlines()[0]) == (6, "not marked"), other
     short = gencli("detect", "--model", "fake", *marked(kind), "abc")
-    assert short.code == 7
-    assert short.out.startswith("not enough tokens: ")
+    assert short.code == 7, kind
+    assert short.out.startswith("not enough tokens: "), kind
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_detect_cannot_do_is_said(gencli, marked, tmp_path):
+    for arguments, message in [
         ((), "detect needs --watermark"),
         (("--watermark", "kgw"), "detect needs --watermark-key"),
         (("--watermark", "none", "--watermark-key", "keys/mark.key"), "detect needs --watermark"),
         (("--watermark", "kgw", "--watermark-key", "keys/mark.key", "--window", "3"), "--window"),
         (("--watermark", "kgw", "--watermark-key", "keys/mark.key", "--level", "0"), "--level"),
         (("--watermark", "kgw", "--watermark-key", "keys/mark.key", "more"), "takes one text"),
-    ],
-)
-def test_what_detect_cannot_do_is_said(gencli, marked, arguments, message):
-    result = gencli("detect", *arguments, "text")
-    assert result.code == 2
-    assert message in result.err
+    ]:
+        result = gencli("detect", *arguments, "text")
+        assert result.code == 2, arguments
+        assert message in result.err, arguments
 
-
-def test_a_row_names_no_key_file_but_may_be_without_a_mark(gencli, marked, tmp_path):
     rows = [{"prompt": "a", "watermark": "none"}, {"prompt": "a", "watermark_key": "keys/other.key"}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     result = gencli("batch", "rows.jsonl", "--format", "jsonl", *SAYS, *marked("kgw"))

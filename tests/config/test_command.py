@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from gencli.config.job import make_job
 from gencli.config.layers import gather, gather_presets
 from gencli.config.presets.keys import KEYS
@@ -33,46 +31,48 @@ ODD = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        *(("--preset", name) for name in SHIPPED),
-        ODD,
-        ("--chain", "adjust,truncate,scale", "--top-k", "3"),
-    ],
-    ids=lambda flags: flags[1],
-)
-def test_an_exported_run_is_the_same_run(here, gencli, flags):
+def assert_an_export_is_the_same_run(here, gencli, flags):
     given = ("--max-tokens", "12", *FAKE)
     made = gencli("config", "export", *flags, *given)
     assert made.code == 0, made.err
     here("exported.yaml", made.out)
     again = gencli("config", "export", "--preset", "exported.yaml")
     assert again.out == made.out
-    if "--logit-bias" in flags:  # its texts are no tokens of the fake model
+    if flags == ODD:  # whose texts are no tokens of the fake model
         return
     texts = [
         gencli("run", *arguments, "hi", "--quiet", "--seed", "5").out
         for arguments in ((*flags, *given), ("--preset", "exported.yaml"))
     ]
-    assert texts[0] == texts[1]
-    assert texts[0]
+    assert texts[0] == texts[1], flags
+    assert texts[0], flags
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_an_exported_preset_resolves_to_the_same_settings(here, gencli, name):
-    here("exported.yaml", gencli("config", "export", "--preset", name).out)
-    one, other = gather({"preset": [name]}, {}), gather_presets("exported.yaml")
-    assert run_of(one) == run_of(other)
+def test_an_exported_run_is_the_same_run(here, gencli):
+    for flags in (ODD, ("--chain", "adjust,truncate,scale", "--top-k", "3"), ("--preset", "story")):
+        assert_an_export_is_the_same_run(here, gencli, flags)
 
 
-def test_an_exported_run_has_a_seed_only_if_one_was_given(here, gencli):
+def test_an_exported_run_of_every_preset_is_the_same_run(here, gencli):
+    for name in SHIPPED:
+        assert_an_export_is_the_same_run(here, gencli, ("--preset", name))
+
+
+def test_an_exported_preset_resolves_to_the_same_settings(here, gencli):
+    for name in SHIPPED:
+        here("exported.yaml", gencli("config", "export", "--preset", name).out)
+        one, other = gather({"preset": [name]}, {}), gather_presets("exported.yaml")
+        assert run_of(one) == run_of(other), name
+
+
+def test_what_is_exported_is_the_preset_of_the_run(here, gencli, tmp_path):
     for command in ("export", "show --format yaml"):
         assert "\nseed:" not in gencli("config", *command.split(), "--preset", "creative").out
         assert "\nseed: 7" in gencli("config", *command.split(), "--preset", "creative", "--seed", "7").out
 
+    text = gencli("config", "export", *FAKE, "--trust-remote-code").out
+    assert text.startswith("# The run had `trust_remote_code`, which only a flag can give.\n")
 
-def test_an_exported_preset_keeps_its_description_and_what_it_extends(here, gencli, tmp_path):
     here("far/base.yaml", "# The base\nmax_tokens: 9\nstages: {top_k: {k: 4, ties: keep}}\nchat: true\n")
     here("far/mine.yaml", "# Mine: short\n# and more\nextends: [balanced, base.yaml]\ntop_k: 5\nraw: true\n")
     made = gencli("config", "export", "--preset", "far/mine.yaml", "--min-p", "0.5")
@@ -93,19 +93,37 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
-@pytest.mark.parametrize("first", SHIPPED)
-def test_presets_that_stack_are_exported_as_one_that_is_the_same(here, first, flags):
+def assert_a_stack_is_exported_as_one(here, first, flags):
     settings = gather({"preset": [first, "story"], **flags}, {})
     try:
         text = preset_text(settings, make_job(settings))
     except UsageError:  # the run itself is refused
         return
     here("exported.yaml", text)
-    assert run_of(gather_presets("exported.yaml")) == run_of(settings)
+    assert run_of(gather_presets("exported.yaml")) == run_of(settings), (first, flags)
 
 
-def test_show_prints_values_and_origins(here, gencli, monkeypatch):
+def test_presets_that_stack_are_exported_as_one_that_is_the_same(here):
+    for first, flags in zip(("creative", "roleplay", "json", "deterministic"), FLAGS.values(), strict=True):
+        assert_a_stack_is_exported_as_one(here, first, flags)
+
+
+def test_all_presets_that_stack_are_exported_as_one_that_is_the_same(here):
+    for first in SHIPPED:
+        for flags in FLAGS.values():
+            assert_a_stack_is_exported_as_one(here, first, flags)
+
+
+def test_show_has_values_and_origins_in_each_form(here, gencli, monkeypatch):
+    text = gencli("config", "show", "--preset", "story", "--format", "yaml").out
+    assert "max_tokens: 1500  # preset " in text
+    here("shown.yaml", text)
+    assert run_of(gather_presets("shown.yaml"))[1:] == run_of(gather_presets("story"))[1:]
+
+    found = gencli("config", "show", "--top-k", "4", "--format", "json").json
+    assert found["settings"]["n"] == {"value": 1, "origin": "default"}
+    assert {"phase": "truncate", "stage": "top_k", "value": "k=4", "origin": "flag --top-k"} in found["chain"]
+
     monkeypatch.setenv("GENCLI_N", "2")
     here("a.yaml", "max_tokens: 9\ntop_p: 0.5\n")
     lines = gencli("config", "show", "--preset", "a.yaml", "--seed", "4").out.splitlines()
@@ -119,25 +137,6 @@ def test_show_prints_values_and_origins(here, gencli, monkeypatch):
     }
 
 
-def test_show_as_yaml_is_the_preset_of_the_run(here, gencli):
-    text = gencli("config", "show", "--preset", "story", "--format", "yaml").out
-    assert "max_tokens: 1500  # preset " in text
-    here("shown.yaml", text)
-    assert run_of(gather_presets("shown.yaml"))[1:] == run_of(gather_presets("story"))[1:]
-
-
-def test_show_as_json_has_settings_and_chain(here, gencli):
-    found = gencli("config", "show", "--top-k", "4", "--format", "json").json
-    assert found["settings"]["n"] == {"value": 1, "origin": "default"}
-    assert {"phase": "truncate", "stage": "top_k", "value": "k=4", "origin": "flag --top-k"} in found["chain"]
-
-
-@pytest.mark.parametrize("command", ["show", "export"])
-def test_a_prompt_is_no_setting(here, gencli, command):
-    result = gencli("config", command, "Once upon a time")
-    assert (result.code, "is a prompt" in result.err) == (2, True)
-
-
 def test_lint_says_all_faults_of_all_files(here, gencli):
     here("a.yaml", "top_p: 7\ntop_k: x\n")
     here("b.yaml", "n: 0\n")
@@ -147,20 +146,16 @@ def test_lint_says_all_faults_of_all_files(here, gencli):
     assert [line[:8] for line in result.err.splitlines()] == ["a.yaml:1", "a.yaml:2", "b.yaml:1", "d.yaml: "]
     assert gencli("config", "lint", "c.yaml").out == "1 preset is right.\n"
 
-
-def test_shipped_presets_have_no_fault(here, gencli):
     assert gencli("config", "lint", *SHIPPED).code == 0
 
 
-def test_diff_names_what_differs_after_resolution(here, gencli):
+def test_diff_list_and_path_say_what_differs_and_where_presets_are(here, gencli, tmp_path):
     here("a.yaml", "extends: balanced\ntop_k: 5\n")
     lines = gencli("config", "diff", "balanced", "a.yaml").out.splitlines()
     assert [line.split()[0] for line in lines] == ["value", "order", "top_k.k"]
     here("b.yaml", "extends: balanced\n")
     assert "same run" in gencli("config", "diff", "balanced", "b.yaml").out
 
-
-def test_list_and_path_say_where_presets_are(here, gencli, tmp_path):
     here("configs/mine.yaml", "# My own\nn: 2\n")
     assert "mine               ./configs  My own" in gencli("config", "list").out
     lines = gencli("config", "path").out.splitlines()
@@ -170,32 +165,36 @@ def test_list_and_path_say_where_presets_are(here, gencli, tmp_path):
     assert lines[1].endswith("(is not there)")
 
 
-@pytest.mark.parametrize("arguments", [[], ["diff", "balanced"]])
-def test_an_incomplete_command_is_a_usage_error(gencli, arguments):
-    result = gencli("config", *arguments)
-    assert (result.code, "--help" in result.err) == (2, True), result.err
+def test_an_incomplete_command_or_a_prompt_is_a_usage_error_and_help_goes_to_stdout(gencli, here):
+    for arguments in [[], ["diff", "balanced"]]:
+        result = gencli("config", *arguments)
+        assert (result.code, "--help" in result.err) == (2, True), result.err
+
+    for command in ["show", "export"]:
+        result = gencli("config", command, "Once upon a time")
+        assert (result.code, "is a prompt" in result.err) == (2, True), command
+
+    for arguments in [["--help"], ["show", "-h"], ["export", "--help"], ["lint", "-h"]]:
+        result = gencli("config", *arguments)
+        assert (result.code, result.out.isascii()) == (0, True), arguments
+        assert "Usage: gencli config" in result.out, arguments
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["show", "-h"], ["export", "--help"], ["lint", "-h"]])
-def test_help_is_plain_and_goes_to_stdout(gencli, arguments):
-    result = gencli("config", *arguments)
-    assert (result.code, "Usage: gencli config" in result.out, result.out.isascii()) == (0, True, True)
+def assert_nothing_heavy_is_imported(*words):
+    for arguments in words:
+        command = [sys.executable, "-X", "importtime", "-m", "gencli", "config", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ})
+        assert done.returncode == 0, done.stderr[-500:]
+        imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+        assert imported.isdisjoint(HEAVY), arguments
 
 
-@pytest.mark.parametrize(
-    "arguments", [["list"], ["show", "--preset", "story"], ["lint", "chat"], ["path"]], ids=" ".join
-)
-def test_config_imports_nothing_heavy(arguments):
-    command = [sys.executable, "-X", "importtime", "-m", "gencli", "config", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ})
-    assert done.returncode == 0, done.stderr[-500:]
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert imported.isdisjoint(HEAVY)
+def test_config_imports_nothing_heavy():
+    assert_nothing_heavy_is_imported(["show", "--preset", "story"])
 
 
-def test_a_run_says_what_its_preset_needs_a_flag_for(here, gencli):
-    text = gencli("config", "export", *FAKE, "--trust-remote-code").out
-    assert text.startswith("# The run had `trust_remote_code`, which only a flag can give.\n")
+def test_no_command_of_config_imports_anything_heavy():
+    assert_nothing_heavy_is_imported(["list"], ["lint", "chat"], ["path"])
 
 
 def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
@@ -208,6 +207,14 @@ def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
 
 
 def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch, tmp_path):
+    for editor in ["no-such-editor", "false"]:
+        with monkeypatch.context() as patch:
+            patch.delenv("VISUAL", raising=False)
+            patch.setenv("EDITOR", editor)
+            result = gencli("config", "edit")
+            assert result.code == 2, editor
+            assert f"The editor {editor} " in result.err, editor
+
     path = tmp_path / "home" / "gencli" / "defaults.yaml"
     monkeypatch.setenv("EDITOR", "sh -c 'echo temperature: warm >> $0'")
     result = gencli("config", "edit")
@@ -218,12 +225,3 @@ def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch
     monkeypatch.setenv("EDITOR", "true")
     assert gencli("config", "edit").out == "1 preset is right.\n"
     assert str(path) in gencli("config", "path").out
-
-
-@pytest.mark.parametrize("editor", ["no-such-editor", "false"])
-def test_an_editor_that_fails_is_named(here, gencli, monkeypatch, editor):
-    monkeypatch.delenv("VISUAL", raising=False)
-    monkeypatch.setenv("EDITOR", editor)
-    result = gencli("config", "edit")
-    assert result.code == 2
-    assert f"The editor {editor} " in result.err

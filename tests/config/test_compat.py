@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from gencli.config.job import make_job, notices
 from gencli.config.layers import gather
 from gencli.config.options.compat import READS_MODEL
@@ -41,67 +39,72 @@ ON = {
 }
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_has_its_systems_values_in_its_order(name):
-    found = values_of(settings_of(name))
-    assert (list(found), found) == (list(ON[name]), ON[name])
+def test_a_profile_has_its_systems_values_in_its_order_and_runs(gencli):
+    for name in PROFILES:
+        found = values_of(settings_of(name))
+        assert (list(found), found) == (list(ON[name]), ON[name]), name
+
+    for name in PROFILES:
+        flags = ("-t", "0.9", "--max-tokens", "8", "--seed", "3", "-q", "x")
+        result = gencli("run", *FAKE, "--compat", name, *flags)
+        assert (result.code, result.err) == (0, ""), name
+        assert result.out.strip(), name
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_says_what_it_is_what_it_was_checked_against_and_what_differs(name, gencli):
-    text = profile_file(name).read_text(encoding="utf-8")
-    assert text.startswith("# ")
-    assert re.search(r"^# Checked against .*\d", text, re.MULTILINE)
-    result = gencli("config", "show", "--compat", name)
-    said = [line for line in result.err.splitlines() if line.startswith(f"Notice: Compat {name}: ")]
-    assert (result.code, len(said) >= 2) == (0, True)
-    assert "A seed gives other tokens" in said[0]
+def test_a_profile_says_what_it_is_what_it_was_checked_against_and_what_differs(gencli):
+    for name in PROFILES:
+        text = profile_file(name).read_text(encoding="utf-8")
+        assert text.startswith("# "), name
+        assert re.search(r"^# Checked against .*\d", text, re.MULTILINE), name
+        result = gencli("config", "show", "--compat", name)
+        said = [line for line in result.err.splitlines() if line.startswith(f"Notice: Compat {name}: ")]
+        assert (result.code, len(said) >= 2) == (0, True), name
+        assert "A seed gives other tokens" in said[0], name
 
 
-@pytest.mark.parametrize("name", PROFILES)
-def test_a_profile_runs_and_its_values_can_be_changed(name, gencli):
-    flags = ("-t", "0.9", "--max-tokens", "8", "--seed", "3", "-q", "x")
-    result = gencli("run", *FAKE, "--compat", name, *flags)
-    assert (result.code, result.err) == (0, "")
-    assert result.out.strip()
+def test_stages_that_a_system_lacks_run_with_its_profile_too():
+    for name in [name for name in PROFILES if not name.endswith("mirostat")]:
+        chain = make_job(settings_of(name, p_less=2, frequency_penalty=0.5)).assembly.chain.active()
+        order = [stage for stage, _ in chain]
+        assert {"p_less", "frequency"} <= set(order), name
+        assert order.index("frequency") < order.index("p_less"), name
+
+    for name in PROFILES:
+        if name in ("vllm", "vllm-v2", "sglang"):
+            job = make_job(settings_of(name, repetition_penalty=1.1, top_k=3))
+            assert [text for text in notices(job, ()) if "runs after" in text] == []
 
 
-@pytest.mark.parametrize("name", [name for name in PROFILES if not name.endswith("mirostat")])
-def test_stages_that_a_system_lacks_run_with_its_profile_too(name):
-    chain = make_job(settings_of(name, p_less=2, frequency_penalty=0.5)).assembly.chain.active()
-    order = [stage for stage, _ in chain]
-    assert {"p_less", "frequency"} <= set(order)
-    assert order.index("frequency") < order.index("p_less")
-
-
-def test_the_users_values_win_and_only_the_field_that_is_set_changes():
+def test_the_users_values_and_order_win_over_the_profile():
     settings = settings_of("vllm", top_k=7, temperature=0.5)
     chain = make_job(settings).assembly.chain
     assert (chain.get("top_k").k, chain.get("top_k").ties) == (7, "keep")
     assert [name for name, _ in chain][:3] == ["repetition", "frequency", "presence"]
     assert settings.origin("max_tokens") == "compat"
 
-
-def test_temperature_last_moves_the_temperature_within_the_profiles_order():
     settings = settings_of("sglang", temperature=0.5, temperature_last=True, top_p=0.9, top_k=5, min_p=0.1)
     assert list(values_of(settings)) == ["top_p", "top_k", "min_p", "temperature"]
 
-
-def test_an_order_of_the_user_replaces_the_profiles():
     settings = settings_of("sglang", chain="min_p,top_k,top_p,temperature,penalties", top_k=3, top_p=0.5)
     assert list(values_of(settings)) == ["top_k", "top_p"]
 
 
-def test_a_preset_can_name_a_profile_and_an_export_keeps_the_name(here, gencli):
+def test_presets_may_name_profiles_and_have_notes(here, gencli):
     here("mine.yaml", "compat: vllm\ntop_k: 5\n")
     result = gencli("config", "export", "--preset", "./mine.yaml")
     assert result.out == 'compat: "vllm"\nstages:\n  top_k:\n    k: 5\n'
     assert gather({"preset": ["./mine.yaml"]}, {})["max_tokens"] == 16
 
+    for name in ["hf", "vllm", "llama-cpp"]:
+        assert values_of(gather({"preset": [f"{name}-default"]}, {})) == ON[name], name
 
-@pytest.mark.parametrize("name", ["hf", "vllm", "llama-cpp"])
-def test_the_older_presets_are_the_profiles(name):
-    assert values_of(gather({"preset": [f"{name}-default"]}, {})) == ON[name]
+    here("mine.yaml", "notes: [One., Two.]\nn: 1\n")
+    assert (
+        "Notice: Preset mine: One.\nNotice: Preset mine: Two.\n"
+        in gencli("config", "show", "--preset", "./mine.yaml").err
+    )
+    here("wrong.yaml", "notes: [1]\n")
+    assert "notes is 1, but has to be a text" in gencli("config", "lint", "./wrong.yaml").err
 
 
 def test_a_models_own_values_are_above_the_profile_of_a_system_that_reads_them(tmp_path):
@@ -113,20 +116,3 @@ def test_a_models_own_values_are_above_the_profile_of_a_system_that_reads_them(t
     below = settings_of("mlx", model=str(tmp_path))
     assert make_job(below).assembly.chain.get("temperature").temperature == 0
     assert "mlx" not in READS_MODEL
-
-
-def test_notes_are_texts_and_a_preset_may_have_them(here, gencli):
-    here("mine.yaml", "notes: [One., Two.]\nn: 1\n")
-    assert (
-        "Notice: Preset mine: One.\nNotice: Preset mine: Two.\n"
-        in gencli("config", "show", "--preset", "./mine.yaml").err
-    )
-    here("wrong.yaml", "notes: [1]\n")
-    assert "notes is 1, but has to be a text" in gencli("config", "lint", "./wrong.yaml").err
-
-
-def test_no_profile_leaves_a_doubt_about_its_order():
-    for name in PROFILES:
-        if name in ("vllm", "vllm-v2", "sglang"):
-            job = make_job(settings_of(name, repetition_penalty=1.1, top_k=3))
-            assert [text for text in notices(job, ()) if "runs after" in text] == []

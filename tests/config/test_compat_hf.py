@@ -63,7 +63,7 @@ def profile():
     return gather({"compat": "hf"}, {})
 
 
-def test_values_are_the_defaults_of_transformers(profile):
+def test_values_and_length_are_the_defaults_of_transformers(profile, model):
     chain = make_job(profile).assembly.chain
     lacking = {"repetition_penalty": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0,
                "eta_cutoff": 0.0, "no_repeat_ngram_size": 0}  # fmt: skip
@@ -72,9 +72,11 @@ def test_values_are_the_defaults_of_transformers(profile):
             assert getattr(chain.get(stage), field) == (DEFAULTS.get(name) or lacking.get(name)), name
     assert profile["max_tokens"] == DEFAULTS["max_length"]
 
-
-def test_what_gencli_lacks_is_off_by_default():
     assert {key: DEFAULTS[key] for key in _LACKING if DEFAULTS.get(key) not in (None, _LACKING[key])} == {}
+
+    with pytest.warns(UserWarning, match="max_length"):
+        out = model.generate(torch.tensor([[5, 6, 7]]), do_sample=True)
+    assert out.shape[1] - 3 == profile["max_tokens"]
 
 
 def hf_logits(model, ids, logits, values):
@@ -100,22 +102,34 @@ def own_logits(profile, ids, logits, values):
     return pipeline(logits.clone(), Rows.build(history, list(range(len(ids)))))
 
 
-@pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
-@pytest.mark.parametrize("name", CHAINS)
-def test_its_chain_makes_the_distributions_of_transformers(profile, model, name, ties):
-    values = CHAINS[name]
+def assert_rows_are_those_of_transformers(profile, model, name, *, ties):
     ids, logits = random_rows(ROWS, VOCAB, ties=ties, extremes=True)
-    theirs, own = hf_logits(model, ids, logits, values), own_logits(profile, ids, logits, values)
+    theirs, own = hf_logits(model, ids, logits, CHAINS[name]), own_logits(profile, ids, logits, CHAINS[name])
     # A sum that ends within its rounding of a threshold may fall on either side: transformers adds float32.
-    assert far_rows(own, theirs, ties=ties) <= ROWS // 250
+    assert far_rows(own, theirs, ties=ties) <= ROWS // 250, (name, ties)
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_texts_of_tiny_are_drawn_from_the_distributions_of_transformers(model, name):
+def assert_texts_are_those_of_transformers(model, name):
     values = CHAINS[name]
     found = steps("hf", **{OPTIONS.get(key, key): value for key, value in values.items()})
     pairs = [(own, hf_logits(model, ids, logits, values)) for ids, logits, own in found]
-    assert far_steps(pairs) <= 0.004
+    assert far_steps(pairs) <= 0.004, name
+
+
+def test_all_of_its_chain_makes_the_distributions_of_transformers(profile, model):
+    assert_rows_are_those_of_transformers(profile, model, "all", ties=False)
+    assert_texts_are_those_of_transformers(model, "usual")
+
+
+def test_its_chain_makes_the_distributions_of_transformers(profile, model):
+    for name in CHAINS:
+        for ties in (False, True):
+            assert_rows_are_those_of_transformers(profile, model, name, ties=ties)
+
+
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_transformers(model):
+    for name in CHAINS:
+        assert_texts_are_those_of_transformers(model, name)
 
 
 def test_the_order_is_that_of_the_processors(profile, model):
@@ -129,9 +143,3 @@ def test_the_order_is_that_of_the_processors(profile, model):
               for name in classes]  # fmt: skip
     order = [name for name in profile["chain"] if name in theirs]
     assert order == theirs
-
-
-def test_its_length_is_that_of_generate(profile, model):
-    with pytest.warns(UserWarning, match="max_length"):
-        out = model.generate(torch.tensor([[5, 6, 7]]), do_sample=True)
-    assert out.shape[1] - 3 == profile["max_tokens"]

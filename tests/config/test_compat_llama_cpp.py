@@ -59,18 +59,28 @@ def llama_rows(logits, prompts, given):
     return found
 
 
-@pytest.mark.parametrize("ties", [False, True], ids=["", "ties"])
-@pytest.mark.parametrize("name", CHAINS)
-def test_its_chain_makes_the_distributions_of_llama_cpp(name, ties):
-    given = CHAINS[name]
+def assert_rows_are_those_of_llama_cpp(name, *, ties):
     prompts, logits = random_rows(ROWS, VOCAB, ties=ties)
-    theirs = llama_rows(logits, prompts, given)
+    own, theirs = (
+        own_rows("llama-cpp", logits, prompts, **CHAINS[name]),
+        llama_rows(logits, prompts, CHAINS[name]),
+    )
     # Of 40 equal tokens 38 have exactly the mass of 0.95, a sum that rounds to either side.
-    assert far_rows(own_rows("llama-cpp", logits, prompts, **given), theirs, ties=ties) <= ROWS // 50
+    assert far_rows(own, theirs, ties=ties) <= ROWS // 50, (name, ties)
 
 
-@pytest.mark.parametrize("name", CHAINS)
-def test_texts_of_tiny_are_drawn_from_the_distributions_of_llama_cpp(name):
-    given = CHAINS[name]
-    found = steps("llama-cpp", **given)
-    assert far_steps((own, llama_rows(logits, ids, given)) for ids, logits, own in found) <= 0.02
+def test_all_of_its_chain_makes_the_distributions_of_llama_cpp():
+    assert_rows_are_those_of_llama_cpp("all", ties=False)
+
+
+def test_its_chain_makes_the_distributions_of_llama_cpp():
+    for name in CHAINS:
+        for ties in (False, True):
+            assert_rows_are_those_of_llama_cpp(name, ties=ties)
+
+
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_llama_cpp():
+    for name in CHAINS:
+        given = CHAINS[name]
+        found = steps("llama-cpp", **given)
+        assert far_steps((own, llama_rows(logits, ids, given)) for ids, logits, own in found) <= 0.02, name

@@ -97,48 +97,53 @@ def random_outputs(seed):
     return torch.randint(VOCAB, (ROWS, 12), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("given", CHAINS, ids=str)
-@pytest.mark.parametrize(
-    ("profile", "rows", "ties"),
-    [("vllm", vllm_rows, False), ("vllm", vllm_rows, True), ("vllm-v2", vllm_rows, False),
-     ("sglang", sglang_rows, False), ("sglang", sglang_rows, True)],
-)  # fmt: skip
-def test_the_chain_makes_the_distributions_of_the_system(profile, rows, ties, given):
+def assert_rows_are_those_of(profile, given, *, ties):
+    rows = sglang_rows if profile == "sglang" else vllm_rows
     prompts, logits = random_rows(ROWS, VOCAB, ties=ties, extremes=True)
-    theirs = rows(logits.clone(), {**EVEN, **given})
-    assert far_rows(own_rows(profile, logits, prompts, **given), theirs, ties=ties) <= ROWS // 250
+    theirs, own = rows(logits.clone(), {**EVEN, **given}), own_rows(profile, logits, prompts, **given)
+    assert far_rows(own, theirs, ties=ties) <= ROWS // 250, (profile, given, ties)
 
 
-def test_penalties_are_those_of_vllm():
+def test_several_stages_make_the_distributions_of_the_system():
+    for profile in ("vllm", "sglang"):
+        assert_rows_are_those_of(profile, CHAINS[3], ties=False)
+
+
+def test_the_chain_makes_the_distributions_of_the_system():
+    ways = [("vllm", False), ("vllm", True), ("vllm-v2", False), ("sglang", False), ("sglang", True)]
+    for profile, ties in ways:
+        for given in CHAINS:
+            assert_rows_are_those_of(profile, given, ties=ties)
+
+
+def test_penalties_are_those_of_the_systems():
     prompts, logits = random_rows(ROWS, VOCAB, ties=False, extremes=True)
     outputs = random_outputs(3) // 10
     own = own_rows("vllm", logits, prompts, outputs, **PENALTIES)
     torch.testing.assert_close(own, vllm_penalised(logits, prompts, outputs), rtol=1e-5, atol=1e-5)
 
-
-def test_the_repetition_penalty_is_that_of_sglang():
     prompts, logits = random_rows(ROWS, VOCAB, ties=False, extremes=True)
     outputs = random_outputs(4)
     own = own_rows("sglang", logits, prompts, outputs, repetition_penalty=1.3)
     torch.testing.assert_close(own, sglang_penalised(logits, outputs, 1.3), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("given", CHAINS, ids=str)
-@pytest.mark.parametrize("profile", ["vllm", "vllm-v2"])
-def test_texts_of_tiny_are_drawn_from_the_distributions_of_vllm(profile, given):
-    found = steps(profile, **given, **PENALTIES)
-    pairs = []
-    for ids, logits, own in found:
-        logits = vllm_penalised(logits, ids[:, :LENGTH], ids[:, LENGTH:])
-        pairs.append((own, vllm_rows(logits, {**EVEN, **given})))
-    assert far_steps(pairs) <= 0.004
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_vllm():
+    for profile in ["vllm", "vllm-v2"]:
+        for given in CHAINS:
+            found = steps(profile, **given, **PENALTIES)
+            pairs = []
+            for ids, logits, own in found:
+                logits = vllm_penalised(logits, ids[:, :LENGTH], ids[:, LENGTH:])
+                pairs.append((own, vllm_rows(logits, {**EVEN, **given})))
+            assert far_steps(pairs) <= 0.004, (profile, given)
 
 
-@pytest.mark.parametrize("given", CHAINS, ids=str)
-def test_texts_of_tiny_are_drawn_from_the_distributions_of_sglang(given):
-    found = steps("sglang", **given, repetition_penalty=1.3)
-    pairs = []
-    for ids, logits, own in found:
-        logits = sglang_penalised(logits, ids[:, LENGTH:], 1.3)
-        pairs.append((own, sglang_rows(logits, {**EVEN, **given})))
-    assert far_steps(pairs) <= 0.004
+def test_texts_of_tiny_are_drawn_from_the_distributions_of_sglang():
+    for given in CHAINS:
+        found = steps("sglang", **given, repetition_penalty=1.3)
+        pairs = []
+        for ids, logits, own in found:
+            logits = sglang_penalised(logits, ids[:, LENGTH:], 1.3)
+            pairs.append((own, sglang_rows(logits, {**EVEN, **given})))
+        assert far_steps(pairs) <= 0.004, given

@@ -46,22 +46,22 @@ def made(here, gencli):
     return show
 
 
-@pytest.mark.parametrize("text", [THINKING, FIELDS], ids=["thinking", "fields"])
-def test_an_exported_run_is_the_same_run(here, gencli, text):
-    here("a.yaml", text)
-    first = gencli("config", "export", "--preset", "a.yaml", *FAKE)
-    assert first.code == 0, first.err
-    here("b.yaml", first.out)
-    again = gencli("config", "export", "--preset", "b.yaml")
-    assert again.out == first.out
-    assert gencli("config", "diff", "a.yaml", "a.yaml").out.endswith("give the same run.\n")
-    shown = ("--show-chain", "--format", "json", *FAKE)
-    chains = [gencli("run", "--preset", name, *shown).json for name in ("a.yaml", "b.yaml")]
-    values = [[row["value"] for row in rows] for rows in chains]
-    assert values[0] == values[1]
+def test_an_exported_run_is_the_same_run(here, gencli):
+    for text in [THINKING, FIELDS]:
+        here("a.yaml", text)
+        first = gencli("config", "export", "--preset", "a.yaml", *FAKE)
+        assert first.code == 0, first.err
+        here("b.yaml", first.out)
+        again = gencli("config", "export", "--preset", "b.yaml")
+        assert again.out == first.out, text
+        assert gencli("config", "diff", "a.yaml", "a.yaml").out.endswith("give the same run.\n"), text
+        shown = ("--show-chain", "--format", "json", *FAKE)
+        chains = [gencli("run", "--preset", name, *shown).json for name in ("a.yaml", "b.yaml")]
+        values = [[row["value"] for row in rows] for rows in chains]
+        assert values[0] == values[1], text
 
 
-def test_a_flag_changes_the_entry_without_a_condition(here, made):
+def test_flags_fields_and_markers_give_conditions(here, made):
     here("a.yaml", THINKING)
     where = 'when {"inside": "thinking"}'
     assert made("--preset", "a.yaml")[:2] == ["temperature=1.0", f"temperature=0.3 {where}"]
@@ -69,8 +69,6 @@ def test_a_flag_changes_the_entry_without_a_condition(here, made):
     changed = made("--preset", "a.yaml", "--thinking-temperature", "0.6")
     assert changed[:2] == ["temperature=1.0", f"temperature=0.6 {where}"]
 
-
-def test_fields_are_stages_with_paths(here, made):
     here("a.yaml", FIELDS)
     assert made("--preset", "a.yaml") == [
         "temperature=0.7",
@@ -79,8 +77,6 @@ def test_fields_are_stages_with_paths(here, made):
         'p=0.9 when {"path": "/items/*/name"}',
     ]
 
-
-def test_thinking_ends_at_the_marker_of_the_run(made):
     flags = ("--json", "--constrain-after", "DONE", "--thinking-temperature", "0.6")
     path = ("--stage", 'top_k:k=3,when={"path":"/a"}')
     assert made(*flags, *path) == [
@@ -93,9 +89,8 @@ def stage(text):
     return ("--stage", text)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
+def test_a_condition_that_makes_no_sense_is_refused_before_a_model_loads(run):
+    for flags, message in [
         (stage('top_k:k=3,when={"path":"/a"}'), "a JSON document, but the output has no structure"),
         ((*stage('top_k:k=3,when={"path":"/a"}'), "--regex", "a+"), "but --regex makes no document"),
         ((*stage('top_k:k=3,when={"path":"/items/*/nme"}'), *SCHEMA), "At /items/* it has name."),
@@ -105,17 +100,14 @@ def stage(text):
         (stage('top_k:k=3,when={"form":9}'), "no part 'form'. Did you mean 'from'"),
         ((*stage('top_k:k=3,when={"from":9}'), *stage('top_k:k=4,when={"from":9}')), "both set k of"),
         (("--sampler", "greedy", "--thinking-temperature", "0.5"), "would have no effect"),
-    ],
-)
-def test_a_condition_that_makes_no_sense_is_refused_before_a_model_loads(run, flags, message):
-    done = run(*flags, "--max-tokens", "50", "hi")
-    assert done.code == 2
-    assert message in done.err.replace("\n", " ")
+    ]:
+        done = run(*flags, "--max-tokens", "50", "hi")
+        assert done.code == 2, flags
+        assert message in done.err.replace("\n", " "), flags
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "message"),
-    [
+def test_a_fault_of_a_preset_has_its_place(here, gencli):
+    for text, place, message in [
         ("stages:\n  top_k: {k: 3, when: {to: 0}}\n", "2:23", "when never holds"),
         ("stages:\n  top_k: {when: {to: 3}}\n", "2:10", "given a condition, but no value"),
         ("fields:\n  items: greedy\n", "2:3", "no JSON pointer"),
@@ -123,14 +115,12 @@ def test_a_condition_that_makes_no_sense_is_refused_before_a_model_loads(run, fl
         ("fields:\n  /a: {top_q: 3}\n", "2:8", "no stage 'top_q'"),
         ("fields:\n  /a: {top_k: {k: 3, when: {to: 3}}}\n", "2:28", "its condition is the path above it"),
         ("fields: 3\n", "1:9", "has to be a mapping of JSON pointers"),
-    ],
-)
-def test_a_fault_of_a_preset_has_its_place(here, gencli, text, place, message):
-    here("a.yaml", text)
-    done = gencli("config", "lint", "a.yaml")
-    assert done.code != 0
-    assert f"a.yaml:{place}" in done.out + done.err
-    assert message in done.out + done.err
+    ]:
+        here("a.yaml", text)
+        done = gencli("config", "lint", "a.yaml")
+        assert done.code != 0, text
+        assert f"a.yaml:{place}" in done.out + done.err, text
+        assert message in done.out + done.err, text
 
 
 TEXT = 'temperature=0.9 | temperature:temperature=0.3,when={"inside": "thinking"} | top_p=0.9'
@@ -154,26 +144,24 @@ def test_python_takes_chains_stages_and_fields():
     with pytest.raises(ChainError, match="two places"):
         SamplingParams(chain='top_k=3 | top_p=0.9 | top_k:k=4,when={"from": 3}')
 
+    one = Chain.parse(TEXT).to_list()
+    other = Chain.parse(TEXT.replace('{"inside": "thinking"}', '{"from": 3}')).to_list()
+    assert json.loads(json.dumps(one)) == one
+    assert list(differences({"chain": one}, {"chain": other})) == ["chain"]
+
 
 ODD = (-1, 10**400, 1e300, float("inf"), True, "x", None, [], [[]], {"a": 1}, {"path": "/\ud800"},
        {"to": None}, {"inside": ["", ""]}, {"after": None}, {"path": "/a", "after": "x" * 5000})  # fmt: skip
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_what_a_request_may_send_ends_in_an_error_of_its_own_or_is_a_condition(odd):
-    for values in (
-        {"stages": {"top_k": {"k": 3, "when": odd}}},
-        {"chain": [{"top_k": [{"k": 3, "when": odd}, {"k": 4}]}]},
-        {"fields": {"/a": odd}},
-        {"fields": {"/a": {"top_k": odd}}},
-        {"fields": odd},
-    ):
-        with suppress(UsageError):
-            request_layer(values, builtin_registry(), "x")
-
-
-def test_a_batch_with_another_condition_is_another_batch():
-    one = Chain.parse(TEXT).to_list()
-    other = Chain.parse(TEXT.replace('{"inside": "thinking"}', '{"from": 3}')).to_list()
-    assert json.loads(json.dumps(one)) == one
-    assert list(differences({"chain": one}, {"chain": other})) == ["chain"]
+def test_what_a_request_may_send_ends_in_an_error_of_its_own_or_is_a_condition():
+    for odd in ODD:
+        for values in (
+            {"stages": {"top_k": {"k": 3, "when": odd}}},
+            {"chain": [{"top_k": [{"k": 3, "when": odd}, {"k": 4}]}]},
+            {"fields": {"/a": odd}},
+            {"fields": {"/a": {"top_k": odd}}},
+            {"fields": odd},
+        ):
+            with suppress(UsageError):
+                request_layer(values, builtin_registry(), "x")

@@ -26,9 +26,8 @@ SCHEMA = json_schema()
 
 def test_pages_are_what_the_declarations_give():
     for file, make in SCRIPT["PAGES"].items():
-        assert (ROOT / "docs" / file).read_text(encoding="utf-8") == make(), (
-            f"run scripts/config_docs.py: {file}"
-        )
+        page = (ROOT / "docs" / file).read_text(encoding="utf-8")
+        assert page == make(), f"run scripts/config_docs.py: {file}"
 
 
 @pytest.fixture(scope="module")
@@ -37,43 +36,48 @@ def flags():
     return {flag for parameter in run.params for flag in (*parameter.opts, *parameter.secondary_opts)}
 
 
-@pytest.mark.parametrize("entry", OPTIONS, ids=lambda entry: entry.key)
-def test_an_option_has_flag_help_variable_key_schema_and_docs(entry, flags):
-    assert set("/".join(entry.names).split("/")) <= flags
-    assert entry.help.endswith(".")
-    assert entry.flag in command_help()
-    assert environment_layer({entry.variable: ""}).values == {}  # it is known
-    rows = SCRIPT["presets_page"]()
-    assert f"| `{entry.variable}` |" in rows
-    if entry.flag_only:
-        assert entry.flag_only in rows
-        assert f"{entry.key} is a flag only, no key of a preset: {entry.flag_only}." == unknown_key(entry.key)
-    else:
-        assert entry.key in KEYS or entry.key in STRUCTURE
-        described = SCHEMA["properties"][entry.key]["description"]
-        assert described == STRUCTURE.get(entry.key, entry.help)
-        assert describe_option(entry).replace("|", "\\|").replace("\\n", "\\\\n")[:40] in rows
+def test_an_option_has_flag_help_variable_key_schema_and_docs(flags):
+    rows, listed = SCRIPT["presets_page"](), command_help()
+    for entry in OPTIONS:
+        assert set("/".join(entry.names).split("/")) <= flags, entry
+        assert entry.help.endswith("."), entry
+        assert entry.flag in listed, entry
+        assert environment_layer({entry.variable: ""}).values == {}, entry  # it is known
+        assert f"| `{entry.variable}` |" in rows, entry
+        if entry.flag_only:
+            assert entry.flag_only in rows, entry
+            said = f"{entry.key} is a flag only, no key of a preset: {entry.flag_only}."
+            assert said == unknown_key(entry.key), entry
+        else:
+            assert entry.key in KEYS or entry.key in STRUCTURE, entry
+            described = SCHEMA["properties"][entry.key]["description"]
+            assert described == STRUCTURE.get(entry.key, entry.help), entry
+            assert describe_option(entry).replace("|", "\\|").replace("\\n", "\\\\n")[:40] in rows, entry
 
 
-@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
-def test_a_stage_has_schema_and_docs(spec):
+def test_a_stage_has_schema_and_docs():
     page = SCRIPT["stages_page"]()
-    assert f"## {spec.name}\n" in page
-    for field, about in describe(spec.params).items():
-        assert f"| `{field}` |" in page
-        if spec.name in SCHEMA["$defs"]:
-            assert SCHEMA["$defs"][spec.name]["anyOf"][1]["properties"][field]["description"] == about["doc"]
+    for spec in BUILTIN:
+        assert f"## {spec.name}\n" in page, spec
+        for field, about in describe(spec.params).items():
+            assert f"| `{field}` |" in page, spec
+            if spec.name in SCHEMA["$defs"]:
+                declared = SCHEMA["$defs"][spec.name]["anyOf"][1]["properties"][field]
+                assert declared["description"] == about["doc"], (spec, field)
 
 
+@pytest.fixture(scope="module")
 def validator():
     Draft202012Validator.check_schema(SCHEMA)
     return Draft202012Validator(SCHEMA)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_the_schema_admits_the_shipped_presets(name):
-    content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert [error.message for error in validator().iter_errors(content)] == []
+def test_the_schema_is_json_and_admits_the_shipped_presets(validator):
+    for name in SHIPPED:
+        content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8"))
+        assert [error.message for error in validator.iter_errors(content)] == [], name
+
+    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
 
 
 # What only the tool sees: the text before it is a value, other files, keys that do not go together.
@@ -87,11 +91,6 @@ BEYOND = """alias_bomb broken_pattern chain_leaves_out_a_stage chat_and_raw circ
     item_that_is_banned_empty item_that_is_a_broken_pattern""".split()
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.stem not in BEYOND], ids=lambda path: path.stem)
-def test_the_schema_refuses_what_the_tool_refuses(path):
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert list(validator().iter_errors(content)) != []
-
-
-def test_the_schema_is_json():
-    assert json.loads(json.dumps(SCHEMA)) == SCHEMA
+def test_the_schema_refuses_what_the_tool_refuses(validator):
+    contents = {path: yaml.safe_load(path.read_text("utf-8")) for path in FILES if path.stem not in BEYOND}
+    assert [path for path, content in contents.items() if validator.is_valid(content)] == []

@@ -28,18 +28,9 @@ def requests(prompts, **flags):
 
 def test_every_limit_stop_and_draw_arrives():
     flags = {
-        "seed": "3",
-        "sampler": "multinomial",
-        "n": "2",
-        "top_k": "5",
-        "max_tokens": "9",
-        "max_time": "1.5",
-        "stop": [r"\n", "b"],
-        "stop_id": ["7"],
-        "stop_regex": ["c+"],
-        "include_stop": True,
-        "loop": "4",
-    }
+        "seed": "3", "sampler": "multinomial", "n": "2", "top_k": "5", "max_tokens": "9", "max_time": "1.5",
+        "stop": [r"\n", "b"], "stop_id": ["7"], "stop_regex": ["c+"], "include_stop": True, "loop": "4",
+    }  # fmt: skip
     first, second = requests(["hi", "yo"], **flags)
     assert second == Request(
         id="2",
@@ -54,15 +45,12 @@ def test_every_limit_stop_and_draw_arrives():
     )
     assert (first.id, first.seed) == ("1", derive(3, 0))
 
-
-def test_a_chat_prompt_has_what_its_template_says_and_no_more():
     (request,) = requests(["hi"], chat=True, system="be kind")
     assert bytes(request.prompt_ids) == b"<bos>[system]be kind[user]hi"
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+def test_stages_that_contradict_each_other_are_refused_by_the_names_of_their_options():
+    for flags, said in [
         ({"mirostat": "2", "top_k": "5"}, "`top_k` and `mirostat`: mirostat and top_k contradict each other"),
         ({"mirostat": "2", "adaptive_target": "0.3"}, "mirostat and adaptive_p"),
         ({"mirostat": "2", "temperature": "0.5", "temperature_last": True}, "mirostat runs before"),
@@ -71,15 +59,13 @@ def test_a_chat_prompt_has_what_its_template_says_and_no_more():
         ({"mirostat_tau": "3"}, "`mirostat_tau` is given, but the stage mirostat is off."),
         ({"smoothing_curve": "2"}, "`smoothing_curve` is given, but the stage smoothing is off."),
         ({"beams": "2", "mirostat": "2"}, "`mirostat` would have no effect"),
-    ],
-)  # fmt: skip
-def test_stages_that_contradict_each_other_are_refused_by_the_names_of_their_options(flags, said):
-    with pytest.raises(UsageError) as caught:
-        make_job(resolve((FLAG, flags)))
-    assert said in str(caught.value)
+    ]:
+        with pytest.raises(UsageError) as caught:
+            make_job(resolve((FLAG, flags)))
+        assert said in str(caught.value), flags
 
 
-def test_a_stage_of_a_weaker_layer_gives_way_with_a_notice():
+def test_stages_that_change_nothing_give_way_with_a_notice():
     weaker = ("model", {"top_k": "20", "temperature": "0.6"})
     job = make_job(resolve(weaker, (FLAG, {"mirostat": "2"})))
     assert (str(job.chain), [*notices(job, ["hi"])]) == (
@@ -89,8 +75,6 @@ def test_a_stage_of_a_weaker_layer_gives_way_with_a_notice():
     job = make_job(resolve(("preset", {"mirostat": "2"}), (FLAG, {"top_k": "20"})))
     assert str(job.chain) == "top_k=20"
 
-
-def test_beside_a_greedy_draw_they_change_nothing_and_one_notice_says_so():
     flags = {"temperature": "0", "mirostat": "2", "top_k": "5", "edt": "1", "dynatemp_range": "1"}
     job = make_job(resolve((FLAG, flags)))
     assert (str(job.chain), [*notices(job, ["hi"])]) == (

@@ -29,7 +29,7 @@ def test_each_place_wins_over_the_weaker_ones(here, chain, tmp_path, monkeypatch
     assert chain(*presets, "--top-p", "0.5") == [("top_p", "p=0.5", "flag --top-p")]
 
 
-def test_the_users_defaults_lie_between_the_model_and_presets(here, chain, tmp_path):
+def test_the_users_defaults_lie_between_the_model_and_presets(here, chain, tmp_path, gencli):
     model = generation_config(tmp_path / "model", top_p=0.1)
     here("home/gencli/defaults.yaml", f"top_p: 0.2\nmodel: {model}\n")
     here("a.yaml", "top_p: 0.3\n")
@@ -39,39 +39,34 @@ def test_the_users_defaults_lie_between_the_model_and_presets(here, chain, tmp_p
     assert origin.endswith("home/gencli/defaults.yaml:1")
     assert chain("--preset", "a.yaml") == [("top_p", "p=0.3", "preset a.yaml:1")]
 
-
-def test_wrong_defaults_end_a_run_with_their_line(here, gencli):
     here("home/gencli/defaults.yaml", "top_p: 0.9\nplugin: own.py\n")
     result = gencli("run", "--show-chain")
     assert result.code == 3
     assert "defaults.yaml:2:1: plugin is a flag only" in result.err
 
 
-@pytest.mark.parametrize("flags", [("--top-p", "0.5"), ("--stage", "top_p=0.5"), ("--stage", "top_p:p=0.5")])
-@pytest.mark.parametrize(
-    "text", ["top_p: 0.9", "stages: {top_p: 0.9}", "stages: {top_p: {p: 0.9}}", "chain: [top_p: 0.9]"]
-)
-def test_spellings_of_a_field_override_each_other(here, chain, text, flags):
-    here("a.yaml", text)
-    ((stage, value, origin),) = chain("--preset", "a.yaml", *flags)
-    assert (stage, value) == ("top_p", "p=0.5")
-    assert origin.startswith(f"flag {flags[0]}")
+def test_spellings_of_a_field_override_each_other(here, chain, gencli):
+    for text in ["top_p: 0.9", "stages: {top_p: 0.9}", "stages: {top_p: {p: 0.9}}", "chain: [top_p: 0.9]"]:
+        for flags in [("--top-p", "0.5"), ("--stage", "top_p=0.5"), ("--stage", "top_p:p=0.5")]:
+            here("a.yaml", text)
+            ((stage, value, origin),) = chain("--preset", "a.yaml", *flags)
+            assert (stage, value) == ("top_p", "p=0.5"), (text, flags)
+            assert origin.startswith(f"flag {flags[0]}"), (text, flags)
 
-
-def test_a_field_keeps_what_only_a_weaker_place_sets(here, chain):
     here("a.yaml", "stages:\n  top_k: {k: 9, ties: keep}\n")
     assert [row[1] for row in chain("--preset", "a.yaml", "--top-k", "4")] == ["k=4", 'ties="keep"']
 
+    result = gencli("run", "--top-k", "4", "--stage", "top_k=5", "x")
+    assert (result.code, "--top-k and --stage 'top_k=5' both set k" in result.err) == (2, True)
 
-def test_a_penalty_option_wins_over_a_weaker_field_and_yields_to_a_stronger_one(here, chain):
+
+def test_a_penalty_option_wins_over_a_weaker_field_and_yields_to_a_stronger_one(here, chain, gencli):
     here("a.yaml", "stages:\n  presence: {penalty: 1, window: 9}\n")
     assert "window=5" in [row[1] for row in chain("--preset", "a.yaml", "--penalty-window", "5")]
     here("b.yaml", "penalty_window: 5\n")
     found = chain("--preset", "b.yaml", "--stage", "presence:penalty=1,window=9")
     assert "window=9" in [row[1] for row in found]
 
-
-def test_a_contrary_switch_replaces_the_weaker_one(here, gencli):
     for flags, key in ((("--preset", "chat", "--raw"), "chat"), (("--preset", "chat", "--raw"), "system")):
         settings = gencli("config", "show", *flags, "--format", "json").json["settings"]
         assert settings[key] == {"value": {"chat": False}.get(key), "origin": "default"}
@@ -82,8 +77,6 @@ def test_a_conflict_between_a_preset_and_a_flag_names_the_line(here, gencli):
     result = gencli("run", "--preset", "a.yaml", "-t", "0", "x")
     assert (result.code, "n (a.yaml:1) 4 with a temperature of 0 (--temperature)" in result.err) == (2, True)
 
-
-def test_a_greedy_sampler_replaces_a_weaker_temperature_but_not_a_stronger_one(here, gencli):
     here("a.yaml", "sampler: greedy\n")
     flags = ("--seed", "1", "--max-tokens", "3", "x", "--model", "fake")
     result = gencli("run", "--preset", "precise", "--preset", "a.yaml", *flags)
@@ -92,7 +85,7 @@ def test_a_greedy_sampler_replaces_a_weaker_temperature_but_not_a_stronger_one(h
     assert (result.code, "sampler (a.yaml:1) greedy takes the most likely" in result.err) == (2, True)
 
 
-def test_an_option_may_be_a_variable(monkeypatch):
+def test_an_option_may_be_a_variable():
     variables = {
         "GENCLI_N": "3",
         "GENCLI_CHAT": "yes",
@@ -108,22 +101,26 @@ def test_an_option_may_be_a_variable(monkeypatch):
         3, True, False, ("a\n", "b,c"), (1, 2), ("fox",), None,
     ]  # fmt: skip
 
+    given = {"GENCLI_TRACE": "t", "GENCLI_TRACE_TOP": "3", "GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}
+    assert untraced(given) == {"GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
+    with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is -1"):
+        environment_layer({"GENCLI_MAX_TOKENS": "-1"})
+
+
+def test_a_wrong_variable_is_named_with_exit_code_2(here, gencli, monkeypatch):
+    for name, value, said in [
         ("GENCLI_TOP_P", "7", "GENCLI_TOP_P is 7, but has to be a number >= 0 and <= 1."),
         ("GENCLI_TOP_P", "x", "GENCLI_TOP_P: 'x' is not a number."),
         ("GENCLI_CHAT", "maybe", "GENCLI_CHAT is 'maybe', but has to be true or false."),
         ("GENCLI_STOP_REGEX", "[a-z]+", "GENCLI_STOP_REGEX is not a JSON list"),
         ("GENCLI_STOP", "[[1]]", "GENCLI_STOP is a list with other values"),
         ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE belongs to no option."),
-    ],
-)
-def test_a_wrong_variable_is_named_with_exit_code_2(here, gencli, monkeypatch, name, value, said):
-    monkeypatch.setenv(name, value)
-    result = gencli("run", "x")
-    assert (result.code, said in result.err) == (2, True), result.err
+    ]:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            result = gencli("run", "x")
+            assert (result.code, said in result.err) == (2, True), result.err
 
 
 def test_presets_of_the_flag_replace_those_of_the_variable(here, chain, monkeypatch):
@@ -132,7 +129,7 @@ def test_presets_of_the_flag_replace_those_of_the_variable(here, chain, monkeypa
     assert ("temperature", "temperature=1.2") in [row[:2] for row in chain("--preset", "creative")]
 
 
-def test_a_model_without_sampling_is_greedy_and_a_flag_undoes_it(here, chain, tmp_path):
+def test_a_model_says_how_to_draw_and_what_gencli_lacks_is_said(here, chain, tmp_path):
     model = generation_config(tmp_path / "model", do_sample=False, temperature=0.6, top_k=20)
     ((stage, value, origin),) = chain("-m", model)
     assert (stage, value, origin) == (
@@ -140,8 +137,6 @@ def test_a_model_without_sampling_is_greedy_and_a_flag_undoes_it(here, chain, tm
     )  # fmt: skip
     assert chain("-m", model, "-t", "0.6")[0][2] == "flag --temperature"
 
-
-def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
     layer = model_layer(
         generation_config(tmp_path / "model", typical_p=0.9, penalty_alpha=0.6, num_beams=1, top_k=None)
     )
@@ -149,6 +144,13 @@ def test_what_a_model_asks_for_and_gencli_lacks_is_said(tmp_path):
     assert [text.rpartition("/")[2] for text in layer.notices] == [
         "generation_config.json asks for penalty_alpha=0.6, for which there is `contrastive_alpha`."
     ]
+
+    with pytest.raises(ModelError, match=r"generation_config.json: top_p is 7, but has to be a number"):
+        model_layer(generation_config(tmp_path / "model", top_p=7))
+
+    for name in ["tiny", "fake", "no-such", "no/such", "./no", "no/such/model"]:
+        layer = model_layer(name)
+        assert layer is None or (layer.values, layer.notices) == ({}, ()), name
 
 
 def test_a_model_may_ask_for_penalties_on_its_prompt(chain, tmp_path):
@@ -162,37 +164,9 @@ def test_a_model_may_ask_for_penalties_on_its_prompt(chain, tmp_path):
         ("repetition", "penalty=0.8"), ("repetition", 'scope="prompt"'),
     ]  # fmt: skip
 
-
-def test_a_penalty_on_all_tokens_takes_the_stage_of_one_on_the_prompt(tmp_path):
     folder = generation_config(tmp_path / "model", no_repeat_ngram_size=4, encoder_no_repeat_ngram_size=3)
     layer = model_layer(folder)
     assert (layer.values, layer.stages) == ({"no_repeat_ngram": 4}, ())
     assert "encoder_no_repeat_ngram_size=3 beside no_repeat_ngram_size" in layer.notices[0]
     with pytest.raises(ModelError, match="encoder_repetition_penalty is 'x', but has to be a number above 0"):
         model_layer(generation_config(tmp_path / "model", encoder_repetition_penalty="x"))
-
-
-def test_a_model_s_wrong_value_names_the_file(tmp_path):
-    with pytest.raises(ModelError, match=r"generation_config.json: top_p is 7, but has to be a number"):
-        model_layer(generation_config(tmp_path / "model", top_p=7))
-
-
-@pytest.mark.parametrize("name", ["tiny", "fake", "no-such", "no/such", "./no", "no/such/model"])
-def test_models_without_values_add_nothing(here, name):
-    layer = model_layer(name)
-    assert layer is None or (layer.values, layer.notices) == ({}, ())
-
-
-def test_two_values_in_one_place_are_refused(here, gencli):
-    result = gencli("run", "--top-k", "4", "--stage", "top_k=5", "x")
-    assert (result.code, "--top-k and --stage 'top_k=5' both set k" in result.err) == (2, True)
-
-
-def test_a_value_is_checked_wherever_it_comes_from():
-    with pytest.raises(UsageError, match="GENCLI_MAX_TOKENS is -1"):
-        environment_layer({"GENCLI_MAX_TOKENS": "-1"})
-
-
-def test_a_command_without_traces_leaves_their_variables_out_and_no_others():
-    given = {"GENCLI_TRACE": "t", "GENCLI_TRACE_TOP": "3", "GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}
-    assert untraced(given) == {"GENCLI_TRACED": "x", "GENCLI_TOP_K": "4"}

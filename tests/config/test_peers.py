@@ -18,9 +18,8 @@ from gencli.errors import UsageError
 KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
 
 
-@pytest.mark.parametrize(
-    ("flag", "said"),
-    [
+def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli):
+    for flag, said in [
         ("--temp", "Did you mean --temperature?"),
         ("--n-predict", "Did you mean --max-tokens?"),
         ("--max_new_tokens", "Did you mean --max-tokens?"),
@@ -45,32 +44,23 @@ KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
         ("--nope", "See gencli run --help."),
         ("--x", "See gencli run --help."),
         ("--" + "x" * 100_000, "See gencli run --help."),
-    ],
-)
-def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli, flag, said):
-    result = gencli("run", flag, "3", "hi")
-    assert (result.code, result.out) == (2, "")
-    assert said in result.err
+    ]:
+        result = gencli("run", flag, "3", "hi")
+        assert (result.code, result.out) == (2, ""), flag
+        assert said in result.err, flag
 
-
-def test_a_flag_of_run_that_another_command_lacks_is_said_to_be_one_of_run(gencli):
     result = gencli("chat", "--contrastive-alpha", "0.5")
     assert (result.code, result.out) == (2, "")
     assert (
         "There is no option --contrastive-alpha.\nHint: gencli run has it; gencli chat has not." in result.err
     )
 
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+    for arguments, said in [
         (["-temp", "0.5"], "-temp is read as -t emp. Did you mean --temperature?"),
         (["-ngl", "99"], "-ngl is read as -n gl. The whole model lies on --device"),
-    ],
-)
-def test_a_long_name_behind_one_dash_is_recognised(gencli, arguments, said):
-    result = gencli("run", *arguments, "hi")
-    assert (result.code, said in result.err) == (2, True), result.err
+    ]:
+        result = gencli("run", *arguments, "hi")
+        assert (result.code, said in result.err) == (2, True), result.err
 
 
 def _of_environment(name):
@@ -83,26 +73,21 @@ def _raised(call, name):
     return f"{caught.value.message} {caught.value.hint}"
 
 
-@pytest.mark.parametrize(
-    ("say", "spelled"),
-    [
+def test_keys_and_variables_are_answered_as_flags_are():
+    for say, spelled in [
         (unknown_key, "'temperature'"),
         (lambda name: refuse_key(name).message, "'temperature'"),
         (lambda name: _raised(find_option, name), "temperature"),
         (lambda name: _raised(_of_environment, name), "GENCLI_TEMPERATURE"),
-    ],
-    ids=["preset", "row", "/set", "environment"],
-)
-def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
-    for name in ("temp", "temprature", "tempereture"):
-        assert f"Did you mean {spelled}?" in say(name)
-    assert "cut, and " in say("min_keep")
-    assert "Did you mean" not in say("nope")
+    ]:
+        for name in ("temp", "temprature", "tempereture"):
+            assert f"Did you mean {spelled}?" in say(name), say
+        assert "cut, and " in say("min_keep"), say
+        assert "Did you mean" not in say("nope"), say
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_a_command_that_is_not_there_or_missing_names_those_that_are(gencli):
+    for arguments, said in [
         (["generate"], "Did you mean 'run'?"),
         (["help"], "Did you mean '--help'?"),
         (["ls"], "Did you mean 'models'?"),
@@ -113,16 +98,13 @@ def test_keys_and_variables_are_answered_as_flags_are(say, spelled):
         (["schema"], "gencli schema needs one of: audit."),
         (["completion"], "gencli completion needs one of: bash, zsh, fish."),
         (["completion", "tcsh"], "gencli completion takes bash, zsh, fish, not 'tcsh'."),
-    ],
-    ids=" ".join,
-)
-def test_a_command_that_is_not_there_or_missing_names_those_that_are(gencli, arguments, said):
-    result = gencli(*arguments)
-    assert (result.code, result.out) == (2, "")
-    assert said in result.err
+    ]:
+        result = gencli(*arguments)
+        assert (result.code, result.out) == (2, ""), arguments
+        assert said in result.err, arguments
 
 
-def test_the_table_names_options_and_commands_that_exist():
+def test_the_table_names_what_exists_and_each_name_of_others_stands_for_one_thing():
     assert set(OPTION_NAMES) <= KEYS
     placeholders = {key for text in SENTENCES for key in re.findall(r"{(\w+)}", text)}
     assert placeholders <= KEYS
@@ -130,12 +112,10 @@ def test_the_table_names_options_and_commands_that_exist():
     assert set(COMMAND_NAMES) <= {*COMMANDS, *sub_commands, "--help", "--version"}
     assert set(SLASH_NAMES) <= set(SLASH)
 
-
-@pytest.mark.parametrize("table", [{**OPTION_NAMES, **SENTENCES}, SLASH_NAMES], ids=["options", "slash"])
-def test_a_name_of_others_stands_for_one_thing_and_is_no_name_of_gencli(table):
-    names = [name for others in table.values() for name in others.split()]
-    assert sorted(names) == sorted(set(names))
-    assert set(names).isdisjoint(KEYS if table is not SLASH_NAMES else SLASH)
+    for table in [{**OPTION_NAMES, **SENTENCES}, SLASH_NAMES]:
+        names = [name for others in table.values() for name in others.split()]
+        assert sorted(names) == sorted(set(names)), table
+        assert set(names).isdisjoint(KEYS if table is not SLASH_NAMES else SLASH), table
 
 
 # Names of parameters in llama.cpp, text-generation-webui, SillyTavern, koboldcpp, ExLlamaV2 and V3, TabbyAPI,
@@ -155,6 +135,6 @@ SAMPLING = """
 """.split()
 
 
-@pytest.mark.parametrize("name", SAMPLING)
-def test_every_parameter_of_another_sampler_is_known_or_answered(name):
-    assert name in KEYS or meant_option(name, {key: key for key in KEYS})
+def test_every_parameter_of_another_sampler_is_known_or_answered():
+    for name in SAMPLING:
+        assert name in KEYS or meant_option(name, {key: key for key in KEYS}), name

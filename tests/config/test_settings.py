@@ -5,11 +5,15 @@ from gencli.config.job import make_job
 from gencli.config.settings import DEFAULT, FLAG, resolve
 
 
-def test_later_layers_win_and_origins_are_kept():
+def test_nothing_given_is_an_empty_chain_and_later_layers_win():
     settings = resolve(("preset", {"top_p": 0.9, "max_tokens": 5}), (FLAG, {"top_p": "0.5"}))
     assert (settings["top_p"], settings.origin("top_p")) == (0.5, FLAG)
     assert (settings["max_tokens"], settings.origin("max_tokens")) == (5, "preset")
     assert (settings["model"], settings.origin("model")) == ("tiny", DEFAULT)
+
+    job, other = make_job(resolve()), make_job(resolve())
+    assert str(job.chain) == ""
+    assert job.seed != other.seed  # equal once in 2**32 runs
 
 
 def test_a_chain_has_what_was_given_and_its_origin():
@@ -20,23 +24,12 @@ def test_a_chain_has_what_was_given_and_its_origin():
         ("ties", FLAG),
     ]
 
-
-def test_penalty_options_go_to_the_penalties_that_are_on():
     flags = {
-        "penalty_window": 9,
-        "repetition_penalty": 1.2,
-        "stage": ["presence=0.5"],
-        "frequency_penalty": 0,
-    }
+        "penalty_window": 9, "repetition_penalty": 1.2, "stage": ["presence=0.5"], "frequency_penalty": 0,
+    }  # fmt: skip
     chain = assemble(resolve((FLAG, flags))).chain
     windows = {name: params.window for name, params in chain}
     assert windows == {"repetition": 9, "presence": 9, "frequency": None}
-
-
-def test_nothing_given_is_an_empty_chain_and_a_random_seed():
-    job, other = make_job(resolve()), make_job(resolve())
-    assert str(job.chain) == ""
-    assert job.seed != other.seed  # equal once in 2**32 runs
 
 
 def test_a_seed_of_0_is_a_seed():

@@ -8,9 +8,8 @@ from gencli.errors import ConfigError, UsageError
 FAKE = {"model": "fake", "seed": "1"}
 
 
-@pytest.mark.parametrize(
-    ("text", "chain"),
-    [
+def test_a_text_is_a_chain_a_preset_or_a_profile(here):
+    for text, chain in [
         ("top_k=40 | top_p=0.9", "top_k=40 | top_p=0.9"),
         ("top_p=0.9 | top_k=40", "top_p=0.9 | top_k=40"),
         (" ", ""),
@@ -19,11 +18,9 @@ FAKE = {"model": "fake", "seed": "1"}
         ("mine.yaml", "top_k=3"),
         ("preset:./mine.yaml", "top_k=3"),
         ("compat:hf", 'top_k:k=50,ties="keep"'),
-    ],
-)
-def test_a_text_is_a_chain_a_preset_or_a_profile(here, text, chain):
-    here("mine.yaml", "top_k: 3")
-    assert str(gather_side(text, FAKE, {}).job.chain) == chain
+    ]:
+        here("mine.yaml", "top_k: 3")
+        assert str(gather_side(text, FAKE, {}).job.chain) == chain, text
 
 
 def test_a_whole_chain_has_nothing_of_other_layers(here):
@@ -38,13 +35,11 @@ def test_a_whole_chain_has_nothing_of_other_layers(here):
     )
 
 
-def test_flags_are_stronger_than_a_preset(here):
+def test_a_preset_of_a_side_yields_to_flags_and_what_has_no_part_is_said(here):
     here("mine.yaml", "max_tokens: 5\nstop: [a]\nsampler: multinomial\n")
     job = gather_side("mine.yaml", {**FAKE, "max_tokens": "9"}, {}).job
     assert (job.limits.max_tokens, job.stops.strings, job.method) == (9, ("a",), "multinomial")
 
-
-def test_what_has_no_part_is_said(here):
     here("mine.yaml", "n: 2\nlogprobs: 3\ndraft: ngram\nretries: 2\njson: true\n")
     side = gather_side("mine.yaml", FAKE, {})
     assert side.notices == (
@@ -54,23 +49,21 @@ def test_what_has_no_part_is_said(here):
     assert (side.job.n, side.job.logprobs, side.job.drafting.drafter) == (1, None, "none")
 
 
-@pytest.mark.parametrize(
-    ("text", "error"),
-    [("nothing", ConfigError), ("top_k", ConfigError), ("compat:none", UsageError), ("preset:", ConfigError)],
-)
-def test_a_name_that_is_not_there_is_refused(here, text, error):
-    with pytest.raises(error):
-        gather_side(text, FAKE, {})
+def test_sides_that_cannot_be_are_refused(here):
+    for text, error in [
+        ("nothing", ConfigError), ("top_k", ConfigError), ("compat:none", UsageError),
+        ("preset:", ConfigError),
+    ]:  # fmt: skip
+        with pytest.raises(error):
+            gather_side(text, FAKE, {})
 
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [("seed: 1", "seed: 2"), ("guidance: 2", "{}"), ("chat: true", "{}"), ("max_batch: 2", "max_batch: 3")],
-)
-def test_both_sides_share_model_prompt_guidance_and_seed(here, a, b):
-    here("a.yaml", a)
-    here("b.yaml", b)
-    sides = [gather_side(f"{name}.yaml", {"model": "fake"}, {}).settings for name in "ab"]
-    refuse_differences(sides[0], sides[0])
-    with pytest.raises(UsageError, match="for A and .* for B"):
-        refuse_differences(*sides)
+    for a, b in [
+        ("seed: 1", "seed: 2"), ("guidance: 2", "{}"), ("chat: true", "{}"),
+        ("max_batch: 2", "max_batch: 3"),
+    ]:  # fmt: skip
+        here("a.yaml", a)
+        here("b.yaml", b)
+        sides = [gather_side(f"{name}.yaml", {"model": "fake"}, {}).settings for name in "ab"]
+        refuse_differences(sides[0], sides[0])
+        with pytest.raises(UsageError, match="for A and .* for B"):
+            refuse_differences(*sides)

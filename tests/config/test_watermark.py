@@ -38,9 +38,8 @@ def test_kgw_follows_the_stages_that_adjust_and_the_others_are_last(key):
     assert stages(job(watermark="kgw", chain=order, **values))[-2:] == ["presence", "kgw"]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_what_does_not_go_with_a_watermark_is_refused_without_the_key(key):
+    for values, message in [
         ({"watermark": "kgw", "watermark_key": None}, "needs a key"),
         ({}, "there is no watermark"),
         ({"watermark": "synthid", "temperature": 0}, "a temperature of 0 .* none is drawn"),
@@ -52,18 +51,20 @@ def test_kgw_follows_the_stages_that_adjust_and_the_others_are_last(key):
         ({"watermark": "kgw", "chain": ("kgw", "temperature")}, "the place of a watermark is fixed"),
         ({"watermark": "kgw", "stage": [f"kgw:key={KEY}"]}, "the stage kgw is set by `watermark`"),
         ({"stage": [f"gumbel_mark:{KEY}"], "watermark_key": None}, "is set by `watermark`"),
-    ],
-)
-def test_what_does_not_go_with_a_watermark_is_refused_without_the_key(key, values, message):
-    given = {name: value for name, value in {"watermark_key": key, **values}.items() if value is not None}
-    with pytest.raises(UsageError, match=message) as error:
-        job(**given)
-    assert KEY not in f"{error.value.message}{error.value.hint}"
+    ]:
+        given = {name: value for name, value in {"watermark_key": key, **values}.items() if value is not None}
+        with pytest.raises(UsageError, match=message) as error:
+            job(**given)
+        assert KEY not in f"{error.value.message}{error.value.hint}", values
 
 
-def test_kgw_marks_greedy_texts_and_beams_too(key):
+def test_where_a_mark_acts_and_what_turns_it_off(key):
     for values in ({"temperature": 0.0}, {"beams": 3}, {"sampler": "greedy"}):
         assert "kgw" in [name for name, _ in job(watermark="kgw", watermark_key=key, **values).chain]
+
+    weak = Layer.of("preset", {"watermark": "kgw", "watermark_key": key})
+    assert stages(make_job(resolve(weak, ("flag", {"watermark": "none"})))) == []
+    assert stages(make_job(resolve(weak))) == ["kgw"]
 
 
 def test_two_keys_may_draw_several_texts_and_one_key_is_said_to_decide(tmp_path, key):
@@ -75,13 +76,7 @@ def test_two_keys_may_draw_several_texts_and_one_key_is_said_to_decide(tmp_path,
     assert list(notices(job(watermark="gumbel", watermark_key=str(dual)), ("x",))) == []
 
 
-def test_a_stronger_layer_turns_the_mark_off(key):
-    weak = Layer.of("preset", {"watermark": "kgw", "watermark_key": key})
-    assert stages(make_job(resolve(weak, ("flag", {"watermark": "none"})))) == []
-    assert stages(make_job(resolve(weak))) == ["kgw"]
-
-
-def test_the_chain_that_a_journal_compares_tells_keys_apart(tmp_path, key):
+def test_the_key_of_a_preset_or_a_journal_is_told_from_others_and_not_shown(tmp_path, key):
     (tmp_path / "other.key").write_text(f"{KEY}1")
     ours, other = (
         job(watermark="kgw", watermark_key=path).assembly.chain.to_list()
@@ -90,8 +85,6 @@ def test_the_chain_that_a_journal_compares_tells_keys_apart(tmp_path, key):
     assert ours != other
     assert KEY not in f"{ours}{other}"
 
-
-def test_a_preset_names_the_file_and_has_no_key(tmp_path, key):
     preset = tmp_path / "marked.yaml"
     preset.write_text("watermark: kgw\nwatermark_key: mark.key\n")
     settings = gather({"model": "fake", "preset": [str(preset)]}, {})

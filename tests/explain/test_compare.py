@@ -43,44 +43,41 @@ def cut(logits, temperature, k):
     return scaled.masked_fill(scaled < scaled.topk(k).values[-1], -torch.inf)
 
 
-@pytest.mark.parametrize(("heat", "k"), [(0.7, 40), (1.3, 7), (1.0, 2)])
-def test_places_are_those_of_softmaxes_and_of_the_noise(heat, k):
-    places, views = compared("temperature=1.1 | top_k=60", f"temperature={heat} | top_k={k}")
-    assert sum(place.is_parted for place in places) >= 3
-    for place, view in zip(places, views, strict=True):
-        p, q = cut(view.kept.values, 1.1, 60), cut(view.kept.values, heat, k)
-        expected = divergence(p, q)
-        found = place.divergence
-        assert (found.tv, found.kl_ba) == pytest.approx((expected.tv, expected.kl_ba), abs=1e-5)
-        assert math.isinf(found.kl_ab)
-        seed, position = torch.tensor([signed(view.kept.seed)]), torch.tensor([place.pos])
-        noise = gumbel(row_keys(seed, position, Stream.TOKEN), torch.arange(len(q)))
-        assert place.b == int((q + noise).argmax())
+def test_places_are_those_of_softmaxes_and_of_the_noise():
+    for heat, k in [(0.7, 40), (1.3, 7), (1.0, 2)]:
+        places, views = compared("temperature=1.1 | top_k=60", f"temperature={heat} | top_k={k}")
+        assert sum(place.is_parted for place in places) >= 3, heat
+        for place, view in zip(places, views, strict=True):
+            p, q = cut(view.kept.values, 1.1, 60), cut(view.kept.values, heat, k)
+            expected = divergence(p, q)
+            found = place.divergence
+            assert (found.tv, found.kl_ba) == pytest.approx((expected.tv, expected.kl_ba), abs=1e-5), heat
+            assert math.isinf(found.kl_ab), heat
+            seed, position = torch.tensor([signed(view.kept.seed)]), torch.tensor([place.pos])
+            noise = gumbel(row_keys(seed, position, Stream.TOKEN), torch.arange(len(q)))
+            assert place.b == int((q + noise).argmax()), heat
 
 
-@pytest.mark.parametrize("draw", ["gumbel", "multinomial"])
-@pytest.mark.parametrize(
-    "b", ["top_p=0.5", "temperature=0", "repetition=1.8 | top_k=30", "mirostat:version=2,tau=3"]
-)
-def test_where_they_part_first_the_own_run_of_b_has_its_token(b, draw):
-    a = "temperature=1.2 | top_k=50"
-    places, views = compared(a, b, draw=draw)
-    first = next(place for place in places if place.is_parted)
-    _, own, _ = generated(b, draw=draw)
-    assert [view.token for view in own[: first.pos]] == [view.token for view in views[: first.pos]]
-    assert own[first.pos].token == first.b
-    assert own[first.pos].decided_by == first.decided_b
+def test_where_they_part_first_the_own_run_of_b_has_its_token():
+    for b in ["top_p=0.5", "temperature=0", "repetition=1.8 | top_k=30", "mirostat:version=2,tau=3"]:
+        for draw in ["gumbel", "multinomial"]:
+            a = "temperature=1.2 | top_k=50"
+            places, views = compared(a, b, draw=draw)
+            first = next(place for place in places if place.is_parted)
+            _, own, _ = generated(b, draw=draw)
+            ours, theirs = ([view.token for view in one[: first.pos]] for one in (own, views))
+            assert ours == theirs, (b, draw)
+            assert own[first.pos].token == first.b, (b, draw)
+            assert own[first.pos].decided_by == first.decided_b, (b, draw)
 
 
-@pytest.mark.parametrize("chain", ["", "top_k=40 | top_p=0.9", "temperature=0", "dry=0.8 | temperature=1.5"])
-def test_a_chain_does_not_part_from_itself(chain):
-    places, _ = compared(chain, chain)
-    assert {(place.b == place.a, place.divergence.tv, place.divergence.kl_ab) for place in places} == {
-        (True, 0.0, 0.0)
-    }
+def test_chains_of_few_or_no_tokens():
+    for chain in ["", "top_k=40 | top_p=0.9", "temperature=0", "dry=0.8 | temperature=1.5"]:
+        places, _ = compared(chain, chain)
+        assert {(place.b == place.a, place.divergence.tv, place.divergence.kl_ab) for place in places} == {
+            (True, 0.0, 0.0)
+        }, chain
 
-
-def test_a_greedy_side_is_its_token_alone():
     places, views = compared("temperature=0", "top_k=30")
     for place, view in zip(places, views, strict=True):
         q = cut(view.kept.values, 1.0, 30).double().softmax(-1)
@@ -88,18 +85,21 @@ def test_a_greedy_side_is_its_token_alone():
         assert place.divergence.tv == pytest.approx(1 - float(q[view.token]), abs=1e-5)
         assert math.isinf(place.divergence.kl_ba)
 
-
-def test_a_place_where_b_has_no_token_is_named():
     places, _ = compared("", "allowed=[5] | suppress=[5]")
     assert {(place.b, place.divergence, place.unmeasured) for place in places} == {(None, None, "empty")}
 
 
-def test_behind_text_that_its_grammar_forbids_b_is_not_measured():
+def test_what_cannot_be_measured_is_said():
     places, views = compared("top_k=100", 'grammar:kind=regex,text="[a-z ]+"')
     lost = next(pos for pos, view in enumerate(views) if not chr(view.token).islower())
     assert places[lost].unmeasured is None
     assert places[lost].is_parted
     assert {place.unmeasured for place in places[lost + 1 :]} == {"grammar"}
+
+    _, views = compared("top_k=60", "top_k=60")
+    changed = [replace(view, token=(view.token + 1) % 256) for view in views]
+    places, _ = compared("top_k=60", "top_k=60", views=changed)
+    assert {place.unmeasured for place in places} == {"kept"}
 
 
 def test_few_kept_logits_are_exact_or_say_that_they_are_not():
@@ -114,13 +114,6 @@ def test_few_kept_logits_are_exact_or_say_that_they_are_not():
                 assert place.divergence.tv == pytest.approx(right.divergence.tv, abs=1e-5)
 
 
-def test_a_text_that_its_chain_does_not_choose_is_not_measured():
-    _, views = compared("top_k=60", "top_k=60")
-    changed = [replace(view, token=(view.token + 1) % 256) for view in views]
-    places, _ = compared("top_k=60", "top_k=60", views=changed)
-    assert {place.unmeasured for place in places} == {"kept"}
-
-
 def test_sums_of_texts_are_those_of_all_their_places():
     places, _ = compared("top_k=60", "temperature=0.7 | top_k=20")
     parts, whole = summarize(places[:7]) + summarize(places[7:]), summarize(places)
@@ -130,15 +123,12 @@ def test_sums_of_texts_are_those_of_all_their_places():
     assert Summary().tv_mean is None
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "at"),
-    [((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None), ((1, 2), (1,), 1)],
-)
-def test_texts_part_at_their_first_different_token(a, b, at):
-    found = Comparison("1", "", Output(a, str(a), "length"), Output(b, str(b), "length"), ())
-    assert (found.parted_at, found.is_equal) == (at, at is None)
+def test_texts_part_at_their_first_different_token():
+    for a, b, at in [
+        ((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None), ((1, 2), (1,), 1),
+    ]:  # fmt: skip
+        found = Comparison("1", "", Output(a, str(a), "length"), Output(b, str(b), "length"), ())
+        assert (found.parted_at, found.is_equal) == (at, at is None), a
 
-
-def test_equal_tokens_with_other_texts_are_not_equal():
     found = Comparison("1", "", Output((1,), "a", "length"), Output((1,), "", "stop"), ())
     assert (found.parted_at, found.is_equal) == (None, False)

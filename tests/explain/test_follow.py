@@ -42,32 +42,28 @@ def replace(file):
     (file.parent / "new").rename(file)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
+def test_a_file_that_is_not_what_it_was_is_said(file):
+    for change, said in [
         (lambda file: file.write_text(""), "was cut"),
         (replace, "was replaced"),
         (lambda file: file.unlink(), "was removed"),
-    ],
-)
-def test_a_file_that_is_not_what_it_was_is_said(file, change, said):
-    lines = lines_of(file)
-    assert next(lines) == "one"
-    change(file)
-    with pytest.raises(GenerationError, match=said):
-        next(lines)
+    ]:
+        file.write_text("one\ntw")
+        lines = lines_of(file)
+        assert next(lines) == "one", said
+        change(file)
+        with pytest.raises(GenerationError, match=said):
+            next(lines)
 
 
-def test_a_line_without_end_is_refused(file, monkeypatch):
-    monkeypatch.setattr("gencli.explain.follow.MAX_LINE", 10)
-    file.write_text("x" * 11)
-    with pytest.raises(GenerationError, match="more than 10 bytes"):
-        next(lines_of(file))
-
-
-def test_what_is_no_readable_text_is_refused(file, tmp_path):
+def test_a_line_without_end_and_no_readable_text_are_refused(file, tmp_path, monkeypatch):
     file.write_bytes(b"\xff\n")
     with pytest.raises(UsageError, match="not UTF-8"):
         next(lines_of(file))
     with pytest.raises(UsageError, match="cannot be read"):
         next(lines_of(tmp_path / "none"))
+
+    monkeypatch.setattr("gencli.explain.follow.MAX_LINE", 10)
+    file.write_text("x" * 11)
+    with pytest.raises(GenerationError, match="more than 10 bytes"):
+        next(lines_of(file))

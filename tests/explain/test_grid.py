@@ -6,24 +6,18 @@ from gencli.errors import UsageError
 from gencli.explain.grid import MOST_CELLS, cells, read_axis
 
 
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
+def test_values_are_read_and_other_axes_refused():
+    for text, values in [
         ("temperature=0.2:1.4:0.2", ("0.2", "0.4", "0.6", "0.8", "1", "1.2", "1.4")),
         ("top_k=40:10:-10", ("40", "30", "20", "10")),
         ("min-p=0,0.05", ("0", "0.05")),
         ("seed=7:7:1", ("7",)),
         ("top_k=10:100:45", ("10", "55", "100")),
         ("sampler=gumbel,greedy", ("gumbel", "greedy")),
-    ],
-)
-def test_values_are_read(text, values):
-    assert read_axis(text).values == values
+    ]:
+        assert read_axis(text).values == values, text
 
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+    for text, said in [
         ("temp=1", "temperature"),
         ("temperature", "varies nothing"),
         ("temperature=", "varies nothing"),
@@ -41,21 +35,16 @@ def test_values_are_read(text, values):
         ("temperature=-1", "has to be a number"),
         ("top_k=1.5,2", "not a whole number"),
         ("sampler=best", "not one of"),
-    ],
-)
-def test_other_axes_are_refused(text, said):
-    with pytest.raises(UsageError, match=said):
-        read_axis(text)
+    ]:
+        with pytest.raises(UsageError, match=said):
+            read_axis(text)
 
 
 def test_the_last_axis_changes_fastest_and_the_grid_is_bounded():
     axes = [read_axis("top_k=1,2"), read_axis("min_p=0,0.1")]
     assert [tuple(cell.values()) for cell in cells(axes)] == [
-        ("1", "0"),
-        ("1", "0.1"),
-        ("2", "0"),
-        ("2", "0.1"),
-    ]
+        ("1", "0"), ("1", "0.1"), ("2", "0"), ("2", "0.1"),
+    ]  # fmt: skip
     with pytest.raises(UsageError, match="varied twice"):
         cells([axes[0], axes[0]])
     with pytest.raises(UsageError, match=f"at most {MOST_CELLS}"):

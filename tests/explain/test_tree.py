@@ -30,11 +30,16 @@ def file(tmp_path):
     return made
 
 
-def test_a_text_is_its_parents_up_to_where_it_parts(file):
+def test_a_text_is_its_parents_up_to_where_it_parts(file, tmp_path):
     assert [file.tree.text(node) for node in range(4)] == ["abcd", "abXY", "abXZ", "aQ"]
     assert file.tree.ids(2) == (97, 98, 88, 90)
     assert [(depth, node.id) for depth, node in file.tree.walk()] == [(0, 0), (1, 3), (1, 1), (2, 2)]
     assert [node.id for node in file.tree.children(0)] == [3, 1]
+
+    nodes = [FIRST, *(Node(n, n - 1, 1, "x", "x", (120,), 1) for n in range(1, 3000))]
+    tree = TreeFile.create(tmp_path / "tree", Tree(HEAD).grown(nodes)).tree
+    assert tree.text(2999) == "ax"
+    assert [depth for depth, _ in tree.walk()] == [*range(3000)]
 
 
 def test_a_file_is_read_as_it_was_written_and_is_as_the_schema_says(file):
@@ -46,7 +51,13 @@ def test_a_file_is_read_as_it_was_written_and_is_as_the_schema_says(file):
         SCHEMA.validate(json.loads(line))
 
 
-def test_an_incomplete_last_line_is_no_part_of_it_and_is_written_over(file):
+def test_a_link_is_not_followed_and_an_old_file_not_written_over(tmp_path, file):
+    os.symlink(tmp_path / "other", tmp_path / "link")
+    for path in (tmp_path / "link", file.path):
+        with pytest.raises(UsageError, match="cannot be written"):
+            TreeFile.create(path, file.tree)
+    assert not (tmp_path / "other").exists()
+
     whole = file.path.read_bytes()
     with open(file.path, "ab") as out:
         out.write(b'{"v": 1, "kind": "no')
@@ -57,22 +68,14 @@ def test_an_incomplete_last_line_is_no_part_of_it_and_is_written_over(file):
     assert 3 not in read_tree(file.path).nodes
 
 
-def test_a_link_is_not_followed_and_an_old_file_not_written_over(tmp_path, file):
-    os.symlink(tmp_path / "other", tmp_path / "link")
-    for path in (tmp_path / "link", file.path):
-        with pytest.raises(UsageError, match="cannot be written"):
-            TreeFile.create(path, file.tree)
-    assert not (tmp_path / "other").exists()
-
-
 def changed(**values):
     line = {"v": 1, "kind": "node", "id": 4, "parent": 0, "at": 1, "token": "x", "text": "x", "ids": [1]}
     return line | {"kept": 0, "p": 0.5, "given": False, "reason": "eos", "seed": 1} | values
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_line_that_is_none_of_a_tree_ends_in_an_error(file):
+    whole = file.path.read_text()
+    for line in [
         changed(id=1),
         changed(id=0, parent=None),
         changed(id=-1),
@@ -99,45 +102,28 @@ def changed(**values):
         {"v": 1, "kind": "prune", "id": 9},
         {"v": 1, "kind": "tree", **HEAD},
         [],
-    ],
-    ids=str,
-)
-def test_a_line_that_is_none_of_a_tree_ends_in_an_error(file, line):
-    with open(file.path, "a") as out:
-        out.write(json.dumps(line) + "\n")
-    with pytest.raises(GenerationError, match="Line 6"):
-        read_tree(file.path)
+    ]:
+        file.path.write_text(whole + json.dumps(line) + "\n")
+        with pytest.raises(GenerationError, match="Line 6"):
+            read_tree(file.path)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
+def test_a_head_that_does_not_say_how_to_run_it_or_another_file_ends_in_an_error(tmp_path):
+    for values in [
         {"seed": "1"},
         {"preset": None},
         {"code": {"plugin": 1}},
         {"code": {"output": "x"}},
         {"files": {"grammar": {}}},
         {"files": {"grammar": {"path": "x", "sha256": 1}}},
-    ],
-    ids=str,
-)
-def test_a_head_that_does_not_say_how_to_run_it_ends_in_an_error(tmp_path, values):
-    path = tmp_path / "tree"
-    path.write_text(json.dumps({"v": 1, "kind": "tree", **HEAD, **values}) + "\n")
-    with pytest.raises(GenerationError, match="says of its run is incomplete"):
-        read_tree(path)
+    ]:
+        path = tmp_path / "tree"
+        path.write_text(json.dumps({"v": 1, "kind": "tree", **HEAD, **values}) + "\n")
+        with pytest.raises(GenerationError, match="says of its run is incomplete"):
+            read_tree(path)
 
-
-@pytest.mark.parametrize("content", [b"", b"\xff\n", b"{\n", b"[" * 10**6 + b"\n"])
-def test_another_file_ends_in_an_error(tmp_path, content):
-    path = tmp_path / "tree"
-    path.write_bytes(content)
-    with pytest.raises((GenerationError, UsageError)):
-        read_tree(path)
-
-
-def test_a_deep_tree_is_read_and_walked(tmp_path):
-    nodes = [FIRST, *(Node(n, n - 1, 1, "x", "x", (120,), 1) for n in range(1, 3000))]
-    tree = TreeFile.create(tmp_path / "tree", Tree(HEAD).grown(nodes)).tree
-    assert tree.text(2999) == "ax"
-    assert [depth for depth, _ in tree.walk()] == [*range(3000)]
+    for content in [b"", b"\xff\n", b"{\n", b"[" * 10**6 + b"\n"]:
+        path = tmp_path / "tree"
+        path.write_bytes(content)
+        with pytest.raises((GenerationError, UsageError)):
+            read_tree(path)

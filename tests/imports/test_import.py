@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from gencli.config.layers import gather_presets
 from gencli.errors import GencliError
 from gencli.imports.preset import import_settings
@@ -21,9 +19,8 @@ def imported(given, peer=""):
     return found.text.splitlines()[1:], [note.split()[0] for note in found.notes]
 
 
-@pytest.mark.parametrize(
-    ("given", "peer", "lines", "left"),
-    [
+def test_settings_keep_their_values_units_and_order():
+    for given, peer, lines, left in [
         (
             {"messages": [], "model": "m", "temperature": 0.7, "stop": ["\n"], "n": 2, "stream": 1, "x": 1},
             "openai",
@@ -81,15 +78,12 @@ def imported(given, peer=""):
          ["compat: exl2", "temperature: 0.0", "stages:", "  repetition: {decay: 9, sustain: 256}"], []),
         ({"min_temp": 0.5, "max_temp": 1.5, "temperature": 0.9}, "exl2",
          ["compat: exl2", "temperature: 1.0", "dynatemp_min: 0.5", "dynatemp_max: 1.5"], ["temperature"]),
-    ],
-)  # fmt: skip
-def test_settings_keep_their_values_units_and_order(given, peer, lines, left):
-    assert imported(given, peer) == (lines, left)
+    ]:  # fmt: skip
+        assert imported(given, peer) == (lines, left), given
 
 
-@pytest.mark.parametrize(
-    ("given", "peer"),
-    [
+def test_the_fields_tell_whose_settings_they_are():
+    for given, peer in [
         ({"messages": [], "temperature": 1}, "openai"),
         ({"rep_pen": 1.1, "temperature": 1}, "koboldcpp"),
         ({"temp": 1, "rep_pen": 1.1}, "sillytavern"),
@@ -101,35 +95,34 @@ def test_settings_keep_their_values_units_and_order(given, peer, lines, left):
         ("min_p: 0.1\n", "tgw"),
         ("./llama-server --temp 0 \\\n  --top-k 3", "llama-cpp"),
         ("python -m mlx_lm.generate --temp 0.5", "mlx"),
-    ],
-)
-def test_the_fields_tell_whose_settings_they_are(given, peer):
-    assert read_text(json.dumps(given) if isinstance(given, dict) else given).peer == peer
+    ]:
+        assert read_text(json.dumps(given) if isinstance(given, dict) else given).peer == peer, given
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[1]", "5", "- a", "{\"a\": 1", "\0", "a: &a [*a]", "a: !!python/object:os.system x",
-     "x --temp 'a", '{"temperature": 1}', '{"a":' * 50 + "1" + "}" * 50, "top_p: {1: 2}\n? [a]\n: b",
-     "--temp 3", "a" * 300_000, '{"temperature": 1e999}', '{"messages": 1, "messages": 2}'],
-)  # fmt: skip
-def test_a_hostile_text_ends_in_our_errors_or_sets_nothing(text):
-    try:
-        said = import_settings(read_text(text), builtin_registry()).text
-    except (GencliError, ProcessorsError) as error:
-        said = str(error)
-    assert len(said) < 1000
+def test_a_hostile_text_ends_in_our_errors_or_sets_nothing():
+    for text in [
+        "", "{", "[1]", "5", "- a", "{\"a\": 1", "\0", "a: &a [*a]", "a: !!python/object:os.system x",
+        "x --temp 'a", '{"temperature": 1}', '{"a":' * 50 + "1" + "}" * 50, "top_p: {1: 2}\n? [a]\n: b",
+        "--temp 3", "a" * 300_000, '{"temperature": 1e999}', '{"messages": 1, "messages": 2}'
+    ]:  # fmt: skip
+        try:
+            said = import_settings(read_text(text), builtin_registry()).text
+        except (GencliError, ProcessorsError) as error:
+            said = str(error)
+        assert len(said) < 1000, text
 
 
-@pytest.mark.parametrize("peer", ["vllm", "openai", "sglang"])
-def test_wrong_values_and_many_unknown_names_are_named_and_bounded(peer):
-    wrong = {"temperature": [1], "top_k": "x", "top_p": 7, "min_p": {}, "seed": "a", "stop": 5 * [[]],
-             "logit_bias": 3, "n": -1, "max_tokens": 1e400, "do_sample": "maybe"}  # fmt: skip
-    text = json.dumps({**wrong, **{f"field{i}" * 20: i for i in range(500)}}).replace("Infinity", "9" * 300)
-    found = import_settings(read_text(text, peer), builtin_registry())
-    assert len(found.notes) == 101
-    assert max(map(len, found.notes)) < 400
-    assert len(found.text.splitlines()) <= 3
+def test_wrong_values_and_many_unknown_names_are_named_and_bounded():
+    for peer in ["vllm", "openai", "sglang"]:
+        wrong = {"temperature": [1], "top_k": "x", "top_p": 7, "min_p": {}, "seed": "a", "stop": 5 * [[]],
+                 "logit_bias": 3, "n": -1, "max_tokens": 1e400, "do_sample": "maybe"}  # fmt: skip
+        text = json.dumps({**wrong, **{f"field{i}" * 20: i for i in range(500)}}).replace(
+            "Infinity", "9" * 300
+        )
+        found = import_settings(read_text(text, peer), builtin_registry())
+        assert len(found.notes) == 101, peer
+        assert max(map(len, found.notes)) < 400, peer
+        assert len(found.text.splitlines()) <= 3, peer
 
 
 def test_what_is_imported_is_a_preset_that_runs(here, gencli):  # noqa: F811
@@ -144,16 +137,13 @@ def test_what_is_imported_is_a_preset_that_runs(here, gencli):  # noqa: F811
     assert piped.out.splitlines()[1:] == ["compat: vllm", "temperature: 0.5"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
+def test_what_cannot_be_read_is_an_error(here, gencli):  # noqa: F811
+    for arguments, code, said in [
         (["--from", "vlm", "x"], 2, "Did you mean 'vllm'?"),
         (["missing.json"], 3, "cannot be read"),
         (["x", "--temp", "1"], 2, "the command line names no program"),
         ([], 2, "FILE"),
-    ],
-)
-def test_what_cannot_be_read_is_an_error(here, gencli, arguments, code, said):  # noqa: F811
-    result = gencli("config", "import", *arguments)
-    assert (result.code, result.out) == (code, "")
-    assert said in result.err
+    ]:
+        result = gencli("config", "import", *arguments)
+        assert (result.code, result.out) == (code, ""), arguments
+        assert said in result.err, arguments

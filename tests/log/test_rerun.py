@@ -3,8 +3,6 @@
 import json
 import sqlite3
 
-import pytest
-
 from tests.helpers.pairs import PLUGIN
 
 RUNS = {
@@ -26,19 +24,21 @@ RUNS = {
 SCHEMA = '{"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2, "maxItems": 3}'
 
 
-@pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS)
-def test_a_run_is_made_again_with_the_same_bytes(here, logged, gencli, monkeypatch, arguments):
-    here("s.json", SCHEMA)
-    here("base.yaml", "top_k: 4\n")
-    here("mine.yaml", "# Mine\nextends: ./base.yaml\nstages: {min_p: {p: 0.1}}\nstop: ['a b']\n")
-    first = logged(*arguments)
-    assert first.code == 0, first.err
-    here("mine.yaml", "top_k: 1\n")
-    here("home/gencli/defaults.yaml", "temperature: 0\nmax_tokens: 1\n")
-    monkeypatch.setenv("GENCLI_TOP_K", "1")
-    again = gencli("log", "rerun", "last")
-    assert (again.code, again.out) == (first.code, first.out)
-    assert "not the one" not in again.err
+def test_a_run_is_made_again_with_the_same_bytes(here, logged, gencli, monkeypatch):
+    for arguments in RUNS.values():
+        with monkeypatch.context() as patch:
+            here("s.json", SCHEMA)
+            here("base.yaml", "top_k: 4\n")
+            here("mine.yaml", "# Mine\nextends: ./base.yaml\nstages: {min_p: {p: 0.1}}\nstop: ['a b']\n")
+            first = logged(*arguments)
+            assert first.code == 0, first.err
+            here("mine.yaml", "top_k: 1\n")
+            defaults = here("home/gencli/defaults.yaml", "temperature: 0\nmax_tokens: 1\n")
+            patch.setenv("GENCLI_TOP_K", "1")
+            again = gencli("log", "rerun", "last")
+            assert (again.code, again.out) == (first.code, first.out), arguments
+            assert "not the one" not in again.err, arguments
+            defaults.unlink()
 
 
 def test_records_are_the_same_but_for_times(logged, gencli):
@@ -46,40 +46,33 @@ def test_records_are_the_same_but_for_times(logged, gencli):
     assert {**first, "timings": 0, "origins": 0} == {**again, "timings": 0, "origins": 0}
 
 
-def test_what_came_through_a_pipe_is_kept(logged, gencli):
+def test_records_and_pipes_are_the_same_again_and_a_rerun_is_not_kept(logged, gencli):
     first = logged("Read:", stdin=b"one\ntwo\n")
     assert gencli("log", "rerun", "1", stdin=b"other").out == first.out
-
-
-def test_a_rerun_is_not_kept(logged, gencli):
-    logged("hi")
-    gencli("log", "rerun", "1")
     assert len(gencli("log", "list", "--format", "json").json) == 1
 
 
-@pytest.mark.parametrize(("content", "said"), [("true", "has changed"), (None, "cannot be read")])
-def test_a_file_that_changed_is_refused_by_name(here, logged, gencli, tmp_path, content, said):
-    here("s.json", SCHEMA)
-    logged(*RUNS["parsed"])
-    here("s.json", content) if content else (tmp_path / "s.json").unlink()
-    result = gencli("log", "rerun", "1")
-    assert (result.code, result.out) == (3, "")
-    assert f"{tmp_path / 's.json'} (json_schema), which {said}" in result.err
+def test_a_file_that_changed_is_refused_by_name(here, logged, gencli, tmp_path):
+    for content, said in [("true", "has changed"), (None, "cannot be read")]:
+        here("s.json", SCHEMA)
+        logged(*RUNS["parsed"])
+        here("s.json", content) if content else (tmp_path / "s.json").unlink()
+        result = gencli("log", "rerun", "1")
+        assert (result.code, result.out) == (3, ""), content
+        assert f"{tmp_path / 's.json'} (json_schema), which {said}" in result.err, content
 
 
-def test_a_plug_in_has_to_be_given_again(logged, gencli):
-    first = logged("hi", "--plugin", PLUGIN, "--stage", "max_run=1")
-    refused = gencli("log", "rerun", "1")
-    assert (refused.code, refused.out) == (2, "")
-    assert f"The run had --plugin {PLUGIN}" in refused.err
-    assert gencli("log", "rerun", "1", "--plugin", PLUGIN).out == first.out
-
-
-def test_code_that_the_run_did_not_have_is_refused(logged, gencli):
+def test_code_of_a_run_has_to_be_given_again_and_other_code_is_refused(logged, gencli):
     logged("hi")
     result = gencli("log", "rerun", "1", "--trust-remote-code")
     assert (result.code, result.out) == (2, "")
     assert "had no --trust-remote-code" in result.err
+
+    first = logged("hi", "--plugin", PLUGIN, "--stage", "max_run=1")
+    refused = gencli("log", "rerun", "last")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"The run had --plugin {PLUGIN}" in refused.err
+    assert gencli("log", "rerun", "last", "--plugin", PLUGIN).out == first.out
 
 
 def test_another_version_other_weights_and_another_text_are_said(logged, gencli, database):

@@ -62,8 +62,10 @@ def test_a_transformers_processor_gives_the_text_of_the_stage_that_is_built_in()
     assert texts(requests, on=engine(registry=registry)) == texts(own)
     assert texts(own) != texts([asked(key, "", registry) for key in "abc"])
 
+    assert [
+        result for result in check_stage(make_registry([HF]).load("repetition_penalty")) if not result.passed
+    ] == []
 
-def test_values_differ_by_row_and_a_row_is_as_alone():
     registry = make_registry([HF])
     chains = ["repetition_penalty=1.7", "", "repetition_penalty=0.4", "temperature=0.5"]
     requests = [asked(str(key), chain, registry) for key, chain in enumerate(chains)]
@@ -71,55 +73,46 @@ def test_values_differ_by_row_and_a_row_is_as_alone():
     assert texts(requests, on=engine(registry=registry)) == alone
 
 
-def test_a_transformers_processor_keeps_the_contract():
-    assert [
-        result for result in check_stage(make_registry([HF]).load("repetition_penalty")) if not result.passed
-    ] == []
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
+def test_each_row_is_what_transformers_makes_of_it():
+    for name, values in [
         ("NoRepeatNGramLogitsProcessor", {"ngram_size": 2}),
         ("NoBadWordsLogitsProcessor", {"bad_words_ids": [[7], [3, 5]]}),
         ("SequenceBiasLogitsProcessor", {"sequence_bias": [[[7], 2.5]]}),
-        ("ExponentialDecayLengthPenalty", {
-            "exponential_decay_length_penalty": [1, 1.5], "eos_token_id": 1, "input_ids_seq_length": 2,
-        }),
+        (
+            "ExponentialDecayLengthPenalty",
+            {"exponential_decay_length_penalty": [1, 1.5], "eos_token_id": 1, "input_ids_seq_length": 2},
+        ),
         ("TypicalLogitsWarper", {"mass": 0.4}),
         ("EpsilonLogitsWarper", {"epsilon": 0.01}),
         ("EtaLogitsWarper", {"epsilon": 0.01}),
         ("TopHLogitsWarper", {"top_h": 0.4}),
         ("LogitNormalization", {}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-def test_each_row_is_what_transformers_makes_of_it(name, values):
-    target = getattr(logits_process, name)
-    stage = adapt(target, "mine", "here")
-    params = stage.Params.from_mapping(values)
-    bench = Bench(Subject(stage, (params,)))
-    texts = [text for text in TEXTS if text.prompt]
-    for slot, text in enumerate(texts):
-        bench.admit(slot, params, text)
-    logits = random_logits(2 * len(texts), toy_env())
-    out = bench.apply(logits, range(len(texts)), [text.drafts[:1] for text in texts])
-    for row, text in enumerate(text for text in texts for _ in range(2)):
-        ids = torch.tensor([[*text.prompt, *text.output, *text.drafts[: row % 2]]])
-        expected = target(**values)(ids, logits[row : row + 1].clone())
-        assert torch.equal(out[row : row + 1], expected)
+    ]:
+        target = getattr(logits_process, name)
+        stage = adapt(target, "mine", "here")
+        params = stage.Params.from_mapping(values)
+        bench = Bench(Subject(stage, (params,)))
+        texts = [text for text in TEXTS if text.prompt]
+        for slot, text in enumerate(texts):
+            bench.admit(slot, params, text)
+        logits = random_logits(2 * len(texts), toy_env())
+        out = bench.apply(logits, range(len(texts)), [text.drafts[:1] for text in texts])
+        for row, text in enumerate(text for text in texts for _ in range(2)):
+            ids = torch.tensor([[*text.prompt, *text.output, *text.drafts[: row % 2]]])
+            expected = target(**values)(ids, logits[row : row + 1].clone())
+            assert torch.equal(out[row : row + 1], expected), name
 
 
-def test_a_function_of_a_file_is_a_stage(run, plugin):
+def test_a_function_of_a_file_is_a_stage_that_its_name_switches_on(run, plugin):
     done = run("--plugin", f"{plugin(CODE)}:only", "--stage", "only=100", "--max-tokens", 3, "hi")
     assert done.out == "ddd\n"
     assert done.err.count("called once for each row") == 1
 
-
-def test_to_name_it_is_to_switch_it_on(run, plugin):
     path = plugin(CODE)
     assert run("--plugin", f"{path}:only", "--stage", "only", "--max-tokens", 3, "hi").out == "aaa\n"
     assert "is not on" in run("--plugin", f"{path}:only", "--max-tokens", 3, "hi").err
+
+    assert run("--plugin", f"{plugin(CODE)}:last", "--stage", "last", "--max-tokens", 3, "xyc").out == "ccc\n"
 
 
 def test_what_it_remembers_belongs_to_one_request(plugin):
@@ -132,33 +125,23 @@ def test_what_it_remembers_belongs_to_one_request(plugin):
     assert (found["a", 0], found["b", 0]) == ("abc", "klm")
 
 
-def test_it_sees_prompt_and_output_of_its_row(run, plugin):
-    assert run("--plugin", f"{plugin(CODE)}:last", "--stage", "last", "--max-tokens", 3, "xyc").out == "ccc\n"
+def test_a_wrong_argument_or_result_is_said(run, plugin):
+    for stage, message in [
+        ("climb", "start is required: it has no default"),
+        ("climb:statr=3", "Did you mean 'start'?"),
+    ]:
+        done = run("--plugin", f"{plugin(CODE)}:Climb", "--stage", stage, "hi")
+        assert done.code == 2, stage
+        assert message in done.err, stage
 
-
-@pytest.mark.parametrize(("stage", "message"), [
-    ("climb", "start is required: it has no default"),
-    ("climb:statr=3", "Did you mean 'start'?"),
-])  # fmt: skip
-def test_a_wrong_argument_exits_with_2(run, plugin, stage, message):
-    done = run("--plugin", f"{plugin(CODE)}:Climb", "--stage", stage, "hi")
-    assert done.code == 2
-    assert message in done.err
-
-
-def test_what_the_constructor_refuses_exits_with_2(run):
     done = run("--plugin", HF, "--stage", "repetition_penalty=-1", "hi")
     assert done.code == 2
     assert "strictly positive" in done.err
 
-
-def test_a_result_of_the_wrong_shape_ends_its_row(run, plugin):
     done = run("--plugin", f"{plugin(CODE)}:shape", "--stage", "shape", "hi")
     assert done.code == 4
     assert "apply returned [258], [1, 258] expected" in done.err
 
-
-def test_a_callable_without_ids_exits_with_4(run, plugin):
     assert run("--plugin", f"{plugin(CODE)}:alone", "--stage", "alone", "hi").code == 4
 
 
@@ -186,8 +169,6 @@ def test_arguments_have_the_types_and_defaults_of_the_constructor():
         with pytest.raises(ParamError):
             Chain.parse(wrong, registry)
 
-
-def test_a_chain_with_it_prints_and_parses():
     registry = adapted(Typed)
     chain = Chain.parse("mine:kind=hard,ids=[1,2]", registry)
     assert Chain.parse(str(chain), registry) == chain
@@ -196,8 +177,6 @@ def test_a_chain_with_it_prints_and_parses():
     assert off.is_off()
     assert type(off)(**off.to_mapping()) == off
 
-
-def test_an_argument_that_no_option_can_say_is_refused():
     class Guided:
         def __init__(self, model: torch.nn.Module):
             self.model = model
@@ -209,21 +188,19 @@ def test_an_argument_that_no_option_can_say_is_refused():
         adapt(Guided, "guided", "here")
 
 
-def test_a_warper_runs_where_truncation_does():
+def test_the_name_is_the_class_without_what_it_is_and_a_warper_truncates():
     assert adapt(logits_process.EtaLogitsWarper, "eta_of_theirs", "here").phase is Phase.TRUNCATE
     assert make_registry([HF]).phase("repetition_penalty") is Phase.ADJUST
 
-
-@pytest.mark.parametrize(("attribute", "name"), [
-    ("RepetitionPenaltyLogitsProcessor", "repetition_penalty"),
-    ("TopHLogitsWarper", "top_h"),
-    ("NoBadWordsLogitsProcessor", "no_bad_words"),
-    ("HFThing", "hf_thing"),
-    ("my_function", "my_function"),
-    ("LogitsProcessor", "logits_processor"),
-])  # fmt: skip
-def test_the_name_is_the_class_without_what_it_is(attribute, name):
-    assert stage_name(attribute) == name
+    for attribute, name in [
+        ("RepetitionPenaltyLogitsProcessor", "repetition_penalty"),
+        ("TopHLogitsWarper", "top_h"),
+        ("NoBadWordsLogitsProcessor", "no_bad_words"),
+        ("HFThing", "hf_thing"),
+        ("my_function", "my_function"),
+        ("LogitsProcessor", "logits_processor"),
+    ]:
+        assert stage_name(attribute) == name, attribute
 
 
 class Counter:
@@ -234,7 +211,7 @@ class Counter:
         return logits - self.calls
 
 
-def test_a_fork_remembers_and_goes_its_own_way():
+def test_a_fork_or_another_request_remembers_on_its_own():
     stage = adapt(Counter, "counter", "here")
     subject = Subject.of(stage)
     bench = Bench(subject)
@@ -244,8 +221,6 @@ def test_a_fork_remembers_and_goes_its_own_way():
     bench.fork(0, 5)
     assert [float(bench.apply(logits, [slot])[0, 0]) for slot in (5, 5, 0)] == [-2.0, -3.0, -2.0]
 
-
-def test_an_object_is_copied_for_each_request():
     stage = adapt(Counter(), "counter", "here")
     subject = Subject.of(stage)
     built = [subject.params[0].build() for _ in range(2)]

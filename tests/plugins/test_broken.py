@@ -32,32 +32,28 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=BROKEN, ids=str)
-def broken(request):
-    return BROKEN[request.param]
+def test_the_message_says_what_was_seen_and_a_run_that_names_it_exits_with_4(run, plugin):
+    for number, (name, (code, message)) in enumerate(BROKEN.items()):
+        path = plugin(code, f"plugin_{number}.py")
+        with pytest.raises(PluginError) as caught:
+            make_registry([str(path)])
+        assert message in caught.value.message, name
+        assert str(path) in caught.value.message, name
+        done = run("--plugin", path, "hi")
+        assert (done.code, done.out) == (4, ""), name
+        assert message in done.err, name
 
 
-def test_the_message_says_what_was_seen(plugin, broken):
-    code, message = broken
-    with pytest.raises(PluginError) as caught:
-        make_registry([str(plugin(code))])
-    assert message in caught.value.message
-    assert str(plugin(code)) in caught.value.message
+def test_what_is_no_plugin_exits_with_4_or_2(run, plugin):
+    for target in ["nowhere.py", "no_such_module:Name", "json:nothing", "json:__name__"]:
+        assert run("--plugin", target, "hi").code == 4, target
 
-
-def test_a_run_that_names_it_exits_with_4(run, plugin, broken):
-    done = run("--plugin", plugin(broken[0]), "hi")
-    assert (done.code, done.out) == (4, "")
-    assert broken[1] in done.err
-
-
-@pytest.mark.parametrize("target", ["nowhere.py", "no_such_module:Name", "json:nothing", "json:__name__"])
-def test_a_plugin_that_is_not_there_exits_with_4(run, target):
-    assert run("--plugin", target, "hi").code == 4
-
-
-def test_text_that_is_no_plugin_exits_with_2(run):
     assert run("--plugin", "nothing", "hi").code == 2
+
+    path = plugin(ONLY.replace("ids = torch", 'raise KeyError("lost")\n        ids = torch'))
+    done = run("--plugin", path, "--stage", "only=97", "hi")
+    assert done.code == 4
+    assert "'only'" in done.err
 
 
 def test_an_installed_one_is_in_nobodys_way(install, gencli, run):
@@ -78,10 +74,3 @@ def test_an_installed_one_ends_the_run_that_names_its_stage(install, run, monkey
     assert run("--stage", "shattered=1", "hi").code == 4
     monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
     assert run("--stage", "shattered=1", "hi").code == 2
-
-
-def test_what_raises_in_a_run_ends_its_own_rows(run, plugin):
-    path = plugin(ONLY.replace("ids = torch", 'raise KeyError("lost")\n        ids = torch'))
-    done = run("--plugin", path, "--stage", "only=97", "hi")
-    assert done.code == 4
-    assert "'only'" in done.err

@@ -40,6 +40,18 @@ def test_a_run_takes_plugins_from_flag_and_variable(run, given):
 
 
 def test_lint_knows_the_stages_of_plugins(gencli, given, preset):
+    rows = [line.split() for line in gencli("config", "diff", "neutral", preset, *given).out.splitlines()]
+    assert ["only.id", "-", "98"] in rows
+    assert "Allow one id." in gencli("stages", "list", *given).out
+    assert "The one id that may be chosen" in gencli("stages", "show", "only", *given).out
+
+    schema = gencli("config", "schema", *given).json
+    Draft202012Validator.check_schema(schema)
+    check = Draft202012Validator(schema)
+    assert check.is_valid({"stages": {"only": {"id": 98}}, "chain": ["only", {"top_k": 3}]})
+    assert not check.is_valid({"stages": {"only": {"id": -7}}})
+    assert not check.is_valid({"stages": {"other": 1}})
+
     assert gencli("config", "lint", preset, *given).out == "1 preset is right.\n"
     preset.write_text("stages:\n  only: {id: -7}\n")
     found = gencli("config", "lint", preset, *given)
@@ -47,30 +59,12 @@ def test_lint_knows_the_stages_of_plugins(gencli, given, preset):
     assert found.err.endswith("mine.yaml:2:14: only: id is -7, but has to be a number >= -1.\n")
 
 
-def test_lint_without_the_plugin_refuses_its_stage(gencli, preset):
+def test_lint_without_the_plugin_or_with_a_broken_one_refuses_its_stage(gencli, preset, plugin):
     found = gencli("config", "lint", preset)
     assert (found.code, "There is no stage 'only'" in found.err) == (3, True)
 
-
-@pytest.mark.parametrize("command", [("lint", "neutral"), ("diff", "neutral", "chat"), ("schema",)])
-def test_a_plugin_that_is_broken_exits_with_4(gencli, plugin, command):
-    assert gencli("config", *command, "--plugin", plugin("1 / 0")).code == 4
-
-
-def test_diff_and_list_know_the_stages_of_plugins(gencli, given, preset):
-    rows = [line.split() for line in gencli("config", "diff", "neutral", preset, *given).out.splitlines()]
-    assert ["only.id", "-", "98"] in rows
-    assert "Allow one id." in gencli("stages", "list", *given).out
-    assert "The one id that may be chosen" in gencli("stages", "show", "only", *given).out
-
-
-def test_the_schema_has_the_stages_of_plugins(gencli, given):
-    schema = gencli("config", "schema", *given).json
-    Draft202012Validator.check_schema(schema)
-    check = Draft202012Validator(schema)
-    assert check.is_valid({"stages": {"only": {"id": 98}}, "chain": ["only", {"top_k": 3}]})
-    assert not check.is_valid({"stages": {"only": {"id": -7}}})
-    assert not check.is_valid({"stages": {"other": 1}})
+    for command in [("lint", "neutral"), ("diff", "neutral", "chat"), ("schema",)]:
+        assert gencli("config", *command, "--plugin", plugin("1 / 0")).code == 4, command
 
 
 def test_the_schema_without_plugins_is_that_of_docs(gencli, monkeypatch):

@@ -26,35 +26,25 @@ def test_a_drafter_from_a_file_is_named_with_draft(plugin, gencli):
     assert "Drafts (same): " in found.err
     assert "tokens a forward" in found.err
 
-
-def test_one_that_is_not_named_is_said_to_be_idle(plugin, gencli):
     found = gencli("run", *RUN, "--plugin", plugin(DRAFTER))
     assert "The drafter same of" in found.err
     assert "add --draft same" in found.err
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
+def test_what_is_no_drafter_is_refused(plugin, tmp_path):
+    for old, new, said in [
         ('name = "same"', "", "has the name ''"),
         ('"same"', '"ngram"', "a name that gencli does not use"),
         ("def propose", "def suggest", "has no propose"),
         ("def propose", "def __init__(self, size): pass\n\n    def propose", "a class without arguments"),
-    ],
-    ids=str,
-)
-def test_what_is_no_drafter_is_refused(plugin, old, new, said):
-    with pytest.raises(PluginError, match=said):
-        make_registry([str(plugin(DRAFTER.replace(old, new)))])
+    ]:
+        with pytest.raises(PluginError, match=said):
+            make_registry([str(plugin(DRAFTER.replace(old, new)))])
 
-
-def test_an_attribute_of_an_old_name_is_refused(plugin):
     path = plugin(DRAFTER.replace('name = "same"', 'name = "same"\n    passes = True'))
     with pytest.raises(PluginError, match="has passes, which is now is_autoregressive"):
         make_registry([str(path)])
 
-
-def test_two_of_one_name_are_refused(plugin, tmp_path):
     other = tmp_path / "other.py"
     other.write_text(DRAFTER)
     with pytest.raises(PluginError, match="Two drafters have the name 'same'"):
@@ -74,24 +64,22 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("body", WRONG)
-def test_one_that_is_wrong_is_said_once_and_changes_no_text(plugin, gencli, body):
-    path = plugin(DRAFTER.replace("return [[ask.tokens[-1]] * ask.most for ask in asks]", body))
-    found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
-    assert (found.code, found.out) == (0, gencli("run", *RUN).out)
-    assert found.err.count("The drafter same is wrong: ") == 1
-    assert WRONG[body] in found.err
+def test_one_that_is_wrong_is_said_once_and_changes_no_text(plugin, gencli):
+    for body in WRONG:
+        path = plugin(DRAFTER.replace("return [[ask.tokens[-1]] * ask.most for ask in asks]", body))
+        found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
+        assert (found.code, found.out) == (0, gencli("run", *RUN).out), body
+        assert found.err.count("The drafter same is wrong: ") == 1, body
+        assert WRONG[body] in found.err, body
 
 
-@pytest.mark.parametrize(
-    "hook", ["bind", "handles", "is_autoregressive_for", "admit", "measure", "observe", "release"]
-)
-def test_one_whose_hook_raises_is_said_once(plugin, gencli, hook):
-    path = plugin(DRAFTER + f"    def {hook}(self, *_, **__):\n        raise GeneratorExit('lost')\n")
-    found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
-    assert (found.code, found.out) == (0, gencli("run", *RUN).out)
-    if hook != "is_autoregressive_for":  # which only a request with a grammar asks for
-        assert f"The drafter same is wrong: {hook} raised GeneratorExit('lost')" in found.err
+def test_one_whose_hook_raises_is_said_once(plugin, gencli):
+    for hook in ["bind", "handles", "is_autoregressive_for", "admit", "measure", "observe", "release"]:
+        path = plugin(DRAFTER + f"    def {hook}(self, *_, **__):\n        raise GeneratorExit('lost')\n")
+        found = gencli("run", *RUN, "--plugin", path, "--draft", "same", "--draft-tokens", "2")
+        assert (found.code, found.out) == (0, gencli("run", *RUN).out), hook
+        if hook != "is_autoregressive_for":  # which only a request with a grammar asks for
+            assert f"The drafter same is wrong: {hook} raised GeneratorExit('lost')" in found.err, hook
 
 
 def test_one_that_cannot_be_made_exits_with_4(plugin, gencli):
@@ -101,14 +89,12 @@ def test_one_that_cannot_be_made_exits_with_4(plugin, gencli):
     assert "The drafter same is wrong: __init__ raised SystemExit('0')" in found.err
 
 
-@pytest.mark.parametrize(
-    "logits", ["torch.zeros(3)", "torch.full((258,), torch.nan)", "torch.zeros(258).double()", "None"]
-)
-def test_drafts_that_are_drawn_have_a_distribution(plugin, gencli, logits):
-    body = f"return [Drawn((97,), ({logits},), (0.5,)) for ask in asks]"
-    code = "import torch\nfrom gencli.speculative.base import Drawn\n" + DRAFTER.replace(
-        "return [[ask.tokens[-1]] * ask.most for ask in asks]", body
-    )
-    found = gencli("run", *RUN, "--plugin", plugin(code), "--draft", "same", "--verify", "rejection")
-    assert found.code == 0
-    assert "propose returned Drawn with wrong logits" in found.err
+def test_drafts_that_are_drawn_have_a_distribution(plugin, gencli):
+    for logits in ["torch.zeros(3)", "torch.full((258,), torch.nan)", "torch.zeros(258).double()", "None"]:
+        body = f"return [Drawn((97,), ({logits},), (0.5,)) for ask in asks]"
+        code = "import torch\nfrom gencli.speculative.base import Drawn\n" + DRAFTER.replace(
+            "return [[ask.tokens[-1]] * ask.most for ask in asks]", body
+        )
+        found = gencli("run", *RUN, "--plugin", plugin(code), "--draft", "same", "--verify", "rejection")
+        assert found.code == 0, logits
+        assert "propose returned Drawn with wrong logits" in found.err, logits

@@ -37,25 +37,20 @@ def test_only_the_ids_of_the_function_come_next_with_drafts_and_without():
     assert generate([one], on=engine(registry=registry, drafter=drafter))[one.id, 0].text == text
     assert drafter.proposed
 
-
-def test_the_stage_keeps_the_contract():
     failed = [one for one in check_stage(prefix_allowed(alternating)) if not one.passed]
     assert failed == []
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
+def test_a_function_that_fails_fails_its_text_alone():
+    for function, message in [
         (lambda output: [], "No token is left"),
         (lambda output: ["a"], "the function named 'a', a token id expected"),
         (lambda output: 1 / 0, "ZeroDivisionError"),
-    ],
-)
-def test_a_function_that_fails_fails_its_text_alone(function, message):
-    registry = make_registry([prefix_allowed(function)])
-    ends = generate([asked(registry), request("other", max_tokens=5)], on=engine(registry=registry))
-    assert message in ends["k", 0].message
-    assert ends["other", 0].reason in ("eos", "length")
+    ]:
+        registry = make_registry([prefix_allowed(function)])
+        ends = generate([asked(registry), request("other", max_tokens=5)], on=engine(registry=registry))
+        assert message in ends["k", 0].message, function
+        assert ends["other", 0].reason in ("eos", "length"), function
 
 
 def test_a_library_user_gives_it_to_the_model():
@@ -63,8 +58,6 @@ def test_a_library_user_gives_it_to_the_model():
         assert llm.generate("a", stages={"digits": True}, max_tokens=6, seed=1).text.isdigit()
         assert not llm.generate("a", max_tokens=6, seed=1).text.isdigit()
 
-
-def test_two_stages_of_one_name_are_refused():
     with pytest.raises(PluginError, match="have the name 'prefix_allowed'"):
         make_registry([prefix_allowed(alternating), prefix_allowed(alternating)])
     with pytest.raises(PluginError, match="small letters"):

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from processors.catalog import BUILTIN
 from processors.params import describe
 from processors.testing import CHECKS
@@ -13,7 +11,7 @@ ROOT = Path(__file__).parent.parent.parent
 BROKEN = ROOT / "tests" / "processors" / "testing" / "test_broken_stages.py"
 
 
-def test_list_has_phase_name_sentence_and_source(gencli, plugin):
+def test_list_has_phase_name_sentence_and_source_in_the_order_of_a_run(gencli, plugin):
     path = plugin(ONLY)
     done = gencli("stages", "list", "--plugin", path)
     rows = {line.split()[1]: line for line in done.out.splitlines()}
@@ -25,35 +23,27 @@ def test_list_has_phase_name_sentence_and_source(gencli, plugin):
     assert "Allow one id." in rows["only"]
     assert rows["only"].endswith(str(path))
 
-
-def test_list_is_in_the_order_in_which_stages_run(gencli):
     names = [line.split()[1] for line in gencli("stages", "list").out.splitlines()[1:]]
     builtin = [spec.name for spec in BUILTIN]
     assert [name for name in names if name in builtin] == builtin
 
-
-def test_a_broken_plugin_is_listed_with_its_error(gencli, plugin):
     done = gencli("stages", "list", "--plugin", plugin("1 / 0"))
     assert done.code == 0
     assert "ZeroDivisionError" in done.out.splitlines()[-1]
 
 
-@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
-def test_show_has_all_there_is_to_know(gencli, spec):
-    done = gencli("stages", "show", spec.name)
-    assert done.code == 0
-    for word in ("Formula", "Reference", "Example", "Elsewhere", *describe(spec.params)):
-        assert word in done.out
+def test_show_has_all_there_is_to_know(gencli, plugin):
+    for spec in BUILTIN:
+        done = gencli("stages", "show", spec.name)
+        assert done.code == 0, spec
+        for word in ("Formula", "Reference", "Example", "Elsewhere", *describe(spec.params)):
+            assert word in done.out, spec
 
-
-def test_show_of_a_plugin_has_its_fields_and_an_example(gencli, plugin):
     done = gencli("stages", "show", "only", "--plugin", plugin(ONLY))
     assert "The one id that may be chosen" in done.out
     assert ">= -1" in done.out
     assert "--stage only=1" in done.out
 
-
-def test_show_of_an_unknown_stage_exits_with_2(gencli):
     done = gencli("stages", "show", "topk")
     assert done.code == 2
     assert "Did you mean 'top_k'?" in done.err
@@ -65,10 +55,17 @@ def test_check_of_a_sound_plugin_passes(gencli, plugin):
     assert "12 passed, 0 failed" in done.out
     assert all(check.__name__ in done.out for check in CHECKS)
 
+    assert gencli("stages", "check", "top_p").code == 0
 
-@pytest.mark.parametrize(
-    ("stage", "check"),
-    [
+    done = gencli("stages", "check", plugin(ONLY.replace("(self, logits, rows)", "(self)")))
+    assert done.code == 4
+    assert "Expected: apply(self, logits, rows)" in done.err
+
+    assert gencli("stages", "check", "nothing").code == 2
+
+
+def test_check_names_the_promise_that_is_broken(gencli):
+    for stage, check in [
         ("RunsByDefault", "defaults_never_run"),
         ("AssumesSortedRows", "rows_commute"),
         ("TakesTheLargestOfTheBatch", "batch_equals_alone"),
@@ -80,33 +77,16 @@ def test_check_of_a_sound_plugin_passes(gencli, plugin):
         ("AdmitsOnce", "admit_overwrites"),
         ("ReleaseMovesTheLast", "release_frees"),
         ("SharesAfterFork", "fork_is_independent"),
-    ],
-)
-def test_check_names_the_promise_that_is_broken(gencli, stage, check):
-    values = ("--stage", "shift=0.5", "--stage", "shift=2", "--stage", "shift=-1")
-    done = gencli("stages", "check", f"{BROKEN}:{stage}", *values)
-    assert done.code == 4
-    assert [line.split()[1] for line in done.out.splitlines() if line.startswith("failed")] == [check]
-    assert done.out.count("with shift=") <= 3
+    ]:
+        values = ("--stage", "shift=0.5", "--stage", "shift=2", "--stage", "shift=-1")
+        done = gencli("stages", "check", f"{BROKEN}:{stage}", *values)
+        assert done.code == 4, stage
+        failed = [line.split()[1] for line in done.out.splitlines() if line.startswith("failed")]
+        assert failed == [check], stage
+        assert done.out.count("with shift=") <= 3, stage
 
-
-def test_check_shows_the_smallest_case(gencli):
     done = gencli("stages", "check", f"{BROKEN}:IgnoresDrafts")
     assert "with shift=0.5: prompt [], output [], drafts [60]" in done.out
-
-
-def test_check_of_a_stage_by_name(gencli):
-    assert gencli("stages", "check", "top_p").code == 0
-
-
-def test_check_says_what_is_wrong_with_the_class(gencli, plugin):
-    done = gencli("stages", "check", plugin(ONLY.replace("(self, logits, rows)", "(self)")))
-    assert done.code == 4
-    assert "Expected: apply(self, logits, rows)" in done.err
-
-
-def test_check_of_what_is_no_plugin_exits_with_2(gencli):
-    assert gencli("stages", "check", "nothing").code == 2
 
 
 PICKY = """

@@ -95,14 +95,14 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("said", WRONG)
-def test_what_is_no_logits_fails_its_row_by_name(said):
-    (wrong, other), _ = outcomes(returning(WRONG[said]), "odd=1", PLAIN)
-    assert isinstance(wrong, Error)
-    assert wrong.type == "StageFailure"
-    assert wrong.message.startswith(f"The stage 'odd' is wrong: {said}")
-    assert "expected" in wrong.message
-    assert other.text == plain()
+def test_what_is_no_logits_fails_its_row_by_name():
+    for said in WRONG:
+        (wrong, other), _ = outcomes(returning(WRONG[said]), "odd=1", PLAIN)
+        assert isinstance(wrong, Error), said
+        assert wrong.type == "StageFailure", said
+        assert wrong.message.startswith(f"The stage 'odd' is wrong: {said}"), said
+        assert "expected" in wrong.message, said
+        assert other.text == plain(), said
 
 
 SOUND = {
@@ -115,37 +115,38 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("kind", SOUND)
-def test_what_is_logits_in_another_form_is_taken(kind):
-    (found, other), notices = outcomes(returning(SOUND[kind]), "odd=1 | top_k=50 | top_p=0.9", PLAIN)
-    if kind.startswith("bfloat16"):
-        assert not isinstance(found, Error)
-    else:
-        assert found.text == outcomes(Odd, "top_k=50 | top_p=0.9")[0][0].text
-    assert other.text == plain()
-    assert notices == []
+def test_what_is_logits_in_another_form_is_taken():
+    for kind in SOUND:
+        (found, other), notices = outcomes(returning(SOUND[kind]), "odd=1 | top_k=50 | top_p=0.9", PLAIN)
+        if kind.startswith("bfloat16"):
+            assert not isinstance(found, Error), kind
+        else:
+            assert found.text == outcomes(Odd, "top_k=50 | top_p=0.9")[0][0].text, kind
+        assert other.text == plain(), kind
+        assert notices == [], kind
 
 
 EXITS = [
-    ValueError("lost"),
-    SystemExit(0),
-    SystemExit(3),
-    GeneratorExit(),
-    StopIteration(),
-    RecursionError(),
+    ValueError("lost"), SystemExit(0), SystemExit(3), GeneratorExit(), StopIteration(), RecursionError(),
     MemoryError(),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("error", EXITS, ids=repr)
-def test_what_raises_in_apply_fails_its_row_by_name(error):
-    (wrong, other), _ = outcomes(raising(error), "odd=1", PLAIN)
-    assert wrong.type == "StageFailure"
-    assert f"apply raised {type(error).__name__}" in wrong.message
-    assert other.text == plain()
+def test_what_raises_in_apply_or_returns_no_logits_fails_its_row():
+    for error in EXITS:
+        (wrong, other), _ = outcomes(raising(error), "odd=1", PLAIN)
+        assert wrong.type == "StageFailure", error
+        assert f"apply raised {type(error).__name__}" in wrong.message, error
+        assert other.text == plain(), error
+
+    for result in [None, "x", torch.zeros(3), torch.zeros(1, 258).long()]:
+        stage = adapt(giving(result), "odd", "a test")
+        (wrong, other), _ = outcomes(stage, "odd", PLAIN)
+        assert wrong.message.startswith("The stage 'odd' is wrong: apply returned "), result
+        assert other.text == plain(), result
 
 
-def test_a_full_gpu_is_no_fault_of_the_stage():
+def test_a_gpu_that_is_full_or_failed_is_no_fault_of_the_stage():
     errors = [torch.OutOfMemoryError("CUDA out of memory.")]
 
     def apply(self, logits, rows):
@@ -157,56 +158,46 @@ def test_a_full_gpu_is_no_fault_of_the_stage():
     assert not any(isinstance(end, Error) for end in ends)
     assert notices == ["The memory is full with 3 sequences at once; from now on 1 run."]
 
-
-@pytest.mark.parametrize("hook", ["apply", "prepare", "commit", "admit"])
-def test_a_failed_gpu_is_no_fault_of_the_stage(hook):
-    with pytest.raises(DeviceError, match="illegal memory access"):
-        outcomes(
-            raising(torch.AcceleratorError("CUDA error: an illegal memory access"), hook), "odd=1", PLAIN
-        )
+    for hook in ["apply", "prepare", "commit", "admit"]:
+        with pytest.raises(DeviceError, match="illegal memory access"):
+            outcomes(
+                raising(torch.AcceleratorError("CUDA error: an illegal memory access"), hook), "odd=1", PLAIN
+            )
 
 
-@pytest.mark.parametrize("error", [ValueError("lost"), SystemExit(0), GeneratorExit()], ids=repr)
-@pytest.mark.parametrize(
-    "hook", ["__init__", "admit", "prepare", "commit", "preview", "completion", "predicted"]
-)
-def test_what_raises_in_a_hook_fails_its_row_by_name(hook, error):
-    stage = raising(error, hook)
-    if hook in ("__init__", "admit"):
-        with pytest.raises(StageFailure, match=f"{hook} raised {type(error).__name__}"):
-            outcomes(stage, "odd=1")
-        return
-    if hook in ("completion", "predicted"):  # which only a request with a grammar asks for
-        pipeline = engine(registry=registry(stage)).pipeline
-        pipeline.stage("odd").admit(0, OddParams(1), None)
-        assert getattr(pipeline.stage("odd"), hook)(0, ()) == ()
-        assert hook in pipeline.stage("odd").fault(0).text
-        return
-    (wrong, other), _ = outcomes(stage, "odd=1", PLAIN)
-    assert wrong.type == "StageFailure"
-    assert f"{hook} raised {type(error).__name__}" in wrong.message
-    assert other.text == plain()
+def test_what_raises_in_a_hook_fails_its_row_by_name():
+    for error in (ValueError("lost"), SystemExit(0), GeneratorExit()):
+        for hook in ("__init__", "admit"):
+            with pytest.raises(StageFailure, match=f"{hook} raised {type(error).__name__}"):
+                outcomes(raising(error, hook), "odd=1")
+        for hook in ("completion", "predicted"):  # which only a request with a grammar asks for
+            stage = engine(registry=registry(raising(error, hook))).pipeline.stage("odd")
+            stage.admit(0, OddParams(1), None)
+            assert getattr(stage, hook)(0, ()) == (), (hook, error)
+            assert hook in stage.fault(0).text, (hook, error)
+        for hook in ("prepare", "commit", "preview"):
+            (wrong, other), _ = outcomes(raising(error, hook), "odd=1", PLAIN)
+            assert wrong.type == "StageFailure", (hook, error)
+            assert f"{hook} raised {type(error).__name__}" in wrong.message, (hook, error)
+            assert other.text == plain(), (hook, error)
 
 
-@pytest.mark.parametrize(
-    ("hook", "result"),
-    [
+def test_what_a_hook_returns_is_checked():
+    for hook, result in [
         ("prepare", "x"),
         ("prepare", torch.zeros(1)),
         ("preview", 7),
         ("preview", (GrammarStatus("free"),) * 9),
         ("preview", ("free",)),
-    ],
-)
-def test_what_a_hook_returns_is_checked(hook, result):
-    (wrong, other), _ = outcomes(with_hook(**{hook: lambda *_: result}), "odd=1", PLAIN)
-    assert wrong.type == "StageFailure"
-    assert f"{hook} returned" in wrong.message
-    assert "expected" in wrong.message
-    assert other.text == plain()
+    ]:
+        (wrong, other), _ = outcomes(with_hook(**{hook: lambda *_, result=result: result}), "odd=1", PLAIN)
+        assert wrong.type == "StageFailure", hook
+        assert f"{hook} returned" in wrong.message, hook
+        assert "expected" in wrong.message, hook
+        assert other.text == plain(), hook
 
 
-def test_a_stage_that_refuses_a_request_only_when_its_turn_comes_fails_that_request():
+def test_a_request_fails_when_its_turn_comes_and_the_next_one_is_sound():
     calls = []
 
     def admit(self, slot, params, request):
@@ -219,55 +210,6 @@ def test_a_stage_that_refuses_a_request_only_when_its_turn_comes_fails_that_requ
     assert "admit raised ValueError('not now')" in wrong.message
     assert not isinstance(other, Error)
 
-
-def test_what_raises_in_release_is_said_and_fails_nothing():
-    (end, _), notices = outcomes(raising(ValueError("lost"), "release"), "odd=1", "odd=1")
-    assert not isinstance(end, Error)
-    assert [text for text in notices if "release raised ValueError('lost')" in text] == notices
-    assert len(notices) == 1
-
-
-@pytest.mark.parametrize("hook", ["fork", "apply", "commit", "admit"])
-def test_a_search_fails_by_name(hook):
-    calls = []
-
-    def late(*_):
-        calls.append(hook)
-        if len(calls) > 1:
-            raise ValueError("lost")
-
-    stage = with_hook(admit=late) if hook == "admit" else raising(ValueError("lost"), hook)
-    (end,), _ = outcomes(stage, "odd=1", beams=Beams(2))
-    assert end.type == "StageFailure"
-    assert f"{hook} raised ValueError('lost')" in end.message
-
-
-def test_an_exception_that_does_not_come_again_is_said_once():
-    def apply(self, logits, rows):
-        self.calls = getattr(self, "calls", 0) + 1
-        if self.calls in (2, 4):
-            raise ValueError("once")
-        return logits
-
-    (end,), notices = outcomes(with_hook(apply=apply), "odd=1")
-    assert not isinstance(end, Error)
-    (text,) = notices
-    assert "apply raised ValueError('once')" in text
-
-
-def test_ctrl_c_ends_the_program_and_a_keyboard_interrupt_of_its_own_does_not():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            outcomes(raising(KeyboardInterrupt()), "odd=1")
-        signal.signal(signal.SIGINT, lambda *_: None)
-        (end,), _ = outcomes(raising(KeyboardInterrupt()), "odd=1")
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert "apply raised KeyboardInterrupt" in end.message
-
-
-def test_a_slot_is_sound_again_for_the_next_request():
     def commit(self, slot, tokens):
         if self.columns.gather("by", self.rows)[0] == 1:
             raise ValueError("lost")
@@ -282,14 +224,53 @@ def test_a_slot_is_sound_again_for_the_next_request():
     assert not isinstance(second, Error)
 
 
-@pytest.mark.parametrize(
-    "result", [None, "x", torch.zeros(3), torch.zeros(1, 258).long()], ids=["None", "text", "shape", "dtype"]
-)
-def test_a_callable_that_returns_no_logits_fails_its_row(result):
-    stage = adapt(lambda ids, logits: result, "odd", "a test")
-    (wrong, other), _ = outcomes(stage, "odd", PLAIN)
-    assert wrong.message.startswith("The stage 'odd' is wrong: apply returned ")
-    assert other.text == plain()
+def test_what_raises_once_or_in_release_is_said_and_fails_nothing():
+    (end, _), notices = outcomes(raising(ValueError("lost"), "release"), "odd=1", "odd=1")
+    assert not isinstance(end, Error)
+    assert [text for text in notices if "release raised ValueError('lost')" in text] == notices
+    assert len(notices) == 1
+
+    def apply(self, logits, rows):
+        self.calls = getattr(self, "calls", 0) + 1
+        if self.calls in (2, 4):
+            raise ValueError("once")
+        return logits
+
+    (end,), notices = outcomes(with_hook(apply=apply), "odd=1")
+    assert not isinstance(end, Error)
+    (text,) = notices
+    assert "apply raised ValueError('once')" in text
+
+
+def test_a_search_fails_by_name():
+    for hook in ["fork", "apply", "commit", "admit"]:
+        calls = []
+
+        def late(*_, calls=calls):
+            calls.append(1)
+            if len(calls) > 1:
+                raise ValueError("lost")
+
+        stage = with_hook(admit=late) if hook == "admit" else raising(ValueError("lost"), hook)
+        (end,), _ = outcomes(stage, "odd=1", beams=Beams(2))
+        assert end.type == "StageFailure", hook
+        assert f"{hook} raised ValueError('lost')" in end.message, hook
+
+
+def test_ctrl_c_ends_the_program_and_a_keyboard_interrupt_of_its_own_does_not():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            outcomes(raising(KeyboardInterrupt()), "odd=1")
+        signal.signal(signal.SIGINT, lambda *_: None)
+        (end,), _ = outcomes(raising(KeyboardInterrupt()), "odd=1")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert "apply raised KeyboardInterrupt" in end.message
+
+
+def giving(result):
+    return lambda ids, logits: result
 
 
 CODE = (
@@ -314,14 +295,15 @@ def test_a_run_exits_with_4_and_says_what_was_expected(run, plugin):
     assert "The stage 'odd' is wrong: apply returned None (is its return missing?)" in done.err
     assert "fault of gencli" not in done.err
 
-
-def test_a_plugin_that_raises_when_it_is_admitted_exits_with_4(run, plugin):
     code = CODE.replace(
         "BODY", "return logits\n    def admit(self, slot, params, request): raise SystemExit(0)"
     )
     done = run("--plugin", plugin(code), "--stage", "odd=1", "hi")
     assert done.code == 4
     assert "admit raised SystemExit" in done.err
+
+    code = CODE.replace("BODY", 'return logits + self.columns.gather("by", rows)[:, None]')
+    assert run("--plugin", plugin(code), "--stage", "odd=1", "--max-tokens", 2, "hi").code == 0
 
 
 def test_a_batch_goes_on_and_resumes(gencli, plugin, tmp_path):
@@ -339,20 +321,12 @@ def test_a_batch_goes_on_and_resumes(gencli, plugin, tmp_path):
     assert sound.code == 0
 
 
-def test_what_gather_gives_keeps_logits_what_they_are(run, plugin):
-    code = CODE.replace("BODY", 'return logits + self.columns.gather("by", rows)[:, None]')
-    assert run("--plugin", plugin(code), "--stage", "odd=1", "--max-tokens", 2, "hi").code == 0
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
+def test_the_kit_says_it_in_those_words(gencli, plugin):
+    for body, said in [
         ("return logits.double()", "returns_logits: apply returned float64, float32 expected"),
         ("return None", "returns_logits: apply returned None (is its return missing?), a tensor"),
         ("raise SystemExit(0)", "returns_logits: SystemExit: 0"),
-    ],
-)
-def test_the_kit_says_it_in_those_words(gencli, plugin, body, said):
-    done = gencli("stages", "check", plugin(CODE.replace("BODY", body)))
-    assert done.code == 4
-    assert said in done.out
+    ]:
+        done = gencli("stages", "check", plugin(CODE.replace("BODY", body)))
+        assert done.code == 4, body
+        assert said in done.out, body

@@ -20,32 +20,26 @@ def order(template, limit=100, *, is_chat=False, **variables):
     return Order(template, variables, is_chat, limit)
 
 
-def test_a_template_gives_its_text(renderer):
+def test_a_template_gives_its_text_within_its_limit_and_a_check_its_variables(renderer):
     found = renderer.render(order("{{ a }} and {{ b[0] }}\n", a="x", b=["y"]))
     assert (found.text, found.error) == ("x and y\n", "")
 
-
-def test_a_check_names_the_variables_that_come_from_outside(renderer):
     template = "{% set c = 1 %}{% for d in b %}{{ a.x }}{{ d }}{{ c }}{% endfor %}"
     assert renderer.render(Order(template, None, is_chat=False, limit=1)).names == ("a", "b")
 
-
-def test_wrong_syntax_has_its_line(renderer):
-    found = renderer.render(Order("one\n{% if %}", None, is_chat=False, limit=1))
-    assert (found.line, bool(found.error)) == (2, True)
-
-
-@pytest.mark.parametrize(("is_chat", "error"), [(False, "'a' is undefined"), (True, "")])
-def test_a_name_without_a_value_is_an_error_of_prompts_alone(renderer, is_chat, error):
-    found = renderer.render(order("{{ a }}", is_chat=is_chat))
-    assert (found.error, found.is_undefined) == (error, bool(error))
-
-
-def test_a_text_over_its_limit_is_an_error(renderer):
     assert renderer.render(order("{{ a }}", limit=3, a="abc")).text == "abc"
     assert (
         renderer.render(order("{{ a }}", limit=2, a="abc")).error == "the result is longer than 2 characters"
     )
+
+
+def test_wrong_syntax_has_its_line_and_a_name_without_a_value_is_an_error_of_prompts_alone(renderer):
+    found = renderer.render(Order("one\n{% if %}", None, is_chat=False, limit=1))
+    assert (found.line, bool(found.error)) == (2, True)
+
+    for is_chat, error in [(False, "'a' is undefined"), (True, "")]:
+        found = renderer.render(order("{{ a }}", is_chat=is_chat))
+        assert (found.error, found.is_undefined) == (error, bool(error)), is_chat
 
 
 def test_one_that_does_not_end_is_ended_and_the_next_one_is_rendered(renderer, monkeypatch):
@@ -54,7 +48,5 @@ def test_one_that_does_not_end_is_ended_and_the_next_one_is_rendered(renderer, m
         assert renderer.render(order(ENDLESS)).error == "it did not end within 0.3 seconds"
     assert renderer.render(order("{{ a }}", a="x")).text == "x"
 
-
-def test_a_closed_renderer_starts_again(renderer):
     renderer.close()
     assert renderer.render(order("x")).text == "x"

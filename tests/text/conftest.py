@@ -107,12 +107,9 @@ def wrap(tokenizer: tokenizers.Tokenizer, name: str, **config: Any) -> HFTokeniz
 
 
 MAKERS: dict[str, Callable[[], HFTokenizer]] = {
-    "byte-level": byte_level,
-    "llama-like": llama_like,
-    "metaspace": metaspace,
-    "gemma-like": gemma_like,
+    "byte-level": byte_level, "llama-like": llama_like, "metaspace": metaspace, "gemma-like": gemma_like,
     "wordpiece": wordpiece,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="session")

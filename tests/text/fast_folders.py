@@ -1,6 +1,7 @@
 """Model folders with small tokenizers, saved by transformers; compares both ways to load them."""
 
 import json
+import shutil
 from functools import cache
 
 import tokenizers
@@ -109,8 +110,10 @@ def with_bos(made, *, eos=False):
 
 
 def save(folder, name="TokenizersBackend", kind="bytes", model_type=None, *, bos=False, eos=False, **options):
-    """Save a tokenizer with a class of transformers; return the folder."""
+    """Save a tokenizer with a class of transformers, and nothing else; return the folder."""
     import transformers
+
+    shutil.rmtree(folder, ignore_errors=True)
 
     options = {"bos_token": "<s>", "eos_token": "</s>", **options}
     if name == "TokenizersBackend":
@@ -153,12 +156,8 @@ def assert_same(folder, *, fast=None):
     for token_id in (*range(0, len(vocabulary), 7), *theirs.added_tokens_decoder, len(vocabulary) + 5):
         assert ours.convert_ids_to_tokens(token_id) == theirs.convert_ids_to_tokens(token_id)
     for name in (
-        "bos_token_id",
-        "eos_token_id",
-        "all_special_ids",
-        "all_special_tokens",
-        "special_tokens_map",
-    ):
+        "bos_token_id", "eos_token_id", "all_special_ids", "all_special_tokens", "special_tokens_map",
+    ):  # fmt: skip
         assert getattr(ours, name) == getattr(theirs, name), name
     assert _states(ours) == _states(theirs)
     _assert_same_chats(folder, ours, theirs)

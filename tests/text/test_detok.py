@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 import random
 
-import pytest
-
 from gencli.text.detok import WindowDecoder
 from gencli.text.tokenizer import ByteTokenizer
 
@@ -18,38 +16,38 @@ def join(decoder, ids):
     return "".join(decoder.push(token_id) for token_id in ids) + decoder.flush()
 
 
-@pytest.mark.parametrize("name", BYTE_LEVEL + FALLBACK)
-def test_every_text_streams_as_the_library_decodes_it(make, texts, hf_decode, name):
-    tokenizer = make(name)
-    for text in [*texts, "".join(texts)]:
-        ids = tokenizer.encode(text)
-        assert tokenizer.decode(ids) == hf_decode(tokenizer, ids)
+def test_every_text_streams_as_the_library_decodes_it(make, texts, hf_decode):
+    for name in BYTE_LEVEL + FALLBACK:
+        tokenizer = make(name)
+        for text in [*texts, "".join(texts)]:
+            ids = tokenizer.encode(text)
+            assert tokenizer.decode(ids) == hf_decode(tokenizer, ids), name
 
 
-@pytest.mark.parametrize("name", BYTE_LEVEL + FALLBACK)
-@pytest.mark.parametrize("skip_special", [True, False], ids=["specials hidden", "specials shown"])
-def test_random_ids_stream_as_the_library_decodes_them(make, hf_decode, name, skip_special):
-    tokenizer, rng = make(name), random.Random(0)
-    # Broken runs of <0xNN> differ on purpose; see the tests on them below.
-    bytes_of_pieces = range(3, 259) if name in FALLBACK else ()
-    ids = [i for i in range(tokenizer.vocab_size + 2) if i not in bytes_of_pieces]
-    ids += [i for i in sorted(tokenizer.special_ids) for _ in range(len(ids) // 10)]
-    for _ in range(300):
-        chosen = rng.choices(ids, k=rng.randint(0, 12))
-        got = tokenizer.decode(chosen, skip_special=skip_special)
-        assert got == hf_decode(tokenizer, chosen, skip_special=skip_special), chosen
+def test_random_ids_stream_as_the_library_decodes_them(make, hf_decode):
+    for skip_special in [True, False]:
+        for name in BYTE_LEVEL + FALLBACK:
+            tokenizer, rng = make(name), random.Random(0)
+            # Broken runs of <0xNN> differ on purpose; see the tests on them below.
+            bytes_of_pieces = range(3, 259) if name in FALLBACK else ()
+            ids = [i for i in range(tokenizer.vocab_size + 2) if i not in bytes_of_pieces]
+            ids += [i for i in sorted(tokenizer.special_ids) for _ in range(len(ids) // 10)]
+            for _ in range(300):
+                chosen = rng.choices(ids, k=rng.randint(0, 12))
+                got = tokenizer.decode(chosen, skip_special=skip_special)
+                assert got == hf_decode(tokenizer, chosen, skip_special=skip_special), chosen
 
 
-@pytest.mark.parametrize("name", BYTE_LEVEL)
-def test_random_single_bytes_stream_as_the_library_decodes_them(make, hf_decode, name):
-    tokenizer, rng = make(name), random.Random(1)
-    single = [i for i, piece in enumerate(tokenizer.token_bytes) if len(piece) == 1]
-    for _ in range(500):
-        chosen = rng.choices(single, k=rng.randint(0, 16))
-        assert tokenizer.decode(chosen) == hf_decode(tokenizer, chosen)
+def test_random_single_bytes_stream_as_the_library_decodes_them(make, hf_decode):
+    for name in BYTE_LEVEL:
+        tokenizer, rng = make(name), random.Random(1)
+        single = [i for i, piece in enumerate(tokenizer.token_bytes) if len(piece) == 1]
+        for _ in range(500):
+            chosen = rng.choices(single, k=rng.randint(0, 16))
+            assert tokenizer.decode(chosen) == hf_decode(tokenizer, chosen), name
 
 
-def test_incremental_utf8_equals_one_decode_over_all_bytes():
+def test_bytes_and_hidden_tokens_stream(make):
     tokenizer, rng = ByteTokenizer(), random.Random(2)
     likely = [*"aé你👩\u200d\ufffd".encode(), 0xC0, 0xED, 0xA0, 0xF4, 0x90, 0xFF, 256, 257]
     for _ in range(2000):
@@ -57,64 +55,6 @@ def test_incremental_utf8_equals_one_decode_over_all_bytes():
         whole = bytes(i for i in ids if i < 256).decode("utf-8", "replace")
         assert join(tokenizer.stream(), ids) == whole == tokenizer.decode(ids)
 
-
-@pytest.mark.parametrize("name", BYTE_LEVEL + FALLBACK)
-def test_the_text_after_a_prompt_is_the_whole_minus_the_prompt(make, texts, name):
-    tokenizer = make(name)
-    for text in texts:
-        ids = tokenizer.encode(text)
-        for cut in range(1, len(ids)):
-            prompt = tokenizer.decode(ids[:cut])
-            if not prompt.endswith("\ufffd"):
-                assert prompt + join(tokenizer.stream(ids[:cut]), ids[cut:]) == tokenizer.decode(ids)
-
-
-def test_the_space_between_prompt_and_output_is_kept(make):
-    tokenizer = make("llama-like")
-    token = tokenizer.encode("x a", special=False)[-1]
-    assert join(tokenizer.stream(), [token]) == "a"
-    assert join(tokenizer.stream([tokenizer.bos_id]), [token]) == "a"
-    assert join(tokenizer.stream(tokenizer.encode("Hello")), [token]) == " a"
-
-
-def test_a_character_cut_by_the_prompt_is_completed_by_the_output():
-    head, tail = list("é".encode())
-    assert join(ByteTokenizer().stream([head]), [tail, ord("!")]) == "é!"
-
-
-def test_incomplete_bytes_are_held_and_become_a_sign_only_at_the_end():
-    decoder = ByteTokenizer().stream()
-    assert [decoder.push(byte) for byte in "👩".encode()[:3]] == ["", "", ""]
-    assert decoder.flush() == "\ufffd"
-
-
-def test_bytes_that_can_no_longer_complete_are_not_held():
-    decoder = ByteTokenizer().stream()
-    assert [decoder.push(byte) for byte in b"\xf0\x9fab"] == ["", "", "\ufffda", "b"]
-
-
-def test_a_genuine_replacement_sign_is_not_held():
-    decoder = ByteTokenizer().stream()
-    assert [decoder.push(byte) for byte in "\ufffd".encode()] == ["", "", "\ufffd"]
-
-
-@pytest.mark.parametrize("name", FALLBACK)
-def test_characters_of_byte_tokens_appear_with_their_last_byte(make, name):
-    tokenizer = make(name)
-    decoder = tokenizer.stream([tokenizer.encode("a", special=False)[-1]])
-    ids = [3 + byte for byte in "👩é".encode()]
-    assert [decoder.push(token_id) for token_id in ids] == ["", "", "", "👩", "", "é"]
-
-
-@pytest.mark.parametrize("name", FALLBACK)
-def test_a_broken_byte_run_spoils_no_complete_character(make, hf_decode, name):
-    tokenizer = make(name)
-    ids = [3 + byte for byte in "你".encode() + b"\xff"]
-    assert tokenizer.decode(ids) == "你\ufffd"
-    assert hf_decode(tokenizer, ids) == "\ufffd" * 4  # where streaming would have to take text back
-
-
-def test_hidden_special_tokens_have_a_name_and_no_text(make):
     tokenizer = make("byte-level")
     [end] = tokenizer.encode("<|end|>", special=False)
     decoder = tokenizer.stream()
@@ -123,13 +63,58 @@ def test_hidden_special_tokens_have_a_name_and_no_text(make):
     assert (shown.push(end), shown.hidden(end)) == ("<|end|>", "")
 
 
-def test_what_a_decoder_keeps_does_not_grow_with_tokens_that_never_complete():
+def test_the_text_after_a_prompt_is_the_whole_minus_the_prompt(make, texts):
+    for name in BYTE_LEVEL + FALLBACK:
+        tokenizer = make(name)
+        for text in texts:
+            ids = tokenizer.encode(text)
+            for cut in range(1, len(ids)):
+                prompt = tokenizer.decode(ids[:cut])
+                if not prompt.endswith("\ufffd"):
+                    rest = join(tokenizer.stream(ids[:cut]), ids[cut:])
+                    assert prompt + rest == tokenizer.decode(ids), (name, text, cut)
+
+    tokenizer = make("llama-like")
+    token = tokenizer.encode("x a", special=False)[-1]
+    assert join(tokenizer.stream(), [token]) == "a"
+    assert join(tokenizer.stream([tokenizer.bos_id]), [token]) == "a"
+    assert join(tokenizer.stream(tokenizer.encode("Hello")), [token]) == " a"
+
+    head, tail = list("é".encode())
+    assert join(ByteTokenizer().stream([head]), [tail, ord("!")]) == "é!"
+
+
+def test_incomplete_bytes_are_held_while_they_can_complete():
+    decoder = ByteTokenizer().stream()
+    assert [decoder.push(byte) for byte in "👩".encode()[:3]] == ["", "", ""]
+    assert decoder.flush() == "\ufffd"
+
+    decoder = ByteTokenizer().stream()
+    assert [decoder.push(byte) for byte in b"\xf0\x9fab"] == ["", "", "\ufffda", "b"]
+
+    decoder = ByteTokenizer().stream()
+    assert [decoder.push(byte) for byte in "\ufffd".encode()] == ["", "", "\ufffd"]
+
     decoder, sizes = ByteTokenizer().stream(), []
     for _ in range(40):
         for _ in range(500):
             decoder.push(0xF0)
         sizes.append(len(pickle.dumps(decoder)))
     assert len(set(sizes)) == 1
+
+
+def test_byte_tokens_are_characters_as_soon_as_they_can_be(make, hf_decode):
+    for name in FALLBACK:
+        tokenizer = make(name)
+        decoder = tokenizer.stream([tokenizer.encode("a", special=False)[-1]])
+        ids = [3 + byte for byte in "👩é".encode()]
+        assert [decoder.push(token_id) for token_id in ids] == ["", "", "", "👩", "", "é"], name
+
+    for name in FALLBACK:
+        tokenizer = make(name)
+        ids = [3 + byte for byte in "你".encode() + b"\xff"]
+        assert tokenizer.decode(ids) == "你\ufffd", name
+        assert hf_decode(tokenizer, ids) == "\ufffd" * 4, name  # where streaming would have to take text back
 
 
 def test_a_decoder_that_looks_at_neighbours_streams_through_a_window(make, hf_decode):
@@ -139,16 +124,12 @@ def test_a_decoder_that_looks_at_neighbours_streams_through_a_window(make, hf_de
         ids = rng.choices(range(tokenizer.vocab_size), k=rng.randint(0, 20))
         assert tokenizer.decode(ids) == hf_decode(tokenizer, ids)
 
-
-def test_the_window_decoder_equals_the_exact_one_on_bytes():
     rng = random.Random(4)
     for _ in range(500):
         text = "".join(rng.choices("a é你👩\u200d\u0301", k=8)) + "\ufffd\u0301"
         decoder = WindowDecoder(lambda ids: bytes(ids).decode("utf-8", "replace"), chr, frozenset())
         assert join(decoder, text.encode()) == text
 
-
-def test_the_window_decoder_gives_up_on_bytes_that_never_complete():
     decoder = WindowDecoder(lambda ids: bytes(ids).decode("utf-8", "replace"), chr, frozenset())
     assert [decoder.push(0xFF) for _ in range(4)] == ["", "", "", "\ufffd" * 3]
     assert [decoder.push(0xFF) for _ in range(4)] == ["\ufffd", "\ufffd", "\ufffd", "\ufffd\ufffd"]

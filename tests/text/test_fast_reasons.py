@@ -19,27 +19,22 @@ def reason(folder, **options):
     return found
 
 
-def test_code_of_the_model(tmp_path):
+def test_code_of_the_model_and_missing_or_unread_files(tmp_path):
     assert reason(save(tmp_path), trust_remote_code=True) == "code of the model may run."
     change(tmp_path / "tokenizer_config.json", auto_map={"AutoTokenizer": ["own.Own", None]})
     assert reason(tmp_path) == "it has code of its own."
 
+    for name in ["tokenizer.json", "tokenizer_config.json"]:
+        (save(tmp_path) / name).unlink()
+        assert reason(tmp_path) == f"there is no {name}.", name
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
-def test_a_missing_file(tmp_path, name):
-    (save(tmp_path) / name).unlink()
-    assert reason(tmp_path) == f"there is no {name}."
-
-
-@pytest.mark.parametrize("name", ["tekken.json", "special_tokens_map.json", "added_tokens.json"])
-def test_a_file_that_transformers_reads_too(tmp_path, name):
-    (save(tmp_path) / name).write_text("{}")
-    assert reason(tmp_path).startswith(name)
+    for name in ["tekken.json", "special_tokens_map.json", "added_tokens.json"]:
+        (save(tmp_path) / name).write_text("{}")
+        assert reason(tmp_path).startswith(name), name
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
+def test_a_configuration_that_is_not_handled(tmp_path):
+    for values, words in [
         ({"tokenizer_class": ...}, "names no tokenizer_class"),
         ({"tokenizer_class": "XLNetTokenizer"}, "class 'XLNetTokenizer' is not known"),
         ({"fix_mistral_regex": True}, "key 'fix_mistral_regex'"),
@@ -61,17 +56,13 @@ def test_a_file_that_transformers_reads_too(tmp_path, name):
         ({"chat_template": ["x", 1]}, "could not be read"),
         ({"chat_template": [{"name": "a", "template": 1}]}, "chat_template"),
         ({"chat_template": 3}, "chat_template"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else " ".join(value),
-)
-def test_a_configuration_that_is_not_handled(tmp_path, values, words):
-    change(save(tmp_path) / "tokenizer_config.json", **values)
-    assert words in reason(tmp_path)
+    ]:
+        change(save(tmp_path) / "tokenizer_config.json", **values)
+        assert words in reason(tmp_path), values
 
 
-@pytest.mark.parametrize(
-    ("values", "declared", "words"),
-    [
+def test_a_model_type_that_is_not_handled(tmp_path):
+    for values, declared, words in [
         ({}, "TokenizersBackend", "names no model type"),
         ({"model_type": 3}, "TokenizersBackend", "names no model type"),
         ({"model_type": "llama", "model_name": "x"}, "TokenizersBackend", "a model name too"),
@@ -80,13 +71,10 @@ def test_a_configuration_that_is_not_handled(tmp_path, values, words):
         ({"model_type": "qwen3_5"}, "PreTrainedTokenizerFast", "'qwen3_5' rarely have"),
         ({"model_type": "mistral"}, "MistralCommonBackend", "'MistralCommonBackend'"),
         ({"model_type": "llama", "_name_or_path": "deepseek-ai/x"}, "GPT2Tokenizer", "name of the model"),
-    ],
-    ids=str,
-)
-def test_a_model_type_that_is_not_handled(tmp_path, values, declared, words):
-    change(save(tmp_path) / "tokenizer_config.json", tokenizer_class=declared)
-    (tmp_path / "config.json").write_text(json.dumps(values))
-    assert words in reason(tmp_path)
+    ]:
+        change(save(tmp_path) / "tokenizer_config.json", tokenizer_class=declared)
+        (tmp_path / "config.json").write_text(json.dumps(values))
+        assert words in reason(tmp_path), values
 
 
 REPLACED = [
@@ -104,18 +92,17 @@ REPLACED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "values", "part"), REPLACED, ids=str)
-def test_a_class_replaces_parts_as_those_versions_of_transformers_do_that_are_known(
-    tmp_path, monkeypatch, name, values, part
-):
-    kind, model_type, tokens = CLASSES[name]
-    path = save(tmp_path, name, kind, model_type, **tokens) / "tokenizer.json"
-    model = json.loads(path.read_text())["model"]
-    change(path, **({"model": {**model, **values}} if part == "model" else values))
-    assert_same(tmp_path)
-    for unknown in ("5.16.2", "5.99.0", "6.0.dev0", "odd"):
-        monkeypatch.setattr(library, "version", lambda _, unknown=unknown: unknown)
-        assert f"{name} may replace the {part}" in reason(tmp_path)
+def test_a_class_replaces_parts_as_those_versions_of_transformers_do_that_are_known(tmp_path, monkeypatch):
+    for name, values, part in REPLACED:
+        with monkeypatch.context() as patch:
+            kind, model_type, tokens = CLASSES[name]
+            path = save(tmp_path, name, kind, model_type, **tokens) / "tokenizer.json"
+            model = json.loads(path.read_text())["model"]
+            change(path, **({"model": {**model, **values}} if part == "model" else values))
+            assert_same(tmp_path)
+            for unknown in ("5.16.2", "5.99.0", "6.0.dev0", "odd"):
+                patch.setattr(library, "version", lambda _, unknown=unknown: unknown)
+                assert f"{name} may replace the {part}" in reason(tmp_path), name
 
 
 def test_another_version_of_transformers_is_no_reason_where_a_class_replaces_nothing(tmp_path, monkeypatch):
@@ -124,15 +111,18 @@ def test_another_version_of_transformers_is_no_reason_where_a_class_replaces_not
     assert_same(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "words"])
-def test_a_model_that_a_class_cannot_have(tmp_path, kind):
-    change(save(tmp_path, kind=kind) / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
-    assert "GPT2Tokenizer has no model like that of" in reason(tmp_path)
+def test_a_model_that_a_class_cannot_have(tmp_path):
+    for kind in ["unigram", "words"]:
+        change(save(tmp_path, kind=kind) / "tokenizer_config.json", tokenizer_class="GPT2Tokenizer")
+        assert "GPT2Tokenizer has no model like that of" in reason(tmp_path), kind
 
-
-def test_a_llama_tokenizer_of_bytes(tmp_path):
     change(save(tmp_path) / "tokenizer_config.json", tokenizer_class="LlamaTokenizer")
     assert "depends on the version" in reason(tmp_path)
+
+    pad = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 3, "pad_type_id": 0, "pad_token": "<pad>"}
+    change(save(tmp_path) / "tokenizer.json", padding=pad)
+    assert "names a pad token" in reason(tmp_path)
 
 
 def test_added_tokens_that_a_class_would_number_anew(tmp_path):
@@ -148,23 +138,14 @@ def test_added_tokens_that_a_class_would_number_anew(tmp_path):
     assert "do not follow those of the vocabulary" in reason(tmp_path)
 
 
-def test_a_pad_token_of_tokenizer_json_alone(tmp_path):
-    pad = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None}
-    pad |= {"pad_id": 3, "pad_type_id": 0, "pad_token": "<pad>"}
-    change(save(tmp_path) / "tokenizer.json", padding=pad)
-    assert "names a pad token" in reason(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "text", ["{", "[]", "[" * 100_000, "\\x00", ""], ids=["cut", "list", "deep", "control", "empty"]
-)
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
-def test_a_damaged_file(tmp_path, name, text):
-    (save(tmp_path, model_type="llama") / name).write_text(text)
-    assert reason(tmp_path)
-    if name != "config.json":
-        with pytest.raises(ModelError):
-            HFTokenizer.load(tmp_path)
+def test_a_damaged_file(tmp_path):
+    for name in ["tokenizer.json", "tokenizer_config.json", "config.json"]:
+        for text in ["{", "[]", "[" * 100_000, "\\x00", ""]:
+            (save(tmp_path, model_type="llama") / name).write_text(text)
+            assert reason(tmp_path), (name, text)
+            if name != "config.json":
+                with pytest.raises(ModelError):
+                    HFTokenizer.load(tmp_path)
 
 
 def test_a_panic_is_a_reason_and_an_interrupt_is_none(tmp_path, monkeypatch):

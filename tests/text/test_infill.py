@@ -1,7 +1,5 @@
 """Prompts that fill a hole: the tokens of each family around the two texts."""
 
-import pytest
-
 from gencli.text.infill import infill_of
 from gencli.text.tokenizer import ByteTokenizer
 from tests.text.conftest import byte_level, llama_like, metaspace
@@ -14,30 +12,28 @@ def with_tokens(make, *names):
     return tokenizer, [tokenizer._hf.convert_tokens_to_ids(name) for name in names]
 
 
-@pytest.mark.parametrize("make", [byte_level, llama_like, metaspace])
-@pytest.mark.parametrize(
-    "names",
-    [
+def test_the_tokens_stand_around_the_texts():
+    for names in [
         ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
         ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
         ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
         ("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"),
-    ],
-)
-def test_the_tokens_stand_around_the_texts(make, names):
-    tokenizer, (prefix, suffix, middle, *ends) = with_tokens(make, *names)
-    infill = infill_of(tokenizer)
-    assert (infill.prefix, infill.suffix, infill.middle, infill.ends) == (prefix, suffix, middle, tuple(ends))
-    ids = list(infill.prompt(tokenizer, "Hello", "a llo"))
-    if tokenizer.encode("a")[0] == tokenizer.bos_id:
-        assert ids.pop(0) == tokenizer.bos_id
-    at = ids.index(suffix)
-    assert (ids[0], ids[-1]) == (prefix, middle)
-    assert ids[1:at] == tokenizer.encode("Hello", special=False)
-    assert b"".join(tokenizer.token_bytes[token] for token in ids[at + 1 : -1]) == b"a llo"
+    ]:
+        for make in [byte_level, llama_like, metaspace]:
+            tokenizer, (prefix, suffix, middle, *ends) = with_tokens(make, *names)
+            infill = infill_of(tokenizer)
+            assert (infill.prefix, infill.suffix, infill.middle, infill.ends) == (
+                prefix, suffix, middle, tuple(ends),
+            ), (names, make)  # fmt: skip
+            ids = list(infill.prompt(tokenizer, "Hello", "a llo"))
+            if tokenizer.encode("a")[0] == tokenizer.bos_id:
+                assert ids.pop(0) == tokenizer.bos_id, (names, make)
+            at = ids.index(suffix)
+            assert (ids[0], ids[-1]) == (prefix, middle), (names, make)
+            assert ids[1:at] == tokenizer.encode("Hello", special=False), (names, make)
+            pieces = [tokenizer.token_bytes[token] for token in ids[at + 1 : -1]]
+            assert b"".join(pieces) == b"a llo", (names, make)
 
-
-def test_other_tokenizers_have_none():
     assert infill_of(ByteTokenizer()) is None
     assert infill_of(byte_level()) is None
     assert infill_of(with_tokens(byte_level, "<fim_prefix>", "<fim_suffix>")[0]) is None

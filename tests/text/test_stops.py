@@ -75,9 +75,8 @@ def test_literal_patterns_stop_where_strings_do(split, strings):
     assert run(text, cuts, patterns=[regex.escape(strings[0])]) == reference(text, strings[:1])
 
 
-@pytest.mark.parametrize(
-    ("strings", "text", "want"),
-    [
+def test_the_match_that_completes_earliest_wins():
+    for strings, text, want in [
         (["abc", "ab"], "xabc", ("x", StopMatch("ab", 1))),
         (["aab"], "aaab", ("a", StopMatch("aab", 1))),
         (["b", "ab"], "xab", ("xa", StopMatch("b", 2))),
@@ -85,12 +84,9 @@ def test_literal_patterns_stop_where_strings_do(split, strings):
         (["abcd", "bc"], "abce", ("a", StopMatch("bc", 1))),
         (["ab", "ab"], "ab", ("", StopMatch("ab", 0))),
         (["👩‍👩"], "x👩‍👩y", ("x", StopMatch("👩‍👩", 1))),
-    ],
-    ids=["earliest", "overlap", "tie by order", "tie by order 2", "inner", "twice", "emoji"],
-)
-def test_the_match_that_completes_earliest_wins(strings, text, want):
-    for cuts in ([], range(len(text))):
-        assert run(text, cuts, strings) == want
+    ]:
+        for cuts in ([], range(len(text))):
+            assert run(text, cuts, strings) == want, strings
 
 
 atoms = st.sampled_from(
@@ -123,23 +119,31 @@ def test_only_a_real_prefix_is_held_back():
     assert [matcher.push(chunk) for chunk in chunks] == ["one", "", "\n", "\n\nUseless ", "end"]
     assert matcher.flush() == "\n"
 
+    matcher = StopMatcher(patterns=[r"<\w+>"])
+    assert [matcher.push(chunk) for chunk in ["a <b", "c d", "<e", ">"]] == ["a ", "<bc d", "", ""]
+    assert matcher.match == StopMatch("<e>", 7)
+
+    matcher = StopMatcher(patterns=[r"(?s)<.*>"])
+    text = "<" + "a" * (2 * MAX_WINDOW)
+    released = "".join(matcher.push(text[i : i + 64]) for i in range(0, len(text), 64))
+    assert len(text) - len(released) <= MAX_WINDOW
+    assert released + matcher.flush() == text
+
 
 def test_a_match_in_unarmed_text_does_not_count_but_may_begin_there():
-    """min_tokens: a match must complete after the minimum [42]."""
+    # min_tokens: a match must complete after the minimum [42].
     matcher = StopMatcher(["ab"])
     assert matcher.push("xaba", armed=False) == "xab"
     assert matcher.push("b") == ""
     assert matcher.match == StopMatch("ab", 3)
 
-
-def test_a_pattern_match_in_unarmed_text_does_not_count_but_may_begin_there():
     matcher = StopMatcher(patterns=["ab|ba{2}c"])
     assert matcher.push("xabaa", armed=False) == "xa"
     assert matcher.push("c") == ""
     assert matcher.match == StopMatch("baac", 2)
 
 
-def test_hidden_text_is_searched_but_not_shown():
+def test_hidden_text_is_searched_and_shown_only_as_part_of_a_match():
     matcher = StopMatcher(["d|>\nUser"])
     assert matcher.push("text") == "text"
     assert matcher.push("<|end|>", hidden=True) == ""
@@ -147,22 +151,17 @@ def test_hidden_text_is_searched_but_not_shown():
     assert matcher.push("<|end|>", hidden=True) + matcher.push("\nUser") == ""
     assert matcher.match == StopMatch("d|>\nUser", len("text\nUseful"))
 
-
-def test_include_shows_a_match_whole_even_if_part_of_it_is_hidden():
     matcher = StopMatcher(["<|end|>\n"], include=True)
     assert matcher.push("a<") == "a"
     assert matcher.push("<|end|>", hidden=True) == "<"
     assert matcher.push("\nb") == "<|end|>\n"
 
-
-def test_without_stops_text_passes_through():
     matcher = StopMatcher()
     assert (matcher.push("abc"), matcher.push("<s>", hidden=True), matcher.flush()) == ("abc", "", "")
 
 
-@pytest.mark.parametrize(
-    ("patterns", "text", "want"),
-    [
+def test_a_pattern_stops_where_it_first_completes_whatever_the_split():
+    for patterns, text, want in [
         ([r"\d+"], "ab123", ("ab", StopMatch("1", 2))),
         ([r"\n(Human|AI):"], "hi\nHuma\nAI: x", ("hi\nHuma", StopMatch("\nAI:", 7))),
         ([r"b+c", r"c"], "abbc", ("a", StopMatch("bbc", 1))),
@@ -175,56 +174,22 @@ def test_without_stops_text_passes_through():
         ([r"\n\bUser"], "a\nUse\nUser", ("a\nUse", StopMatch("\nUser", 5))),
         ([r"a\B"], "xa ab", ("xa ", StopMatch("a", 3))),
         ([r"[\b]x"], "ax\bx", ("ax", StopMatch("\bx", 2))),
-    ],
-    ids=[
-        "shortest",
-        "choice",
-        "tie",
-        "tie-2",
-        "line",
-        "behind",
-        "ahead",
-        "case",
-        "not-start",
-        "boundary",
-        "inside",
-        "backspace",
-    ],
-)
-def test_a_pattern_stops_where_it_first_completes_whatever_the_split(patterns, text, want):
-    rng = random.Random(0)
-    for _ in range(20):
-        cuts = rng.choices(range(len(text)), k=rng.randint(0, len(text)))
-        assert run(text, cuts, patterns=patterns) == want
+    ]:
+        rng = random.Random(0)
+        for _ in range(20):
+            cuts = rng.choices(range(len(text)), k=rng.randint(0, len(text)))
+            assert run(text, cuts, patterns=patterns) == want, patterns
 
-
-def test_a_pattern_holds_back_only_what_may_become_a_match():
-    matcher = StopMatcher(patterns=[r"<\w+>"])
-    assert [matcher.push(chunk) for chunk in ["a <b", "c d", "<e", ">"]] == ["a ", "<bc d", "", ""]
-    assert matcher.match == StopMatch("<e>", 7)
-
-
-def test_strings_come_before_patterns_that_complete_together():
     assert run("xab", [], ["b"], ["ab"]) == ("xa", StopMatch("b", 2))
     assert run("xabc", [], ["c"], ["ab"]) == ("x", StopMatch("ab", 1))
 
 
-def test_an_open_ended_pattern_holds_a_bounded_window():
-    matcher = StopMatcher(patterns=[r"(?s)<.*>"])
-    text = "<" + "a" * (2 * MAX_WINDOW)
-    released = "".join(matcher.push(text[i : i + 64]) for i in range(0, len(text), 64))
-    assert len(text) - len(released) <= MAX_WINDOW
-    assert released + matcher.flush() == text
-
-
-def test_a_match_far_into_the_text_keeps_its_offset():
+def test_offsets_and_anchors_hold_far_into_a_text():
     matcher = StopMatcher(["end."], [r"(?<=a)b\w+d"])
     text = "a" * 5000 + "bxd"
     released = "".join(matcher.push(text[i : i + 7]) for i in range(0, len(text), 7))
     assert (released, matcher.match) == ("a" * 5000, StopMatch("bxd", 5000))
 
-
-def test_a_start_anchor_never_matches_later_in_a_long_text():
     matcher = StopMatcher(patterns=[r"^b", r"\Ab"])
     released = "".join(matcher.push(char) for char in "a" * 2000 + "b" * 2000)
     assert (matcher.match, len(released)) == (None, 4000)
@@ -236,15 +201,27 @@ def test_a_hostile_pattern_ends_in_an_error():
         matcher.push("a" * 500)
 
 
-@pytest.mark.parametrize("pattern", ["(", "[a", "*", "", "a*", "a|", "(?r)ab", "$"])
-def test_patterns_that_are_invalid_or_match_nothing_are_refused(pattern):
-    with pytest.raises(UsageError):
-        StopMatcher(patterns=[pattern])
+def test_patterns_that_are_invalid_or_match_nothing_are_refused():
+    for pattern in ["(", "[a", "*", "", "a*", "a|", "(?r)ab", "$"]:
+        with pytest.raises(UsageError):
+            StopMatcher(patterns=[pattern])
 
-
-def test_an_empty_stop_string_is_refused():
     with pytest.raises(UsageError, match="empty"):
         StopMatcher(["a", ""])
+
+    for pattern in [
+        "a{99999999}",
+        "(?:(?:ab){1000}){1000}",
+        "(a{1000}|b{1000}){60}",
+        "(?x)(a{1000}) # x\n {1000}",
+        "(a{1000})(?#x){1000}",
+        "a{" + "9" * 5000 + "}",
+    ]:
+        with pytest.raises(UsageError, match="repeats too often"):
+            StopMatcher(patterns=[pattern])
+
+    for pattern in [r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}", "[{9999999}]{3}b", r"\{99999999}", "b?a{0,99999999}b"]:
+        StopMatcher(patterns=[pattern])
 
 
 def test_what_a_character_is_compared_with_does_not_grow_with_the_text():
@@ -264,24 +241,7 @@ def test_a_pattern_that_is_slow_in_all_its_searches_together_is_an_error(monkeyp
         matcher.push("abc")
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    ["a{99999999}", "(?:(?:ab){1000}){1000}", "(a{1000}|b{1000}){60}", "(?x)(a{1000}) # x\n {1000}",
-     "(a{1000})(?#x){1000}", "a{" + "9" * 5000 + "}"],
-)  # fmt: skip
-def test_a_pattern_whose_repeats_would_fill_the_memory_is_refused(pattern):
-    with pytest.raises(UsageError, match="repeats too often"):
-        StopMatcher(patterns=[pattern])
-
-
-@pytest.mark.parametrize("pattern", ["(" * 2000 + "a" + ")" * 2000, "(?R)"])
-def test_a_pattern_that_nests_without_end_is_refused(pattern):
-    with pytest.raises(UsageError, match=r"nested too deep|over 0\.5 s"):
-        StopMatcher(patterns=[pattern])
-
-
-@pytest.mark.parametrize(
-    "pattern", [r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}", "[{9999999}]{3}b", r"\{99999999}", "b?a{0,99999999}b"]
-)
-def test_usual_repeats_are_taken(pattern):
-    StopMatcher(patterns=[pattern])
+def test_a_pattern_that_nests_without_end_is_refused():
+    for pattern in ["(" * 2000 + "a" + ")" * 2000, "(?R)"]:
+        with pytest.raises(UsageError, match=r"nested too deep|over 0\.5 s"):
+            StopMatcher(patterns=[pattern])

@@ -36,43 +36,35 @@ def ids_of(text, *more):
     return [*text.encode(), *more]
 
 
-def test_eos_ends_without_text_and_names_its_id():
+def test_an_id_ends_without_text_and_names_itself_and_its_offset():
     assert run(ids_of("hi", EOS)) == ("hi", Finish("eos", EOS, 2))
 
-
-def test_a_stop_id_ends_without_text_and_names_its_id_and_offset():
     assert run(ids_of("hi!x"), ids=(ord("!"),)) == ("hi", Finish("stop", ord("!"), 2))
 
 
-@pytest.mark.parametrize(
-    ("end", "shown"), [(EOS, "<eos>"), (BOS, "<bos>"), (ord("!"), "!")], ids=["eos", "special", "ordinary"]
-)
-def test_include_stop_shows_the_token_that_ended(end, shown):
-    """[64]"""
-    text, finish = run(ids_of("hi", end), ids=(BOS, ord("!")), include=True)
-    assert (text, finish.matched, finish.offset) == ("hi" + shown, end, 2)
+def test_include_stop_shows_what_ended():
+    # [64]
+    for end, shown in [(EOS, "<eos>"), (BOS, "<bos>"), (ord("!"), "!")]:
+        text, finish = run(ids_of("hi", end), ids=(BOS, ord("!")), include=True)
+        assert (text, finish.matched, finish.offset) == ("hi" + shown, end, 2), end
 
-
-def test_an_included_stop_id_may_complete_a_character():
     head, tail = "é".encode()
     assert run([head, tail], ids=(tail,), include=True) == ("é", Finish("stop", tail, 0))
 
+    assert run(ids_of("one.two"), strings=(".",), include=True) == ("one.", Finish("stop", ".", 3))
 
-def test_eos_comes_before_a_stop_id_and_a_stop_id_before_a_stop_string():
-    """[61]"""
+
+def test_ends_that_come_together_have_an_order():
+    # [61]
     assert run([EOS], ids=(EOS,))[1].reason == "eos"
     assert run(ids_of("a!"), ids=(ord("!"),), strings=("!",))[1] == Finish("stop", 33, 1)
 
-
-def test_a_stop_string_comes_before_the_grammar_and_the_length():
-    """[61]"""
+    # [61]
     stream = start(strings=("b",), max_tokens=2)
     assert stream.push(ord("a"), grammar_end=False) == Delta("a")
     assert stream.push(ord("b"), grammar_end=True) == Delta("", Finish("stop", "b", 1))
 
-
-def test_the_grammar_comes_before_the_length_and_the_length_before_a_loop():
-    """[61]"""
+    # [61]
     stream = start(max_tokens=1)
     assert stream.push(ord("}"), grammar_end=True) == Delta("}", Finish("grammar"))
     assert run(ids_of("aa"), max_tokens=2, loop=2) == ("aa", Finish("length"))
@@ -80,20 +72,16 @@ def test_the_grammar_comes_before_the_length_and_the_length_before_a_loop():
 
 
 def test_a_stop_string_is_cut_and_reported_with_its_offset():
-    """[61, 62]"""
+    # [61, 62]
     assert run(ids_of("one two\n\nthree"), strings=("\n\n",)) == ("one two", Finish("stop", "\n\n", 7))
 
-
-def test_the_offset_counts_characters_of_output():
     assert run(ids_of("你👩.x"), strings=(".",))[1].offset == 2
 
-
-def test_a_pattern_reports_the_text_it_matched():
     assert run(ids_of("step 12"), patterns=(r"\d+",)) == ("step ", Finish("stop", "1", 5))
 
-
-def test_include_stop_keeps_the_stop_string_and_nothing_behind_it():
-    assert run(ids_of("one.two"), strings=(".",), include=True) == ("one.", Finish("stop", ".", 3))
+    # [62]
+    text, finish = run(ids_of("ab", BOS, *b"cd", BOS, *b"x"), strings=("<bos>x",))
+    assert (text, finish) == ("abcd", Finish("stop", "<bos>x", 4))
 
 
 def test_min_tokens_suppresses_matches_that_complete_within_it():
@@ -102,46 +90,36 @@ def test_min_tokens_suppresses_matches_that_complete_within_it():
     assert run(ids_of("abab"), strings=("ab",), min_tokens=1) == ("", Finish("stop", "ab", 0))
 
 
-def test_stop_strings_do_not_count_inside_an_unfinished_document():
-    """[46]"""
+def test_where_no_end_is_sought_and_stops_that_cannot_hold():
+    # [46]
     stream = start(strings=("}",))
     assert stream.push(ord("}"), in_document=True) == Delta("}")
     assert stream.push(ord("}")) == Delta("", Finish("stop", "}", 1))
 
-
-def test_ignored_eos_neither_ends_nor_shows():
-    """[43]"""
+    # [43]
     assert run(ids_of("a", EOS, ord("b")), ignore_eos=True, max_tokens=3) == ("ab", Finish("length"))
 
-
-def test_a_stop_string_sees_hidden_special_tokens():
-    """[62]"""
-    text, finish = run(ids_of("ab", BOS, *b"cd", BOS, *b"x"), strings=("<bos>x",))
-    assert (text, finish) == ("abcd", Finish("stop", "<bos>x", 4))
+    for stops in [{"strings": ("",)}, {"patterns": ("(",)}, {"patterns": ("a*",)}, {"loop": 1}, {"loop": -1}]:
+        with pytest.raises(UsageError):
+            StopRules(Stops(**stops))
 
 
-def test_what_was_held_is_given_when_the_length_ends_it():
-    """[63, 65]"""
+def test_what_was_held_is_given_at_the_end():
+    # [63, 65]
     assert run(ids_of("ab\n"), strings=("\n\n",), max_tokens=3) == ("ab\n", Finish("length"))
     assert run("a👩".encode(), max_tokens=3) == ("a\ufffd", Finish("length"))
     assert run("a👩".encode(), max_tokens=3, strings=("\ufffd",)) == ("a\ufffd", Finish("length"))
 
+    for end in [EOS, 33]:
+        text, finish = run(ids_of("a\n", 0xF0, end), strings=("\n\n",), ids=(33,))
+        assert (text, finish.offset) == ("a\n\ufffd", 3), end
 
-@pytest.mark.parametrize("end", [EOS, 33])
-def test_what_was_held_is_given_when_an_id_ends_it(end):
-    text, finish = run(ids_of("a\n", 0xF0, end), strings=("\n\n",), ids=(33,))
-    assert (text, finish.offset) == ("a\n\ufffd", 3)
+    for reason in ["interrupted", "length", "error"]:
+        stream = start(strings=("\n\n",))
+        assert stream.push(10) == Delta(""), reason
+        assert stream.close(reason) == Delta("\n", Finish(reason)), reason
+        assert stream.finish == Finish(reason), reason
 
-
-@pytest.mark.parametrize("reason", ["interrupted", "length", "error"])
-def test_closing_gives_what_was_held(reason):
-    stream = start(strings=("\n\n",))
-    assert stream.push(10) == Delta("")
-    assert stream.close(reason) == Delta("\n", Finish(reason))
-    assert stream.finish == Finish(reason)
-
-
-def test_tokens_are_counted_with_the_one_that_ends():
     stream = start()
     for token_id in (ord("a"), EOS):
         stream.push(token_id)
@@ -158,33 +136,21 @@ def test_joined_deltas_are_the_decoded_text_cut_at_the_first_stop():
         assert got == (ends[0][:-2] if ends else text)
 
 
-@pytest.mark.parametrize(
-    "stops",
-    [{"strings": ("",)}, {"patterns": ("(",)}, {"patterns": ("a*",)}, {"loop": 1}, {"loop": -1}],
-    ids=["empty string", "invalid pattern", "empty match", "loop of one", "negative loop"],
-)
-def test_stops_that_cannot_hold_are_refused(stops):
-    with pytest.raises(UsageError):
-        StopRules(Stops(**stops))
-
-
 def is_loop(ids, times):
     """The plain definition of a loop."""
     periods = range(1, MAX_PERIOD + 1)
     return any(len(ids) >= p * times and ids[-p * times :] == ids[-p:] * times for p in periods)
 
 
-@pytest.mark.parametrize("times", [2, 3, 5])
-def test_loops_are_found_as_soon_as_they_complete(times):
-    rng = random.Random(times)
-    for _ in range(200):
-        detector, ids = LoopDetector(times), []
-        for _ in range(40):
-            ids.append(rng.choice(ids[-3:]) if ids and rng.random() < 0.8 else rng.randrange(4))
-            assert detector.push(ids[-1]) == is_loop(ids, times)
+def test_loops_are_found_as_soon_as_they_complete():
+    for times in [2, 3, 5]:
+        rng = random.Random(times)
+        for _ in range(200):
+            detector, ids = LoopDetector(times), []
+            for _ in range(40):
+                ids.append(rng.choice(ids[-3:]) if ids and rng.random() < 0.8 else rng.randrange(4))
+                assert detector.push(ids[-1]) == is_loop(ids, times), times
 
-
-def test_loops_of_every_period_up_to_the_limit_are_found():
     for period in (1, 2, MAX_PERIOD, MAX_PERIOD + 1):
         detector = LoopDetector(3)
         found = [detector.push(i % period) for i in range(4 * period)]

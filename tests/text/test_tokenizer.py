@@ -35,42 +35,34 @@ def remade(tokenizer, backend=None, **config):
     return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=copy, **config), "copy")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_token_bytes_join_to_the_text(make, texts, hf_decode, name):
-    tokenizer = make(name)
-    pieces = tokenizer.token_bytes
-    assert len(pieces) == tokenizer.vocab_size
-    for text in texts:
-        ids = tokenizer.encode("a" + text, special=False)
-        joined = b"".join(pieces[token_id] for token_id in ids).decode()
-        assert joined.removeprefix(" ") == hf_decode(tokenizer, ids)
+def test_token_bytes_join_to_the_text(make, texts, hf_decode):
+    for name in NAMES:
+        tokenizer = make(name)
+        pieces = tokenizer.token_bytes
+        assert len(pieces) == tokenizer.vocab_size, name
+        for text in texts:
+            ids = tokenizer.encode("a" + text, special=False)
+            joined = b"".join(pieces[token_id] for token_id in ids).decode()
+            assert joined.removeprefix(" ") == hf_decode(tokenizer, ids), name
 
+    for name in NAMES:
+        tokenizer = make(name)
+        assert tokenizer.special_ids, name
+        assert all(tokenizer.token_bytes[token_id] == b"" for token_id in tokenizer.special_ids), name
 
-@pytest.mark.parametrize("name", NAMES)
-def test_special_tokens_add_no_bytes(make, name):
-    tokenizer = make(name)
-    assert tokenizer.special_ids
-    assert all(tokenizer.token_bytes[token_id] == b"" for token_id in tokenizer.special_ids)
-
-
-def test_byte_tokens_and_meta_characters_are_bytes(make):
     pieces = make("llama-like").token_bytes
     assert pieces[3 + 0xF0] == b"\xf0"
     assert {b" ", b"  ", b" a", b"<tool>"} <= set(pieces)
 
-
-def test_bytes_of_a_vocabulary_that_looks_at_neighbours_are_those_behind_a_word(make):
     tokenizer = make("wordpiece")
     assert tokenizer.token_bytes[:8] == (b" [UNK]", b"", b"", b" a", b" b", b" hello", b" world", b"ing")
 
 
-def test_added_tokens_count_as_known_ids(make):
+def test_added_tokens_and_ids_that_are_left_out_count_as_known(make):
     tokenizer = make("byte-level")
     assert tokenizer.token_bytes[-3:] == (b"<tool>", b"two words", "中".encode())
     assert make("qwen2").vocab_size == 151_936
 
-
-def test_ids_left_out_of_a_vocabulary_are_known_and_empty(make):
     model = tokenizers.models.BPE(vocab={"<s>": 0, "</s>": 1, "a": 5}, merges=[])
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -79,16 +71,14 @@ def test_ids_left_out_of_a_vocabulary_are_known_and_empty(make):
     assert made.token_bytes == (b"", b"", b"", b"", b"", b"a")
 
 
-def test_specials_come_around_a_text_only_where_asked_for(make):
+def test_a_text_gets_exactly_one_bos_where_it_is_asked_for(make):
     tokenizer = with_bos(make)
     assert tokenizer.encode("hi") == [tokenizer.bos_id, *tokenizer.encode("hi", special=False)]
 
-
-@pytest.mark.parametrize("text", ["hi", "<s>hi", "<s><s>hi"])
-def test_a_text_gets_exactly_one_bos(make, text):
-    """[66]"""
-    tokenizer = with_bos(make)
-    assert tokenizer.encode(text).count(tokenizer.bos_id) == 1
+    # [66]
+    for text in ["hi", "<s>hi", "<s><s>hi"]:
+        tokenizer = with_bos(make)
+        assert tokenizer.encode(text).count(tokenizer.bos_id) == 1, text
 
 
 def with_bos(make):
@@ -105,8 +95,6 @@ def test_a_conversation_is_rendered_with_the_generation_prompt_and_arguments(mak
     assert tokenizer.render_chat(messages, mood="!") == "<|user|>hi<|assistant|>!"
     assert tokenizer.render_chat(messages, add_generation_prompt=False) == "<|user|>hi"
 
-
-def test_the_byte_tokenizer_renders_a_line_for_each_message():
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hi"}]
     tokenizer = ByteTokenizer()
     assert tokenizer.has_chat_template
@@ -114,48 +102,45 @@ def test_the_byte_tokenizer_renders_a_line_for_each_message():
     assert tokenizer.render_chat(messages[1:], add_generation_prompt=False) == "user: hi"
 
 
-def test_a_missing_template_is_an_error_that_says_what_to_do(make):
+def test_a_missing_or_failing_template_is_an_error_that_says_what_to_do(make):
     tokenizer = make("byte-level")
     assert not tokenizer.has_chat_template
     with pytest.raises(ModelError, match="no chat template") as caught:
         tokenizer.render_chat([{"role": "user", "content": "hi"}])
     assert "raw prompt" in caught.value.hint
 
-
-@pytest.mark.parametrize(
-    ("template", "words"),
-    [
+    for template, words in [
         (CHATML, "no tools here"),
         ("{{ messages[0].content + 1 }}", "failed"),
         ("{% if %}", "failed"),
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
-    ],
-    ids=["its own refusal", "type error", "syntax", "private attribute", "changes its input"],
-)
-def test_a_failing_template_is_an_error_with_its_message(make, template, words):
-    tokenizer = remade(make("byte-level"), chat_template=template)
-    with pytest.raises(ModelError, match=words):
-        tokenizer.render_chat([{"role": "tool", "content": "hi"}])
+    ]:
+        tokenizer = remade(make("byte-level"), chat_template=template)
+        with pytest.raises(ModelError, match=words):
+            tokenizer.render_chat([{"role": "tool", "content": "hi"}])
 
-
-def test_template_arguments_cannot_take_reserved_names(make):
     tokenizer = remade(make("byte-level"), chat_template=CHATML)
     with pytest.raises(UsageError, match="tokenize"):
         tokenizer.render_chat([], tokenize=True)
 
 
-def test_a_saved_tokenizer_loads_from_its_folder(make, tmp_path):
+def test_a_saved_tokenizer_loads_from_its_folder_and_both_kinds_are_tokenizers(make, tmp_path):
     original = make("byte-level")
     original._hf.save_pretrained(tmp_path)
     loaded = HFTokenizer.load(tmp_path)
     assert loaded.token_bytes == original.token_bytes
     assert (loaded.bos_id, loaded.eos_ids, loaded.special_ids) == (0, (1,), original.special_ids)
 
+    kinds: list[Tokenizer] = [ByteTokenizer(), make("byte-level")]
+    for tokenizer in kinds:
+        assert tokenizer.decode(tokenizer.encode("你 hi")) == "你 hi"
+        assert tokenizer.bos_id in tokenizer.special_ids
+        assert set(tokenizer.eos_ids) <= tokenizer.special_ids
 
-@pytest.mark.parametrize(
-    ("files", "hint"),
-    [
+
+def test_a_folder_without_a_tokenizer_is_an_error(tmp_path):
+    for files, hint in [
         ({}, "tokenizer.json"),
         ({"config.json": '{"model_type": "gpt2"}'}, "tokenizer.json"),
         ({"config.json": '{"model_type": "gemma"}'}, "tokenizer.json"),
@@ -167,28 +152,17 @@ def test_a_saved_tokenizer_loads_from_its_folder(make, tmp_path):
             },
             "`trust_remote_code`",
         ),
-    ],
-    ids=["nothing", "no files, gpt2", "no files, gemma", "broken", "own code"],
-)
-def test_a_folder_without_a_tokenizer_is_an_error(tmp_path, files, hint):
-    for name, content in files.items():
-        (tmp_path / name).write_text(content)
-    with pytest.raises(ModelError, match="No tokenizer could be loaded") as caught:
-        HFTokenizer.load(tmp_path)
-    assert hint in caught.value.hint
+    ]:
+        folder = tmp_path / hint / str(len(files)) / str(len(str(files)))
+        folder.mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        with pytest.raises(ModelError, match="No tokenizer could be loaded") as caught:
+            HFTokenizer.load(folder)
+        assert hint in caught.value.hint, files
 
-
-def test_a_name_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(ModelError):
         HFTokenizer.load(tmp_path / "missing")
-
-
-def test_both_kinds_are_tokenizers(make):
-    kinds: list[Tokenizer] = [ByteTokenizer(), make("byte-level")]
-    for tokenizer in kinds:
-        assert tokenizer.decode(tokenizer.encode("你 hi")) == "你 hi"
-        assert tokenizer.bos_id in tokenizer.special_ids
-        assert set(tokenizer.eos_ids) <= tokenizer.special_ids
 
 
 def test_importing_the_module_imports_neither_torch_nor_transformers():

@@ -20,7 +20,7 @@ def compare(gencli, here):  # noqa: F811
     return call
 
 
-def test_a_chain_equals_the_preset_that_is_written_so(compare, here):  # noqa: F811
+def test_a_chain_equals_the_preset_or_profile_that_is_written_so(compare, here):  # noqa: F811
     here("mine.yaml", "top_k: 40\ntop_p: 0.9\n")
     found = compare(
         "top_k=40 | top_p=0.9", "mine.yaml", "--assert-equal", "--max-tv", "0", "--format", "json"
@@ -29,8 +29,6 @@ def test_a_chain_equals_the_preset_that_is_written_so(compare, here):  # noqa: F
     sums = found.json["summary"]
     assert (sums["equal"], sums["places"], sums["parted"], sums["tv_max"]) == (1, 12, 0, 0)
 
-
-def test_a_profile_equals_the_same_values_as_a_preset(compare, here):  # noqa: F811
     here("same.yaml", "top_k: 50\n")
     assert compare("compat:hf", "same.yaml", "--assert-equal").code == 0
     assert compare("compat:llama-cpp", "same.yaml", "--assert-equal").code == 6
@@ -55,19 +53,22 @@ def test_each_side_keeps_what_its_preset_sets(gencli, here):  # noqa: F811
     assert (len(text["a"]["tokens"]), text["equal"]) == (3, True)
 
 
-def test_text_shows_both_texts_and_where_they_part(compare):
+def test_forms_have_both_texts_and_where_they_part(compare):
     page = compare("top_k=60", "temperature=0.8 | top_k=4").out
     assert page.startswith("A     top_k=60 (gumbel)\nB     temperature=0.8 | top_k=4 (gumbel)\nseed  5\n")
     assert "They part at token " in page
     assert "decided B" in page
     assert "\nplaces 12, " in re.sub(" +", " ", page)
 
-
-def test_lines_have_a_text_each_and_the_sums_last(compare):
     found = compare("top_k=60", "top_k=4", "--format", "jsonl", prompts=("the cat", "a dog")).lines
     assert [line["kind"] for line in found] == ["text", "text", "summary"]
     assert {line["id"] for line in found[:2]} == {"1", "2"}
     assert found[2]["places"] == sum(line["summary"]["places"] for line in found[:2])
+
+    (text,) = compare("top_k=60", "top_k=4", "--format", "json").json["texts"]
+    for place, token in zip(text["places"], text["a"]["tokens"], strict=True):
+        assert place["a"] == token
+        assert json.dumps(place["b"])
 
 
 def test_prompts_come_from_a_file_of_lines_or_rows(compare, here):  # noqa: F811
@@ -84,9 +85,8 @@ def test_prompts_come_from_a_file_of_lines_or_rows(compare, here):  # noqa: F811
     assert made[0] == made[1] == made[2]
 
 
-@pytest.mark.parametrize(
-    ("b", "words", "code", "said"),
-    [
+def test_exit_codes_say_what_holds(compare):
+    for b, words, code, said in [
         ("top_k=60", ("--assert-equal", "--max-tv", "0"), 0, ""),
         ("top_k=4", (), 0, ""),
         ("top_k=4", ("--assert-equal",), 6, "1 of 1 texts are not equal."),
@@ -94,14 +94,12 @@ def test_prompts_come_from_a_file_of_lines_or_rows(compare, here):  # noqa: F811
         ("top_k=4", ("--max-tv", "1"), 0, ""),
         ("allowed=[5] | suppress=[5]", (), 6, "1 of 1 texts failed."),
         ("allowed=[5] | suppress=[5]", ("--max-tv", "1"), 6, "is above 1 at 12 of 12 places"),
-    ],
-)
-def test_exit_codes_say_what_holds(compare, b, words, code, said):
-    found = compare("top_k=60", b, *words)
-    assert (found.code, said in found.err) == (code, True)
+    ]:
+        found = compare("top_k=60", b, *words)
+        assert (found.code, said in found.err) == (code, True), b
 
 
-def test_a_trace_that_kept_too_little_tells_neither(gencli, compare, tmp_path):
+def test_a_trace_that_kept_too_little_or_has_no_tokenizer_tells_neither(gencli, compare, tmp_path):
     trace = tmp_path / "t.jsonl"
     gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "9")
     found = gencli("compare", "--trace", trace, "--b", "top_k=3", "--assert-equal")
@@ -109,10 +107,17 @@ def test_a_trace_that_kept_too_little_tells_neither(gencli, compare, tmp_path):
     assert gencli("compare", "--trace", trace, "--b", "top_k=3").code == 0
     assert "12, whose logits do not decide it" in found.out
 
+    trace = tmp_path / "t.jsonl"
+    gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "300")
+    found = gencli("compare", "--trace", trace, "--b", 'ban=["e"]')
+    assert (found.code, found.out) == (2, "")
+    assert "B: ban works on texts" in found.err
+    assert "--model names a tokenizer" in found.err
+    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").code == 0
 
-@pytest.mark.parametrize(
-    ("a", "b", "said"),
-    [
+
+def test_what_cannot_be_compared_is_refused_by_name(gencli, here):  # noqa: F811
+    for a, b, said in [
         ("topk=3", "", "--a: There is no stage 'topk'."),
         ("", "top_k=x", "--b: top_k: k is "),
         ("", "nothing", "--b: There is no preset 'nothing'."),
@@ -125,23 +130,20 @@ def test_a_trace_that_kept_too_little_tells_neither(gencli, compare, tmp_path):
         ("seed.yaml", "other.yaml", "both sides draw with one noise"),
         ("", "guided.yaml", "both sides have one prompt, model and guidance"),
         ("", "chat.yaml", "both sides have one prompt, model and guidance"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_by_name(gencli, here, a, b, said):  # noqa: F811
-    for name, text in {
-        "best": "best_of: 3", "beams": "beams: 3", "seed": "seed: 1", "other": "seed: 2",
-        "guided": "guidance: 2", "chat": "chat: true",
-    }.items():  # fmt: skip
-        here(f"{name}.yaml", text)
-    found = gencli("compare", "-m", "fake", "--a", a, "--b", b, "x")
-    assert found.code in (2, 3)
-    assert found.out == ""
-    assert said in found.err
+    ]:
+        for name, text in {
+            "best": "best_of: 3", "beams": "beams: 3", "seed": "seed: 1", "other": "seed: 2",
+            "guided": "guidance: 2", "chat": "chat: true",
+        }.items():  # fmt: skip
+            here(f"{name}.yaml", text)
+        found = gencli("compare", "-m", "fake", "--a", a, "--b", b, "x")
+        assert found.code in (2, 3), a
+        assert found.out == "", a
+        assert said in found.err, a
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_a_wrong_command_line_is_refused(gencli, here):  # noqa: F811
+    for words, said in [
         (("--a", "", "x"), "compare needs --b."),
         (("x",), "compare needs --a and --b."),
         (("--trace", "none.jsonl", "--b", "top_k=3"), "cannot be read"),
@@ -154,26 +156,16 @@ def test_what_cannot_be_compared_is_refused_by_name(gencli, here, a, b, said):  
         (("--a", "", "--b", "", "--prompts", "p.jsonl"), "p.jsonl:1: It has no text in the column prompt."),
         (("--a", "", "--b", "", "--prompts", "empty.txt"), "empty.txt has no prompt."),
         (("--a", "", "--b", "", "--max-tv", "2", "x"), "--max-tv is 2"),
-    ],
-)
-def test_a_wrong_command_line_is_refused(gencli, here, words, said):  # noqa: F811
-    here("p.txt", "x\n")
-    here("empty.txt", "\n")
-    here("p.jsonl", '{"prompt": 3}\n')
-    here("bytes.txt", "").write_bytes(b"\xff\xfe\x00a"[:1] + b"\x80\n")
-    found = gencli("compare", *words)
-    assert (found.code, said in found.err) == (2, True), found.err
+    ]:
+        here("p.txt", "x\n")
+        here("empty.txt", "\n")
+        here("p.jsonl", '{"prompt": 3}\n')
+        here("bytes.txt", "").write_bytes(b"\xff\xfe\x00a"[:1] + b"\x80\n")
+        found = gencli("compare", *words)
+        assert (found.code, said in found.err) == (2, True), found.err
 
 
-def test_the_whole_chain_leaves_other_layers_out_and_says_so(compare, monkeypatch):
-    plain = compare("top_k=60", "top_k=4", "--format", "json")
-    monkeypatch.setenv("GENCLI_TEMPERATURE", "0.2")
-    found = compare("top_k=60", "top_k=4", "--format", "json")
-    assert found.json == plain.json
-    assert "'top_k=60' is the whole chain, without GENCLI_TEMPERATURE." in found.err
-
-
-def test_a_grammar_and_guidance_hold_for_both_sides(compare):
+def test_a_grammar_and_guidance_hold_for_both_sides_and_a_whole_chain_alone(compare, monkeypatch):
     words = ("--regex", "[a-z ]{8}", "--guidance", "1.5", "--negative", "dog", "--format", "json")
     found = compare("temperature=1.5", "top_k=4", *words)
     (text,) = found.json["texts"]
@@ -182,73 +174,18 @@ def test_a_grammar_and_guidance_hold_for_both_sides(compare):
         assert all(char.islower() or char == " " for char in text[side]["text"])
     assert [place["unmeasured"] for place in text["places"]] == [None] * len(text["places"])
 
+    plain = compare("top_k=60", "top_k=4", "--format", "json")
+    monkeypatch.setenv("GENCLI_TEMPERATURE", "0.2")
+    found = compare("top_k=60", "top_k=4", "--format", "json")
+    assert found.json == plain.json
+    assert "'top_k=60' is the whole chain, without GENCLI_TEMPERATURE." in found.err
 
-def test_the_result_can_go_to_a_file(compare, tmp_path):
+
+def test_the_result_can_go_to_a_file_or_a_page(compare, tmp_path, gencli):
     plain, done = compare("top_k=60", "top_k=4"), compare("top_k=60", "top_k=4", "-o", tmp_path / "out")
     assert (done.code, done.out) == (0, "")
     assert (tmp_path / "out").read_text() == plain.out
 
-
-def test_records_have_the_texts_of_ids(compare):
-    (text,) = compare("top_k=60", "top_k=4", "--format", "json").json["texts"]
-    for place, token in zip(text["places"], text["a"]["tokens"], strict=True):
-        assert place["a"] == token
-        assert json.dumps(place["b"])
-
-
-def test_two_models_of_one_vocabulary_are_compared(gencli):
-    words = (
-        "--a",
-        "top_k=40",
-        "--b",
-        "top_k=40",
-        "--seed",
-        "3",
-        "--max-tokens",
-        "9",
-        "Once upon a time",
-        "x",
-    )
-    one = gencli("compare", "-m", "tiny", *words, "--format", "json").json
-    same = gencli("compare", "-m", "tiny", "--model-b", "tiny", *words, "--format", "json").json
-    assert same["summary"].pop("model_b") == "tiny"
-    assert same == one
-    other = gencli("compare", "-m", "tiny", "--model-b", "tiny-draft", *words, "--format", "json").json
-    assert other["summary"]["tv_max"] > 0.1
-    draft = (
-        "run",
-        "-m",
-        "tiny-draft",
-        "--seed",
-        "3",
-        "--top-k",
-        "40",
-        "--max-tokens",
-        "9",
-        "--format",
-        "jsonl",
-    )
-    draft = gencli(*draft, *words[-2:]).lines
-    assert [text["b"]["text"] for text in other["texts"]] == [record["text"] for record in draft]
-
-
-def test_models_with_other_tokens_are_refused(gencli):
-    found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
-    assert (found.code, found.out) == (5, "")
-    assert "tiny and fake have other vocabularies: token 0 is " in found.err
-
-
-def test_a_stage_that_works_on_texts_needs_a_tokenizer_beside_a_trace(gencli, tmp_path):
-    trace = tmp_path / "t.jsonl"
-    gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "300")
-    found = gencli("compare", "--trace", trace, "--b", 'ban=["e"]')
-    assert (found.code, found.out) == (2, "")
-    assert "B: ban works on texts" in found.err
-    assert "--model names a tokenizer" in found.err
-    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").code == 0
-
-
-def test_a_page_has_both_texts(compare, gencli, tmp_path):
     plain = compare("top_k=60", "top_k=4")
     assert compare("top_k=60", "top_k=4", "--html", tmp_path / "page.html") == plain
     assert "<html" in (tmp_path / "page.html").read_text()
@@ -259,3 +196,24 @@ def test_a_page_has_both_texts(compare, gencli, tmp_path):
     assert (found.code, "<html" in (tmp_path / "t.html").read_text()) == (0, True)
     two = compare("top_k=60", "top_k=4", "--html", tmp_path / "two.html", prompts=("a", "b"))
     assert (two.code, "--html shows one prompt" in two.err) == (2, True)
+
+
+def test_two_models_of_one_vocabulary_are_compared(gencli):
+    words = (
+        "--a", "top_k=40", "--b", "top_k=40", "--seed", "3", "--max-tokens", "9", "Once upon a time", "x",
+    )  # fmt: skip
+    one = gencli("compare", "-m", "tiny", *words, "--format", "json").json
+    same = gencli("compare", "-m", "tiny", "--model-b", "tiny", *words, "--format", "json").json
+    assert same["summary"].pop("model_b") == "tiny"
+    assert same == one
+    other = gencli("compare", "-m", "tiny", "--model-b", "tiny-draft", *words, "--format", "json").json
+    assert other["summary"]["tv_max"] > 0.1
+    draft = (
+        "run", "-m", "tiny-draft", "--seed", "3", "--top-k", "40", "--max-tokens", "9", "--format", "jsonl",
+    )  # fmt: skip
+    draft = gencli(*draft, *words[-2:]).lines
+    assert [text["b"]["text"] for text in other["texts"]] == [record["text"] for record in draft]
+
+    found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
+    assert (found.code, found.out) == (5, "")
+    assert "tiny and fake have other vocabularies: token 0 is " in found.err

@@ -16,7 +16,7 @@ def trace(gencli, tmp_path):
     return file
 
 
-def test_a_whole_text_shows_what_each_stage_did(gencli, trace):
+def test_views_of_a_text_a_token_and_a_stage(gencli, trace):
     page = gencli("explain", trace).out
     assert page.startswith("20 tokens   ")
     assert [line.split()[0] for line in page.splitlines() if line[:5] in ("tempe", "top_k")] == [
@@ -25,15 +25,11 @@ def test_a_whole_text_shows_what_each_stage_did(gencli, trace):
     ]
     assert "most surprising: " in page
 
-
-def test_one_token_shows_its_way_through_the_chain(gencli, trace):
     lines = gencli("explain", trace, "--at", "3").out.splitlines()
     assert lines[0].startswith("token 3 of 20   ")
     assert [line.split()[0] for line in lines[3:7]] == ["raw", "temperature", "top_k", "draw"]
     assert lines[7].startswith("decided by ")
 
-
-def test_a_stage_shows_the_tokens_that_it_decided(gencli, trace):
     records = [
         json.loads(line)
         for line in gencli("explain", trace, "--stage", "top_k", "--format", "jsonl").out.splitlines()
@@ -53,7 +49,7 @@ def test_a_trace_is_refused_beside_what_chooses_no_token(gencli, tmp_path):
     assert "--trace-top is given, but no trace" in gencli("run", "-m", "fake", "--trace-top", "2", "hi").err
 
 
-def test_trace_top_is_the_length_of_the_lists(gencli, tmp_path):
+def test_lists_have_their_length_and_several_texts_names(gencli, tmp_path):
     file = tmp_path / "t.jsonl"
     assert (
         gencli("run", "-m", "fake", "--max-tokens", "2", "--trace", file, "--trace-top", "2", "hi").code == 0
@@ -63,17 +59,14 @@ def test_trace_top_is_the_length_of_the_lists(gencli, tmp_path):
     ]
     assert all(len(record["raw"]["top"]) == 2 for record in tokens)
 
-
-def test_several_texts_have_names(gencli, tmp_path):
     file = tmp_path / "t.jsonl"
     gencli("run", "-m", "fake", "-n", "2", "--max-tokens", "5", "--trace", file, "a")
     assert "== 1, sample 0\n" in gencli("explain", file).out
     assert "== 1" not in gencli("explain", file, "--sample", "1").out
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_the_trace_does_not_have_is_refused(gencli, trace):
+    for words, said in [
         (("--at", "99"), "--at is 99, but the text has 20 tokens"),
         (("--stage", "top_p"), "has no stage 'top_p'"),
         (("--at", "1", "--stage", "top_k"), "--at and --stage do not go together"),
@@ -85,18 +78,23 @@ def test_several_texts_have_names(gencli, tmp_path):
         (("--keys", "--live"), "--keys and --live are views"),
         (("--live", "--at", "1"), "--live and --at are views"),
         (("--live", "--format", "jsonl"), "--live and --format are views"),
-    ],
-)
-def test_what_the_trace_does_not_have_is_refused(gencli, trace, words, said):
-    found = gencli("explain", trace, *words)
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
+    ]:
+        found = gencli("explain", trace, *words)
+        assert (found.code, found.out) == (2, ""), words
+        assert said in found.err, words
 
 
 def test_another_file_is_refused(gencli, tmp_path):
     (tmp_path / "x").write_bytes(b"\xff\xfe")
     assert "is not UTF-8" in gencli("explain", tmp_path / "x").err
     assert "cannot be read" in gencli("explain", tmp_path / "nothing").err
+
+    file = tmp_path / "long"
+    with file.open("wb") as made:
+        made.truncate(40_000_000)  # one line of zeros
+    found = gencli("explain", file)
+    assert found.code == 6
+    assert "more than 16,777,216 bytes" in found.err
 
 
 def test_control_characters_of_a_token_do_nothing_on_a_terminal(gencli, trace):
@@ -106,12 +104,3 @@ def test_control_characters_of_a_token_do_nothing_on_a_terminal(gencli, trace):
         shown = gencli("explain", trace, *words).out
         assert "\x1b" not in shown
         assert "\u202e" not in shown
-
-
-def test_a_line_without_end_is_refused_before_it_is_read(gencli, tmp_path):
-    file = tmp_path / "long"
-    with file.open("wb") as made:
-        made.truncate(40_000_000)  # one line of zeros
-    found = gencli("explain", file)
-    assert found.code == 6
-    assert "more than 16,777,216 bytes" in found.err

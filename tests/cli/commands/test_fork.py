@@ -33,7 +33,7 @@ def nodes(gencli, *words):
     return found.lines
 
 
-def test_children_keep_what_is_before_and_draw_the_rest(gencli, trace):
+def test_a_child_is_what_a_run_that_began_with_these_tokens_is(gencli, trace):
     ids = [one["id"] for one in records(trace)]
     found = nodes(gencli, trace, "--at", "5", "-n", "4")
     assert [(one["id"], one["at"], one["given"]) for one in found] == [(n, 5, False) for n in range(1, 5)]
@@ -42,9 +42,7 @@ def test_children_keep_what_is_before_and_draw_the_rest(gencli, trace):
     assert nodes(gencli, trace, "--at", "5", "-n", "4") == found
     assert nodes(gencli, trace, "--at", "5", "-n", "4", "--seed", "9") != found
 
-
-def test_a_child_is_what_a_run_that_began_with_these_tokens_is(gencli, trace):
-    """Its request on an engine of its own: the same chain, limits and seed."""
+    # Its request on an engine of its own: the same chain, limits and seed.
     from processors.chain import Chain
 
     before = tuple(one["id"] for one in records(trace))[:8]
@@ -56,8 +54,6 @@ def test_a_child_is_what_a_run_that_began_with_these_tokens_is(gencli, trace):
     ids = [token for event in on.run() if isinstance(event, Token) for token in event.ids]
     assert tuple(ids) == (*before, *child["ids"])
 
-
-def test_a_token_is_given_by_its_text_or_its_rank(gencli, trace):
     top = records(trace)[4]["raw"]["top"]
     for rank in (1, 2, 3):
         (child,) = nodes(gencli, trace, "--at", "4", "--rank", str(rank))
@@ -117,7 +113,7 @@ def test_the_grammar_of_a_run_is_kept_and_its_file_may_not_change(gencli, tmp_pa
     assert "has changed since" in gencli("fork", trace, "--at", "4").err
 
 
-def test_one_of_several_texts_is_chosen(gencli, tmp_path):
+def test_one_of_several_texts_is_chosen_and_code_has_to_be_given_again(gencli, tmp_path):
     trace = tmp_path / "t"
     assert gencli(*RUN, *LETTERS, "-n", "2", "one", "two", "--trace", trace).code == 0
     said = gencli("fork", trace, "--at", "1")
@@ -126,8 +122,6 @@ def test_one_of_several_texts_is_chosen(gencli, tmp_path):
     assert found[0]["kept"] == 1
     assert "no such text" in gencli("fork", trace, "--at", "1", "--run", "5").err
 
-
-def test_code_of_the_run_has_to_be_given_again(gencli, tmp_path):
     trace = tmp_path / "t"
     assert gencli(*RUN, "--plugin", PLUGIN, "--stage", "max_run=1", "hi", "--trace", trace).code == 0
     said = gencli("fork", trace, "--at", "1")
@@ -135,9 +129,8 @@ def test_code_of_the_run_has_to_be_given_again(gencli, tmp_path):
     assert gencli("fork", trace, "--at", "1", "--plugin", PLUGIN).code == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_cannot_be_is_refused(gencli, trace):
+    for words, said in [
         ((), "needs --at"),
         (("--at", "20"), "Position 20 is behind the text, whose 20 tokens"),
         (("--at", "1", "--token", "ab"), "'ab' is no single token of the model; it is made of 'a' 'b'"),
@@ -149,13 +142,10 @@ def test_code_of_the_run_has_to_be_given_again(gencli, tmp_path):
         (("--at", "1", "--output", "x"), "--output is not for gencli fork"),
         (("--at", "1", "-n", "0"), "--n"),
         (("--at", "1", "--plugin", "x.py"), "The run had no --plugin"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused(gencli, trace, words, said):
-    found = gencli("fork", trace, *words)
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
+    ]:
+        found = gencli("fork", trace, *words)
+        assert (found.code, found.out) == (2, ""), words
+        assert said in found.err, words
 
 
 def test_other_files_are_refused(gencli, trace, tmp_path):
@@ -187,7 +177,7 @@ def test_a_tree_has_one_writer(gencli, trace, tmp_path):
     assert not tree.exists()
 
 
-def test_a_text_of_another_model_is_refused(gencli, trace, tmp_path):
+def test_a_text_of_another_model_is_refused_and_what_a_trace_sets_runs_no_code(gencli, trace, tmp_path):
     text = trace.read_text()
     trace.write_text(text.replace('"id": 97, "text": "a"', '"id": 98, "text": "a"'))
     assert "the text is of another one" in gencli("fork", trace, "--at", "1").err
@@ -197,8 +187,6 @@ def test_a_text_of_another_model_is_refused(gencli, trace, tmp_path):
     found = gencli("fork", trace, "--at", "1")
     assert (found.code, "gencli models pull" in found.err) == (5, True)
 
-
-def test_what_a_trace_sets_reads_no_network_runs_no_code_and_writes_no_file(gencli, trace, tmp_path):
     text = trace.read_text()
     for key, value in (("output", "x"), ("download", "true"), ("plugin", "x.py"), ("trace", "x")):
         trace.write_text(text.replace('"preset": "', f'"preset": "{key}: {value}\\n'))

@@ -37,28 +37,20 @@ def test_the_list_has_bundled_models_and_the_hub_s(gencli, hub):
     rows = [line.split() for line in result.out.splitlines()]
     assert ["someone/small", "hub"] in [row[:2] for row in rows]
     assert [
-        "tiny",
-        "bundled",
-        "8.5",
-        "MiB",
-        "F32",
-        "LlamaForCausalLM",
-        "1024",
-        "yes",
-        "shared",
-        "yes",
-    ] in rows
+        "tiny", "bundled", "8.5", "MiB", "F32", "LlamaForCausalLM", "1024", "yes", "shared", "yes",
+    ] in rows  # fmt: skip
     assert dict(hub_models()) == {"someone/small": hub}
 
+    names = [row["name"] for row in json.loads(gencli("models", "list", "--format", "json").out)]
+    assert names == ["tiny", "tiny-draft", "someone/small", "someone/broken@x"]
 
-def test_show_counts_weights_and_the_cache_of_a_batch(gencli):
+
+def test_show_counts_weights_and_a_damaged_folder_is_listed(gencli, hub, tmp_path):
     record = gencli("models", "show", "tiny", "--batch", "2", "--context", "100", "--format", "json").json
     assert (record["parameters"], record["dtype"], record["chat_template"]) == (2_234_400, "F32", True)
     full = record["memory"]["of"][0]
     assert full == {"dtype": "float32", "weights": 2_234_400 * 4, "kv": 2 * 6 * 160 * 4 * 2 * 100}
 
-
-def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path):
     assert "someone" in gencli("models", "show", hub).out
     (hub / "model.safetensors").write_bytes(b"\xff" * 20)
     assert "is damaged" in gencli("models", "list", hub).out
@@ -66,9 +58,8 @@ def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path
     assert (result.code, result.out) == (5, "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
+def test_what_is_wrong_is_said(gencli, hub):
+    for arguments, code, said in [
         ([], 2, "needs one of: list, show, pull, rm, alias"),
         (["lits"], 2, "Did you mean 'list'?"),
         (["show"], 2, "takes one model"),
@@ -76,13 +67,10 @@ def test_a_folder_may_be_shown_and_a_damaged_one_is_listed(gencli, hub, tmp_path
         (["show", "tiyn"], 5, "Did you mean 'tiny'?"),
         (["show", "tiny", "--context", "9999"], 2, "takes 1024"),
         (["list", "nowhere"], 5, "no folder"),
-    ],
-    ids=str,
-)
-def test_what_is_wrong_is_said(gencli, hub, arguments, code, said):
-    result = gencli("models", *arguments)
-    assert (result.code, result.out) == (code, "")
-    assert said in result.err
+    ]:
+        result = gencli("models", *arguments)
+        assert (result.code, result.out) == (code, ""), arguments
+        assert said in result.err, arguments
 
 
 def test_the_memory_is_shown_in_parts(gencli):
@@ -92,24 +80,15 @@ def test_the_memory_is_shown_in_parts(gencli):
     parts = ["weights", "keys and values", "buffers of a step", "Python and PyTorch", "all"]
     assert re.split(r"  +", lines[0]) == ["", *parts]
     assert [line.split("  ")[0] for line in lines[1:]] == [
-        "float32",
-        "float32, --kv-dtype bfloat16",
-        "float32, --kv-dtype int8",
-        "float32, --kv-dtype fp8",
-        "bfloat16",
-        "--quantize int8",
-        "--quantize int4",
-    ]
+        "float32", "float32, --kv-dtype bfloat16", "float32, --kv-dtype int8", "float32, --kv-dtype fp8",
+        "bfloat16", "--quantize int8", "--quantize int4",
+    ]  # fmt: skip
     memory = json.loads(gencli("models", "show", "tiny", *flags, "--format", "json").out)["memory"]
     assert [(one["dtype"], one["kv_dtype"], one["quantize"]) for one in memory["of"]] == [
-        ("float32", "float32", "none"),
-        ("float32", "bfloat16", "none"),
-        ("float32", "int8", "none"),
-        ("float32", "fp8", "none"),
-        ("bfloat16", "bfloat16", "none"),
-        ("float32", "float32", "int8"),
+        ("float32", "float32", "none"), ("float32", "bfloat16", "none"), ("float32", "int8", "none"),
+        ("float32", "fp8", "none"), ("bfloat16", "bfloat16", "none"), ("float32", "float32", "int8"),
         ("float32", "float32", "int4"),
-    ]
+    ]  # fmt: skip
     exact, mixed, codes, byte, half, eight, four = memory["of"]
     assert exact["kv"] == 1920 * 4 * 512 * 2 == 2 * mixed["kv"] == 2 * half["kv"] == 4 * byte["kv"]
     assert codes["kv"] == byte["kv"] * (32 + 4) // 32  # the scale of a head
@@ -141,8 +120,6 @@ def test_what_fits_a_card_is_shown_with_what_to_type(gencli):
     assert exact["kv"] == 2 * half["kv"] == 4 * fp8["kv"] == 9 * exact["kv_of_one"]  # one fills up steps
     assert fp8["kv"] < eight["kv"] < half["kv"]
 
-
-def test_too_small_a_card_is_said(gencli):
     shown = gencli("models", "show", "tiny", "--card", "0.5GB").out
     assert shown.endswith(
         "Nothing fits for 1 text of 1024 tokens: take fewer or shorter texts, or a smaller model."
@@ -160,49 +137,40 @@ OLDER = {
 }
 
 
-@pytest.mark.parametrize("kind", [*CONFIGS, *OLDER])
-def test_the_card_agrees_with_the_loaded_model(kind, tmp_path):
-    model = hf.AutoModelForCausalLM.from_config(OLDER[kind]()) if kind in OLDER else build(kind)
-    model.save_pretrained(tmp_path)
-    card, runner = read_card(tmp_path), HFRunner(model)
-    assert card.can_rollback == runner.spec.can_rollback
-    assert (card.lanes == "own") == any("one request at a time" in text for text in runner.spec.notices)
-    assert card.context == (None if kind == "mamba" else runner.spec.context)
-    assert card.weights.parameters == sum(weight.numel() for weight in model.parameters())
+def test_the_card_agrees_with_the_loaded_model(tmp_path):
+    for kind in [*CONFIGS, *OLDER]:
+        model = hf.AutoModelForCausalLM.from_config(OLDER[kind]()) if kind in OLDER else build(kind)
+        model.save_pretrained(tmp_path / kind)
+        card, runner = read_card(tmp_path / kind), HFRunner(model)
+        assert card.can_rollback == runner.spec.can_rollback, kind
+        is_alone = any("one request at a time" in text for text in runner.spec.notices)
+        assert (card.lanes == "own") == is_alone, kind
+        assert card.context == (None if kind == "mamba" else runner.spec.context), kind
+        assert card.weights.parameters == sum(weight.numel() for weight in model.parameters()), kind
 
 
-@pytest.mark.parametrize("kind", sorted(ALONE_KINDS))
-def test_the_library_s_code_of_these_kinds_cannot_share_lanes(kind):
-    code = getattr(hf, DECODERS[kind])
-    assert not (LogitsCall(code).takes_positions and code._supports_attention_backend)
+def test_the_library_s_code_of_these_kinds_cannot_share_lanes():
+    for kind in sorted(ALONE_KINDS):
+        code = getattr(hf, DECODERS[kind])
+        assert not (LogitsCall(code).takes_positions and code._supports_attention_backend), kind
 
 
-def test_the_cache_of_a_model_with_a_running_state_is_not_guessed(tmp_path):
+def test_a_config_that_is_no_object_is_named_and_a_running_state_not_guessed(tmp_path):
     build("mamba").save_pretrained(tmp_path)
     assert kv_bytes(read_card(tmp_path), batch=1, context=10, number_bytes=4) is None
 
-
-def test_a_config_that_is_no_object_is_named(tmp_path):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="JSON object"):
         read_card(tmp_path)
 
 
-def test_the_table_is_json_too(gencli, hub):
-    names = [row["name"] for row in json.loads(gencli("models", "list", "--format", "json").out)]
-    assert names == ["tiny", "tiny-draft", "someone/small", "someone/broken@x"]
-
-
-@pytest.mark.parametrize(
-    ("kind", "found"),
-    [
+def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path):
+    for kind, found in [
         ("llama", "recorded on a CUDA GPU"),
         ("qwen3_moe", "recorded on a CUDA GPU"),
         ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
         ("mamba", "none, as the model runs one request at a time in each step"),
-    ],
-)
-def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path, kind, found):
-    build(kind).save_pretrained(tmp_path)
-    lines = gencli("models", "show", str(tmp_path)).out.splitlines()
-    assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found]
+    ]:
+        build(kind).save_pretrained(tmp_path / kind)
+        lines = gencli("models", "show", str(tmp_path / kind)).out.splitlines()
+        assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found], kind

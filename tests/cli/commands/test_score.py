@@ -52,31 +52,26 @@ def test_log_probabilities_of_a_run_go_to_stderr_or_into_the_record(gencli):
     assert all(bytes(entry["bytes"]).decode() == entry["token"] for entry in record["logprobs"])
 
 
-def test_a_prompt_alone_is_scored(gencli):
+def test_a_prompt_alone_is_scored_and_a_chat_shows_scores(gencli):
     done = gencli("run", "--prompt-logprobs", "0", "--max-tokens", "0", "--format", "json", "Once upon")
     record = done.json
     assert (record["text"], record["completion_tokens"], record["prompt_logprobs"][0]) == ("", 0, None)
     assert record["prompt_logprobs"][-1]["rank"] == 1
 
+    done = gencli("chat", "-t", "0", "--max-tokens", "2", "--logprobs", "0", stdin=b"Hello\n")
+    assert "processed" in done.err
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+
+def test_what_does_not_go_together_is_refused_by_name(gencli):
+    for flags, said in [
         (["--logprobs", "1", "-q"], ["--quiet", "--logprobs"]),
         (["--max-tokens", "0"], ["--max-tokens", "--prompt-logprobs"]),
         (["--max-tokens", "0", "--prompt-logprobs", "1", "-n", "2"], ["--max-tokens", "-n"]),
         (["--logprobs", "1", "--finish-open", "--json"], ["--logprobs", "--finish-open"]),
-    ],
-)
-def test_what_does_not_go_together_is_refused_by_name(gencli, flags, said):
-    done = gencli("run", *flags, "Once")
-    assert done.code == 2
-    assert all(name in done.err for name in said)
-
-
-def test_a_chat_shows_them(gencli):
-    done = gencli("chat", "-t", "0", "--max-tokens", "2", "--logprobs", "0", stdin=b"Hello\n")
-    assert "processed" in done.err
+    ]:
+        done = gencli("run", *flags, "Once")
+        assert done.code == 2, flags
+        assert all(name in done.err for name in said), flags
 
 
 def test_a_table_of_a_batch_has_a_column_of_them(gencli):

@@ -90,11 +90,16 @@ def test_a_signal_while_a_model_is_loaded_ends_the_server(spawn):
         assert process.stderr.read().strip() == "Interrupted."
 
 
-def test_a_model_that_cannot_be_loaded_ends_the_server_with_its_error(gencli):
+def test_a_model_or_port_that_cannot_be_had_ends_the_server_with_its_error(gencli, serve):
     result = gencli("serve", "--model", "fake", "--model", "/nowhere", "--port", "0")
     assert result.code == 5
     assert "There is no folder /nowhere" in result.err
     assert "answers" not in result.err
+
+    _, url = serve()
+    result = gencli("serve", "--model", "fake", "--port", url.rpartition(":")[2])
+    assert result.code == 2
+    assert "cannot be listened on" in result.err
 
 
 def test_the_browser_is_opened_once_the_server_answers(serve, tmp_path):
@@ -106,10 +111,3 @@ def test_the_browser_is_opened_once_the_server_answers(serve, tmp_path):
         assert process.poll() is None
     assert asked.read_text() == f"{url}/\n"
     assert urllib.request.urlopen(f"{url}/").status == 200
-
-
-def test_a_taken_port_is_an_error_of_its_own(serve, gencli):
-    _, url = serve()
-    result = gencli("serve", "--model", "fake", "--port", url.rpartition(":")[2])
-    assert result.code == 2
-    assert "cannot be listened on" in result.err

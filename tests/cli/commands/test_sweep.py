@@ -58,14 +58,18 @@ def test_first_tokens_come_from_one_forward_and_are_those_of_the_texts(gencli):
     assert len({line["text"] for line in lines}) > 1
 
 
-def test_structured_texts_have_a_share_of_valid_ones(gencli):
+def test_valid_texts_are_counted_and_a_stage_that_gives_way_is_said(gencli):
     found = gencli(
         "sweep", *SHARED, "--vary", "seed=1,2", "--choice", "yes", "--choice", "no", "--format", "json", "hi"
     )
     assert [cell["means"]["valid"] for cell in json.loads(found.out)["cells"]] == [1, 1]
 
+    found = gencli("sweep", *SHARED, "--vary", "mirostat=1,2", "--top-k", "3", "hi")
+    assert found.code == 0
+    assert "--top-k is left out" in found.err
 
-def test_a_grid_shows_one_measure(gencli):
+
+def test_a_grid_shows_one_measure_and_its_page_has_every_cell(gencli, tmp_path):
     lines = gencli("sweep", *SHARED, *AXES, "--show", "entropy", "the cat").out.splitlines()
     assert lines[1].split() == ["temperature", "top_k", "3", "top_k", "40"]
     assert [line.split()[0] for line in lines[2:]] == ["0.5", "1.5"]
@@ -74,10 +78,13 @@ def test_a_grid_shows_one_measure(gencli):
     assert len(table) == 5
     assert table[0].startswith("temperature  top_k  tokens  entropy")
 
+    file = tmp_path / "grid.html"
+    assert gencli("sweep", *SHARED, *AXES, "--html", file, "the cat").code == 0
+    assert file.read_text().startswith("<!doctype html>")
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+
+def test_what_a_sweep_cannot_do_is_refused(gencli):
+    for words, said in [
         ((), "A sweep varies something"),
         (("--vary", "guidance=1,2", "--first"), "guidance has no effect"),
         (("--vary", "top_k=1", "--png", "x.png"), "--png draws one measure"),
@@ -85,21 +92,7 @@ def test_a_grid_shows_one_measure(gencli):
         (("--vary", "top_k=1", "--show", "beauty"), "not one of"),
         (("--vary", "top_k=1", "--color", "rank"), "There is no option --color"),
         (("--vary", "seed=1:1000:1", "-n", "1000"), "at most 100000"),
-    ],
-)
-def test_what_a_sweep_cannot_do_is_refused(gencli, words, said):
-    found = gencli("sweep", *SHARED, *words, "hi")
-    assert (found.code, found.out) == (2, "")
-    assert said in found.err
-
-
-def test_a_stage_that_gives_way_in_a_cell_is_said(gencli):
-    found = gencli("sweep", *SHARED, "--vary", "mirostat=1,2", "--top-k", "3", "hi")
-    assert found.code == 0
-    assert "--top-k is left out" in found.err
-
-
-def test_the_page_of_a_grid_has_every_cell(gencli, tmp_path):
-    file = tmp_path / "grid.html"
-    assert gencli("sweep", *SHARED, *AXES, "--html", file, "the cat").code == 0
-    assert file.read_text().startswith("<!doctype html>")
+    ]:
+        found = gencli("sweep", *SHARED, *words, "hi")
+        assert (found.code, found.out) == (2, ""), words
+        assert said in found.err, words

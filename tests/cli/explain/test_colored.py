@@ -13,14 +13,8 @@ pytest.importorskip("pty")
 CODES = re.compile(r"\x1b\[[\d;]*m")
 # Bytes of several characters, so that some are incomplete for a while, or for good.
 WORDS = (
-    "--quiet",
-    "--max-tokens",
-    "40",
-    "--temperature",
-    "3",
-    "--allow-ids",
-    "97,98,99,10,195,169,226,130,172",
-)
+    "--quiet", "--max-tokens", "40", "--temperature", "3", "--allow-ids", "97,98,99,10,195,169,226,130,172",
+)  # fmt: skip
 TERMINAL = {"TERM": "xterm-256color", "NO_COLOR": ""}
 TEXTS = [
     ("--seed", "7", "hi"),
@@ -37,26 +31,34 @@ def shown(*words, **env):
     return on_a_terminal(command(*words), {**TERMINAL, **env}).decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("words", TEXTS, ids=" ".join)
-def test_without_its_colours_a_text_is_what_a_pipe_gets(words):
-    base = [one for one in WORDS if "--beams" not in words or one not in ("--temperature", "3")]
-    piped = subprocess.run(command(*base, *words), capture_output=True, check=True).stdout.decode()
-    # Several texts are drawn live, which other tests look at.
-    env = {"TERM": "dumb"} if "-n" in words else {}
-    colored = shown(*base, *words, "--color", "probability", **env)
-    if env:
-        assert re.sub(r"[][<>*]", "", colored) == re.sub(r"[][<>*]", "", piped)
-    else:
-        assert CODES.search(colored)
-        assert CODES.sub("", colored).endswith(piped)
+def assert_a_text_is_what_a_pipe_gets(texts):
+    for words in texts:
+        base = [one for one in WORDS if "--beams" not in words or one not in ("--temperature", "3")]
+        piped = subprocess.run(command(*base, *words), capture_output=True, check=True).stdout.decode()
+        # Several texts are drawn live, which other tests look at.
+        env = {"TERM": "dumb"} if "-n" in words else {}
+        colored = shown(*base, *words, "--color", "probability", **env)
+        if env:
+            assert re.sub(r"[][<>*]", "", colored) == re.sub(r"[][<>*]", "", piped), words
+        else:
+            assert CODES.search(colored), words
+            assert CODES.sub("", colored).endswith(piped), words
 
 
-@pytest.mark.parametrize("scale", ["rank", "entropy", "decided"])
-def test_each_scale_colours_a_text(scale):
-    words = ("--max-tokens", "30", "--temperature", "2", "--top-k", "9", "hi", "--color", scale)
-    text = shown(*words)
-    assert CODES.search(text)
-    assert "Colours: plain" in text
+def test_without_its_colours_a_text_is_what_a_pipe_gets():
+    assert_a_text_is_what_a_pipe_gets(TEXTS[:2])
+
+
+def test_texts_of_every_kind_are_what_a_pipe_gets():
+    assert_a_text_is_what_a_pipe_gets(TEXTS[2:])
+
+
+def test_each_scale_colours_a_text():
+    for scale in ["rank", "entropy", "decided"]:
+        words = ("--max-tokens", "30", "--temperature", "2", "--top-k", "9", "hi", "--color", scale)
+        text = shown(*words)
+        assert CODES.search(text), scale
+        assert "Colours: plain" in text, scale
 
 
 def test_colours_beside_a_trace_are_those_without_it(tmp_path):
@@ -70,39 +72,30 @@ def test_without_colours_there_are_lines_and_without_lines_marks():
     assert "38;5" not in shown(*words, NO_COLOR="1")
     assert "*" in shown(*words, TERM="dumb")
 
-
-def test_no_table_of_log_probabilities_is_shown_for_colours():
     assert "logprob" not in shown("--max-tokens", "9", "hi", "--color", "probability")
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
+def test_where_there_are_no_colours_a_notice_says_so(run, tmp_path):
+    for words, reason in [
         ((), "stdout is no terminal"),
         (("--format", "jsonl"), "--format jsonl writes records"),
         (("--output", "FILE"), "the result goes to a file"),
-    ],
-)
-def test_where_there_are_no_colours_a_notice_says_so(run, tmp_path, words, reason):
-    words = [tmp_path / "out" if one == "FILE" else one for one in words]
-    found = run("--max-tokens", "3", "--color", "rank", "hi", *words)
-    assert found.code == 0
-    assert f"Notice: --color has no effect: {reason}." in found.err
+    ]:
+        words = [tmp_path / "out" if one == "FILE" else one for one in words]
+        found = run("--max-tokens", "3", "--color", "rank", "hi", *words)
+        assert found.code == 0, words
+        assert f"Notice: --color has no effect: {reason}." in found.err, words
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_what_cannot_be_coloured_is_refused_by_name(run):
+    for words in [
         ("--color", "rank", "--finish-open", "--json"),
         ("--color", "rank", "--parsed", "--json"),
         ("--color", "decided", "--beams", "2"),
         ("--color", "entropy", "--best-of", "2", "--temperature", "1"),
         ("--color", "rank", "--max-tokens", "0", "--prompt-logprobs", "1"),
-    ],
-    ids=" ".join,
-)
-def test_what_cannot_be_coloured_is_refused_by_name(run, words):
-    found = run("hi", *words)
-    assert found.code == 2
-    assert "--color" in found.err
-    assert words[2] in found.err
+    ]:
+        found = run("hi", *words)
+        assert found.code == 2, words
+        assert "--color" in found.err, words
+        assert words[2] in found.err, words

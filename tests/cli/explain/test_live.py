@@ -44,24 +44,20 @@ def test_tokens_are_shown_as_they_come(capsys):
     assert "top_k  4/2" in page
 
 
-def test_later_texts_wait_for_the_first_one(shown):
+def test_texts_wait_for_the_first_one_are_counted_and_chosen(shown):
     count, out = shown([head(), head(1), token(0, "b", 1), token(0, "a"), end(1), end()])
     assert count == 2
     assert out.index("== 1, sample 0\na") < out.index("== 1, sample 1\nb")
 
-
-def test_a_run_says_how_many_texts_it_has(shown):
     lines = [head(texts=2), token(0, "a"), end(), head(1, texts=2), token(0, "b", 1), end(1)]
     assert shown([*lines, "no line"])[0] == 2
 
-
-def test_texts_are_chosen(shown):
     lines = [head(), head(1), token(0, "a"), token(0, "b", 1), end(), end(1)]
     assert "== 1, sample 0" not in shown(lines, sample=1)[1]
     assert shown(lines, request="7") == (0, "")
 
 
-def test_a_character_of_several_tokens_comes_with_its_last_one(shown):
+def test_characters_are_whole_and_do_nothing(shown):
     parts = [
         token(0, "\ufffd", bytes="w6k="[:4]),
         token(1, "\ufffd", bytes="4oI="),
@@ -69,12 +65,14 @@ def test_a_character_of_several_tokens_comes_with_its_last_one(shown):
     ]
     assert "\u00e9\u20ac" in shown([head(), *parts, end()])[1]
 
-
-def test_control_characters_do_nothing(shown):
     assert "a\\x1b[2J" in shown([head(), token(0, "a\x1b[2J"), end()])[1]
 
 
-def test_memory_is_bounded(monkeypatch):
+def test_a_broken_trace_is_bounded_and_said_on_a_line(capsys, monkeypatch):
+    with pytest.raises(GenerationError):
+        show_live(iter([head(), token(0, "a"), "{"]), Sink())
+    assert capsys.readouterr().out == "a\n"
+
     monkeypatch.setattr("gencli.cli.explain.live._MOST_HELD", 3)
     lines = [head(), head(1), *(token(at, "a", 1) for at in range(9))]
     with pytest.raises(GenerationError, match="wait for an earlier one"):
@@ -82,12 +80,6 @@ def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr("gencli.cli.explain.live._MOST_TEXTS", 3)
     with pytest.raises(GenerationError, match="more than 3 texts"):
         show_live(iter(map(head, range(9))), Sink())
-
-
-def test_what_is_said_of_a_broken_trace_begins_a_line(capsys):
-    with pytest.raises(GenerationError):
-        show_live(iter([head(), token(0, "a"), "{"]), Sink())
-    assert capsys.readouterr().out == "a\n"
 
 
 def test_a_trace_that_is_complete_is_shown_at_once(gencli, tmp_path):

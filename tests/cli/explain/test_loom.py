@@ -28,9 +28,8 @@ def after(*keys, loom=None):
     return loom, actions
 
 
-@pytest.mark.parametrize(
-    ("keys", "node", "place"),
-    [
+def test_keys_move_and_ask_for_what_changes_the_tree():
+    for keys, node, place in [
         ((), 0, 0),
         (("right",), 3, 1),
         (("]", "]", "enter"), 1, 2),
@@ -45,15 +44,10 @@ def after(*keys, loom=None):
         (("]",) * 9, 0, 3),
         (("left",), 0, 0),
         (("down",), 0, 0),
-    ],
-    ids=str,
-)
-def test_keys_move(keys, node, place):
-    loom, actions = after(*keys)
-    assert (loom.node, loom.place, actions) == (node, place, [])
+    ]:
+        loom, actions = after(*keys)
+        assert (loom.node, loom.place, actions) == (node, place, []), keys
 
-
-def test_keys_ask_for_what_changes_the_tree():
     assert after("n")[1] == ["grow"]
     assert after("e")[1] == ["export"]
     assert after("q")[1] == after("escape")[1] == ["leave"]
@@ -70,13 +64,11 @@ def test_pruning_is_asked_for_first_and_the_first_text_stays():
     assert "stays" in after("x")[0].message
 
 
-def test_after_growing_it_is_at_the_first_new_text():
+def test_after_growing_it_is_at_the_first_new_text_and_errors_are_shown():
     new = [Node(4, 0, 2, "N", "N", (78,), 2), Node(5, 0, 2, "M", "M", (77,), 2)]
     assert (Loom(TREE).grown(new).node, Loom(TREE).grown(new).place) == (4, 2)
     assert Loom(TREE).grown([]) == Loom(TREE)
 
-
-def test_an_error_of_an_action_is_shown_and_the_walk_goes_on():
     drawn = []
 
     def act(loom, action, draw):
@@ -93,24 +85,22 @@ def test_the_page_shows_nodes_the_place_and_the_keys():
     assert [line[:8].rstrip() for line in lines[:4]] == ["  0", "    3", ">   1", "      2"]
     assert lines[4:] == ["", "abX[Y\\n]", HELP]
 
-
-@pytest.mark.parametrize("place", [0, 250, 499])
-def test_a_page_has_its_size_and_the_place_in_it(place):
-    pieces = [f"w{n} " for n in range(500)]
-    nodes = [Node(0, None, 0, "w", "".join(pieces), tuple(range(500)))]
-    nodes += [Node(n, 0, n, "w", "w", (1,), 1) for n in range(1, 200)]
-    loom = Loom(Tree(HEAD).grown(nodes), 0, place)
-    for width, height in ((80, 24), (40, 8), (20, 3)):
-        lines = [line.plain for line in loom_page(loom, pieces, width, height)]
-        assert len(lines) <= height
-        assert f"[w{place} ]" in " ".join(lines).replace("  ", " ") or width == 20
-        assert lines[-1] == HELP
-
-
-def test_text_of_others_is_no_code_of_the_terminal():
     evil = Node(0, None, 0, "\x1b[2J", "\x1b[2J\t\x9b", (1, 2), reason="\x1b[2J")
     lines = loom_page(Loom(Tree(HEAD).grown([evil])), ["\x1b[2J", "\t\x9b"], 80, 24)
     assert "".join(line.plain for line in lines).isprintable()
+
+
+def test_a_page_has_its_size_and_the_place_in_it():
+    for place in [0, 250, 499]:
+        pieces = [f"w{n} " for n in range(500)]
+        nodes = [Node(0, None, 0, "w", "".join(pieces), tuple(range(500)))]
+        nodes += [Node(n, 0, n, "w", "w", (1,), 1) for n in range(1, 200)]
+        loom = Loom(Tree(HEAD).grown(nodes), 0, place)
+        for width, height in ((80, 24), (40, 8), (20, 3)):
+            lines = [line.plain for line in loom_page(loom, pieces, width, height)]
+            assert len(lines) <= height, place
+            assert f"[w{place} ]" in " ".join(lines).replace("  ", " ") or width == 20, place
+            assert lines[-1] == HELP, place
 
 
 def test_a_walk_on_a_terminal(gencli, spawn, tmp_path):

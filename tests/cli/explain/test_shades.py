@@ -23,8 +23,6 @@ def test_a_piece_has_the_level_of_its_token():
     some.add(tokens("ab", LIKELY, UNLIKELY))
     assert [*some.spans("ab\n")] == [("a", 0), ("b", 3), ("\n", 0)]
 
-
-def test_text_that_is_held_back_keeps_the_level_of_its_token():
     some = shades()
     some.add(tokens("abc", LIKELY, UNLIKELY, LIKELY))
     assert [*some.spans("a")] == [("a", 0)]
@@ -32,26 +30,20 @@ def test_text_that_is_held_back_keeps_the_level_of_its_token():
     assert [*some.spans("")] == []
     assert [*some.spans("c")] == [("c", 0)]
 
-
-def test_a_character_has_the_level_of_the_token_that_completes_it():
     some = shades()
     some.add(tokens("\u00e9", LIKELY, UNLIKELY))
     assert [*some.spans("\u00e9")] == [("\u00e9", 3)]
 
-
-def test_text_of_no_token_and_tokens_that_nothing_measured_are_plain():
     some = shades()
     some.add(tokens(b"a\xe2", UNLIKELY))
     assert [*some.spans("a\ufffd<eos>\n")] == [("a", 3), ("\ufffd<eos>\n", 0)]
 
 
-def test_a_result_behind_thinking_has_its_own_levels():
+def test_thinking_and_attempts_have_their_own_levels():
     some = shades(after="#")
     some.add(tokens("4#\n4", *[UNLIKELY] * 3, LIKELY))
     assert [*some.spans("4\n")] == [("4", 0), ("\n", 0)]
 
-
-def test_of_several_attempts_the_last_one_counts():
     some = shades()
     some.add(tokens("ab", UNLIKELY, UNLIKELY))
     some.add(tokens("ab", LIKELY, UNLIKELY))

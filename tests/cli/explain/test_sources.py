@@ -103,23 +103,23 @@ def test_a_replay_of_the_same_chain_is_the_text(gencli, trace):
     assert "the kept logits do not decide it" in other.err
 
 
-@pytest.mark.parametrize("form", ["npy", "safetensors"])
-def test_rows_of_a_file_are_explained(gencli, tmp_path, form):
-    rows = torch.randn(3, 50, generator=torch.Generator().manual_seed(0)) * 3
-    file = tmp_path / f"rows.{form}"
-    if form == "npy":
-        np.save(file, rows.numpy())
-    else:
-        save_file({"a": rows, "b": rows[0].bfloat16()}, file)
-        assert "has 2 tensors" in gencli("explain", "--logits-file", file).err
-    tensor = () if form == "npy" else ("--tensor", "a")
-    words = ("explain", "--logits-file", file, *tensor, "--top-k", "5", "--format", "jsonl")
-    given = records(gencli(*words, "--tokens", "7,8,9"))
-    assert [one["id"] for one in given] == [7, 8, 9]
-    for one, row in zip(given, rows, strict=True):
-        assert one["raw"]["p"] == pytest.approx(float(row.softmax(0)[one["id"]]), rel=1e-5)
-        assert one["text"] == f"#{one['id']}"
-    assert len(records(gencli(*words, "--seed", "1"))) == 3
+def test_rows_of_a_file_are_explained(gencli, tmp_path):
+    for form in ["npy", "safetensors"]:
+        rows = torch.randn(3, 50, generator=torch.Generator().manual_seed(0)) * 3
+        file = tmp_path / f"rows.{form}"
+        if form == "npy":
+            np.save(file, rows.numpy())
+        else:
+            save_file({"a": rows, "b": rows[0].bfloat16()}, file)
+            assert "has 2 tensors" in gencli("explain", "--logits-file", file).err, form
+        tensor = () if form == "npy" else ("--tensor", "a")
+        words = ("explain", "--logits-file", file, *tensor, "--top-k", "5", "--format", "jsonl")
+        given = records(gencli(*words, "--tokens", "7,8,9"))
+        assert [one["id"] for one in given] == [7, 8, 9], form
+        for one, row in zip(given, rows, strict=True):
+            assert one["raw"]["p"] == pytest.approx(float(row.softmax(0)[one["id"]]), rel=1e-5), form
+            assert one["text"] == f"#{one['id']}", form
+        assert len(records(gencli(*words, "--seed", "1"))) == 3, form
 
 
 def broken(folder):
@@ -155,9 +155,8 @@ def test_a_lesson_shows_what_is_left(gencli):
     assert "moves mat" in " ".join(gencli("explain", "--teach", "--dry-multiplier", "0.8").out.split())
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_does_not_go_together_is_refused(gencli):
+    for words, said in [
         (("--at", "1", "--stage", "top_k", "hi"), "--at and --stage do not go together"),
         (("--teach", "hi"), "neither a prompt nor a trace"),
         (("--teach", "--at", "1"), "--at has no effect"),
@@ -166,12 +165,10 @@ def test_a_lesson_shows_what_is_left(gencli):
         (("--why", "", "-m", "fake", "hi"), "it is empty"),
         (("--why", "#999999", "-m", "fake", "hi"), "outside the model's vocabulary"),
         (("--beams", "2", "hi"), "There is no option --beams"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(gencli, words, said):
-    found = gencli("explain", *words)
-    assert found.code == 2
-    assert said in found.err
+    ]:
+        found = gencli("explain", *words)
+        assert found.code == 2, words
+        assert said in found.err, words
 
 
 def test_a_trace_has_its_own_chain_and_perhaps_no_logits(gencli, trace, tmp_path):
@@ -184,14 +181,13 @@ def test_a_trace_has_its_own_chain_and_perhaps_no_logits(gencli, trace, tmp_path
     assert "--keep-logits" in found.err
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"chain": 3}, {"chain": [3]}, {"draw": "x"}, {"prompt_ids": "x"}, {"eos_ids": [-1]}, {"model": 3}],
-)
-def test_a_hostile_head_ends_in_an_error(gencli, trace, change):
-    file = trace("5")
-    first, rest = file.read_text().split("\n", 1)
-    file.write_text(json.dumps({**json.loads(first), **change}) + "\n" + rest)
-    found = gencli("explain", file, "--why", "#7")
-    assert found.code in (2, 5, 6)
-    assert found.err.startswith("Error: ")
+def test_a_hostile_head_ends_in_an_error(gencli, trace):
+    for change in [
+        {"chain": 3}, {"chain": [3]}, {"draw": "x"}, {"prompt_ids": "x"}, {"eos_ids": [-1]}, {"model": 3},
+    ]:  # fmt: skip
+        file = trace("5")
+        first, rest = file.read_text().split("\n", 1)
+        file.write_text(json.dumps({**json.loads(first), **change}) + "\n" + rest)
+        found = gencli("explain", file, "--why", "#7")
+        assert found.code in (2, 5, 6), change
+        assert found.err.startswith("Error: "), change

@@ -1,27 +1,20 @@
 """Numbers and texts of records as they are shown."""
 
-import pytest
-
 from gencli.cli.explain.levels import level
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.shown import probability, quoted
 
 
-@pytest.mark.parametrize(
-    ("p", "shown"),
-    [(1.0, "1.000"), (0.372, ".372"), (0.00042, ".0004"), (2e-5, "2e-05"), (0.0, "0"), (None, "-")],
-)
-def test_a_probability_takes_few_characters(p, shown):
-    assert probability(p) == shown
+def test_numbers_and_texts_are_short_and_plain():
+    for p, shown in [
+        (1.0, "1.000"), (0.372, ".372"), (0.00042, ".0004"), (2e-5, "2e-05"), (0.0, "0"), (None, "-"),
+    ]:  # fmt: skip
+        assert probability(p) == shown, p
 
-
-def test_a_token_is_quoted_without_control_characters():
     assert quoted(' a\n"') == '" a\\n\\""'
     assert quoted("\x1b[1m") == '"\\x1b[1m"'
     assert len(quoted("x" * 100)) == 26
 
-
-def test_levels_are_those_of_the_legend():
     assert [level("probability", p) for p in (0.9, 0.5, 0.3, 0.05, 0.001, None)] == [0, 0, 1, 2, 3, 3]
 
 
@@ -36,9 +29,8 @@ def record(**stage):
     return {**token, "raw": whole, "final": whole, "stages": [{**usual, **place, **lists, **stage}]}
 
 
-@pytest.mark.parametrize(
-    ("stage", "shown"),
-    [
+def test_what_a_stage_says_of_itself_is_shown_on_one_line():
+    for stage, shown in [
         ({"changed": [[1, " sea", 4.04, 3.68]], "note": "seen 2x"}, '" sea" 4.04 -> 3.68 (seen 2x)'),
         ({"changed": [[1, " sea", 4.04, 3.68]]}, '" sea" 4.04 -> 3.68'),
         ({"note": "mu 10.00 bits"}, "mu 10.00 bits"),
@@ -46,8 +38,6 @@ def record(**stage):
         ({"acted": False, "note": "rolled 0.72", "why_not": "too high"}, "rolled 0.72, too high"),
         ({"acted": False}, "changed nothing"),
         ({"note": 'repeats "a\nb\x1b[2J\u202e"'}, 'repeats "a\\nb\\x1b[2J\\u202e"'),
-    ],
-)
-def test_what_a_stage_says_of_itself_is_shown_on_one_line(stage, shown):
-    line = next(line for line in one_token(record(**stage)).splitlines() if line.startswith("dry"))
-    assert line.endswith(f"  {shown}")
+    ]:
+        line = next(line for line in one_token(record(**stage)).splitlines() if line.startswith("dry"))
+        assert line.endswith(f"  {shown}"), stage

@@ -2,7 +2,6 @@
 
 import unicodedata
 
-import pytest
 from rich.cells import cell_len
 
 from gencli.cli.explain.walk import KEYS, Walk, press
@@ -23,9 +22,8 @@ def pressed(walk, *keys):
     return walk
 
 
-@pytest.mark.parametrize(
-    ("keys", "token", "stage"),
-    [
+def test_a_key_leads_to_a_token_a_stage_or_a_text():
+    for keys, token, stage in [
         (("left",), 0, 0),
         (("right",), 1, 0),
         (("right",) * 9, 3, 0),
@@ -40,74 +38,44 @@ def pressed(walk, *keys):
         (("u",), 2, 0),
         (("u", "u"), 3, 0),
         (("x",), 0, 0),
-    ],
-)
-def test_a_key_leads_to_a_token_or_a_stage(keys, token, stage):
-    walk = pressed(Walk((TEXT,)), *keys)
-    assert (walk.token, walk.stage) == (token, stage)
+    ]:
+        walk = pressed(Walk((TEXT,)), *keys)
+        assert (walk.token, walk.stage) == (token, stage), keys
+
+    walk = Walk((TEXT, text(record(0), sample=1)), token=3)
+    assert (pressed(walk, "t").text, pressed(walk, "t").token) == (1, 0)
+    assert pressed(walk, "t", "t").text == 0
 
 
-def test_where_no_token_follows_a_note_says_so_until_the_next_key():
-    walk = pressed(Walk((TEXT,)), "end", "n")
-    assert walk.note == "No stage decided a later token."
-    assert "4 bits" in pressed(walk, "u").note
-    assert pressed(walk, "left").note == ""
-
-
-def test_panels_open_and_close_and_q_leaves():
+def test_panels_and_notes_come_and_go():
     walk = Walk((TEXT,))
     assert pressed(walk, "a").panel == "alternatives"
     assert pressed(walk, "a", "a").panel == "distribution"
     assert pressed(walk, "a", "?").panel == "help"
     assert pressed(walk, "q").is_over
 
+    walk = pressed(Walk((TEXT,)), "end", "n")
+    assert walk.note == "No stage decided a later token."
+    assert "4 bits" in pressed(walk, "u").note
+    assert pressed(walk, "left").note == ""
 
-def test_texts_follow_one_another():
-    walk = Walk((TEXT, text(record(0), sample=1)), token=3)
-    assert (pressed(walk, "t").text, pressed(walk, "t").token) == (1, 0)
-    assert pressed(walk, "t", "t").text == 0
+    lines = plain(pressed(Walk((TEXT,)), "?"), height=40)
+    assert [key for key in KEYS if not any(line.split()[:1] == [key] for line in lines)] == []
 
 
 def plain(walk, width=100, height=30):
     return ["".join(part for _, part in line) for line in draw(walk, width, height)]
 
 
-def test_a_screen_has_text_stages_and_the_distribution_behind_the_chosen_one():
-    lines = plain(pressed(Walk((TEXT,)), "down"))
-    assert lines[0].startswith('token 0 of 4   "ab"   id 1')
-    assert lines[1] == "ababab" + "c⏎"
-    assert [line[:8] for line in lines if line.startswith((">", "  raw"))] == ["  raw   ", "> top_k "]
-    assert "behind top_k, entropy 1.00 nats" in lines
-    assert f'  "ab"   {bar(0.5)} .500' in lines
-    assert lines[-1].endswith("q leave")
+def test_lines_fit_any_screen_and_have_the_token():
+    for panel in ["distribution", "alternatives", "help"]:
+        for height in [1, 2, 5, 12, 60]:
+            for width in [1, 7, 40, 200]:
+                wide = text(*(record(at, "\u4e2d\u6587" * 3) for at in range(300)))
+                lines = plain(Walk((wide,), token=150, panel=panel), width, height)
+                assert len(lines) <= height, (panel, height, width)
+                assert all(cell_len(line) <= width for line in lines), (panel, height, width)
 
-
-def test_alternatives_say_what_became_of_them():
-    lines = plain(pressed(Walk((TEXT,)), "a"))
-    rows = [line.split() for line in lines if line.startswith('  "')]
-    assert rows == [
-        ['"ab"', ".500", ".500", "drawn"],
-        ['"xy"', ".250", ".250"],
-        ['"no"', ".100", "-", "removed", "by", "top_k"],
-    ]
-
-
-def test_help_lists_every_key():
-    lines = plain(pressed(Walk((TEXT,)), "?"), height=40)
-    assert [key for key in KEYS if not any(line.split()[:1] == [key] for line in lines)] == []
-
-
-@pytest.mark.parametrize("width", [1, 7, 40, 200])
-@pytest.mark.parametrize("height", [1, 2, 5, 12, 60])
-@pytest.mark.parametrize("panel", ["distribution", "alternatives", "help"])
-def test_lines_fit_any_screen(width, height, panel):
-    wide = text(*(record(at, "\u4e2d\u6587" * 3) for at in range(300)))
-    lines = plain(Walk((wide,), token=150, panel=panel), width, height)
-    assert len(lines) <= height
-    assert all(cell_len(line) <= width for line in lines)
-
-
-def test_the_token_is_on_the_screen_wherever_it_is():
     long = text(*(record(at, f"<{at}>") for at in range(5000)))
     for token in (0, 1, 77, 2500, 4999):
         found = [part for line in draw(Walk((long,), token=token), 60, 24) for part in line]
@@ -122,8 +90,22 @@ def test_hostile_texts_are_shown_as_escapes():
         assert {unicodedata.category(char) for char in shown}.isdisjoint({"Cc", "Cf"})
 
 
-@pytest.mark.parametrize(
-    ("p", "cells"), [(0, ""), (1, "█" * 20), (0.5, "█" * 10), (0.00625, "▏"), (2.0, "█" * 20), (None, "")]
-)
-def test_a_bar_has_twenty_cells(p, cells):
-    assert bar(p) == cells.ljust(20)
+def test_a_screen_has_text_stages_and_the_distribution_behind_the_chosen_one():
+    for p, cells in [(0, ""), (1, "█" * 20), (0.5, "█" * 10), (0.00625, "▏"), (2.0, "█" * 20), (None, "")]:
+        assert bar(p) == cells.ljust(20), p
+
+    lines = plain(pressed(Walk((TEXT,)), "down"))
+    assert lines[0].startswith('token 0 of 4   "ab"   id 1')
+    assert lines[1] == "ababab" + "c⏎"
+    assert [line[:8] for line in lines if line.startswith((">", "  raw"))] == ["  raw   ", "> top_k "]
+    assert "behind top_k, entropy 1.00 nats" in lines
+    assert f'  "ab"   {bar(0.5)} .500' in lines
+    assert lines[-1].endswith("q leave")
+
+    lines = plain(pressed(Walk((TEXT,)), "a"))
+    rows = [line.split() for line in lines if line.startswith('  "')]
+    assert rows == [
+        ['"ab"', ".500", ".500", "drawn"],
+        ['"xy"', ".250", ".250"],
+        ['"no"', ".100", "-", "removed", "by", "top_k"],
+    ]

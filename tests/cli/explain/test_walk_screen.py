@@ -16,14 +16,14 @@ TEXT = text(record(0), record(1, decided=["top_k"]))
 OPENED, CLOSED = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
-@pytest.mark.parametrize(("keys", "token"), [("\x1b[Cq", 1), ("nq", 1), ("x\x03", 0), ("n\x04", 1)])
-def test_keys_lead_until_one_leaves(keys, token):
-    from prompt_toolkit.input import create_pipe_input
-    from prompt_toolkit.output import DummyOutput
+def test_keys_lead_until_one_leaves():
+    for keys, token in [("\x1b[Cq", 1), ("nq", 1), ("x\x03", 0), ("n\x04", 1)]:
+        from prompt_toolkit.input import create_pipe_input
+        from prompt_toolkit.output import DummyOutput
 
-    with create_pipe_input() as source:
-        source.send_text(keys)
-        assert walk_through(Walk((TEXT,)), source, DummyOutput()).token == token
+        with create_pipe_input() as source:
+            source.send_text(keys)
+            assert walk_through(Walk((TEXT,)), source, DummyOutput()).token == token, keys
 
 
 @pytest.fixture
@@ -33,27 +33,27 @@ def trace(gencli, tmp_path):
     return file
 
 
-@pytest.mark.parametrize("leave", [b"q", b"\x03"])
-def test_the_terminal_is_restored(trace, leave):
-    import pty  # noqa: F401 - which Windows lacks
-    import termios
+def test_the_terminal_is_restored(trace):
+    for leave in [b"q", b"\x03"]:
+        import pty  # noqa: F401 - which Windows lacks
+        import termios
 
-    process, leader = begin(
-        [quick_gencli(), "explain", trace, "--keys", "--at", "2"],
-        ("stdin", "stdout", "stderr"),
-        env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
-    )
-    before = termios.tcgetattr(leader)[3]
-    seen = b""
-    while b"token 2 of 5" not in seen:
-        seen += os.read(leader, 65536)
-    assert OPENED in seen
-    assert termios.tcgetattr(leader)[3] != before  # no echo while it walks
-    os.write(leader, leave)
-    while CLOSED not in seen:
-        seen += os.read(leader, 65536)
-    while termios.tcgetattr(leader)[3] != before:
-        time.sleep(0.01)
-    until_closed(leader)
-    assert process.wait(timeout=60) == 0
-    assert not re.search(rb"Traceback", seen)
+        process, leader = begin(
+            [quick_gencli(), "explain", trace, "--keys", "--at", "2"],
+            ("stdin", "stdout", "stderr"),
+            env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+        )
+        before = termios.tcgetattr(leader)[3]
+        seen = b""
+        while b"token 2 of 5" not in seen:
+            seen += os.read(leader, 65536)
+        assert OPENED in seen, leave
+        assert termios.tcgetattr(leader)[3] != before, leave  # no echo while it walks
+        os.write(leader, leave)
+        while CLOSED not in seen:
+            seen += os.read(leader, 65536)
+        while termios.tcgetattr(leader)[3] != before:
+            time.sleep(0.01)
+        until_closed(leader)
+        assert process.wait(timeout=60) == 0, leave
+        assert not re.search(rb"Traceback", seen), leave

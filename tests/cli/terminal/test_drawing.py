@@ -79,6 +79,10 @@ def test_a_drawing_replaces_the_one_before_and_leaves_nothing(screen):
         assert screen.text == "text\nfour"
     assert (screen.text, screen.row, screen.is_hidden) == ("text", 1, False)
 
+    screen = Screen()
+    Drawing(screen).show(*(f"{number}" * 99 for number in range(9)))
+    assert screen.text.splitlines() == [f"{number}" * 40 for number in range(5)]
+
 
 def test_text_takes_the_place_of_an_erased_drawing(screen):
     drawing = Drawing(screen)
@@ -90,30 +94,24 @@ def test_text_takes_the_place_of_an_erased_drawing(screen):
     assert screen.text == "text\nthree"
 
 
-@pytest.mark.parametrize("width", [39, 20, 7])
-def test_lines_that_the_terminal_folded_are_gone_with_the_next_drawing(screen, width):
-    screen.write("text\r\n")
-    drawing = Drawing(screen)
-    drawing.show("a" * 40, "b" * 40, "c" * 40)
-    screen.narrow(width)
-    assert len(screen.lines) > 5
-    drawing.show("a" * 40, "b" * 40)
-    assert screen.text.splitlines() == ["text", "a" * width, "b" * width]
+def test_lines_that_the_terminal_folded_are_gone_with_the_next_drawing(screen):
+    for width in [39, 20, 7]:
+        screen = Screen()
+        screen.write("text\r\n")
+        drawing = Drawing(screen)
+        drawing.show("a" * 40, "b" * 40, "c" * 40)
+        screen.narrow(width)
+        assert len(screen.lines) > 5, width
+        drawing.show("a" * 40, "b" * 40)
+        assert screen.text.splitlines() == ["text", "a" * width, "b" * width], width
 
 
-def test_what_is_too_wide_or_too_high_is_cut(screen):
-    Drawing(screen).show(*(f"{number}" * 99 for number in range(9)))
-    assert screen.text.splitlines() == [f"{number}" * 40 for number in range(5)]
-
-
-def test_a_bar_of_samples_has_rate_and_time_left(screen):
+def test_bars_have_names_rates_and_times(screen, monkeypatch):
     Drawing(screen).show(run_bar(ProgressRate(3, 10, 41.26, 3725.4)))
     assert re.fullmatch(r"3 of 10 done [^ ]* 41.3 tok/s, 1:02:05 left", screen.text.strip())
     Drawing(screen).show(run_bar(ProgressRate(0, 10, None, None)))
     assert screen.text.startswith("0 of 10 done")
 
-
-def test_a_bar_of_weights_begins_with_the_name_and_ends_with_all_bytes(screen, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     screen.width = 80
     bar = LoadBar("[red]name", Drawing(screen))

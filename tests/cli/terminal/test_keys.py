@@ -24,9 +24,8 @@ def keys(*bursts):
     return [*keys_of(read)]
 
 
-@pytest.mark.parametrize(
-    ("sent", "pressed"),
-    [
+def test_bytes_are_keys(monkeypatch):
+    for sent, pressed in [
         (b"nq", ["n", "q"]),
         (b"\x1b[A\x1b[B\x1b[C\x1b[D", ["up", "down", "right", "left"]),
         (b"\x1bOA\x1b[H\x1b[F\x1b[1~\x1b[4~", ["up", "home", "end", "home", "end"]),
@@ -36,19 +35,12 @@ def keys(*bursts):
         (b"\x1b[" + b"1" * 40, ["escape", "[", *"1" * 40]),
         (b"\x1bx", ["escape", "x"]),
         (b"\xff", ["\ufffd"]),
-    ],
-    ids=str,
-)
-def test_bytes_are_keys(sent, pressed):
-    assert keys(sent) == pressed
+    ]:
+        assert keys(sent) == pressed, sent
 
-
-def test_an_escape_alone_is_a_key():
     assert keys(b"\x1b", b"n") == ["escape", "n"]
     assert keys(b"\x1b[A", b"\x1b") == ["up", "escape"]
 
-
-def test_without_a_terminal_there_are_none(monkeypatch):
     with open(os.devnull) as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         with pytest.raises(UsageError, match="from a terminal"):

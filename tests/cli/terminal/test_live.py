@@ -2,8 +2,6 @@
 
 import subprocess
 
-import pytest
-
 from gencli.cli.terminal.live import LiveWriter
 from gencli.core.events import Error, Token
 from gencli.results.results import Results
@@ -53,13 +51,14 @@ def ended(sample):
     return Error("1", sample, "X", "x", f"text {sample}")
 
 
-@pytest.mark.parametrize("flags", [("hi", "-n", "5"), ("hi", "yo", "-n", "2"), ("hi", "yo", "you")], ids=str)
-def test_blocks_on_a_terminal_are_the_blocks_of_a_pipe(screen, flags):  # noqa: F811
-    shown = command(*TEXTS, *flags)
-    piped = subprocess.run(shown, capture_output=True, check=True).stdout.decode()
-    screen.width = 10_000
-    screen.write(on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""}).decode())
-    assert screen.text.splitlines() == piped.rstrip().splitlines()
+def test_blocks_on_a_terminal_are_the_blocks_of_a_pipe(screen):  # noqa: F811
+    for flags in [("hi", "-n", "5"), ("hi", "yo", "-n", "2"), ("hi", "yo", "you")]:
+        shown = command(*TEXTS, *flags)
+        piped = subprocess.run(shown, capture_output=True, check=True).stdout.decode()
+        terminal = type(screen)()
+        terminal.width = 10_000
+        terminal.write(on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""}).decode())
+        assert terminal.text.splitlines() == piped.rstrip().splitlines(), flags
 
 
 def test_a_text_that_is_complete_before_its_turn_keeps_its_line():
@@ -77,8 +76,6 @@ def test_texts_without_a_line_are_counted_and_those_that_run_come_first():
     tell(*map(token, range(1, 9)), *map(ended, range(1, 4)))
     assert shown.lines == [*(f"[1.{number}] text {number - 1}" for number in (5, 6, 7, 8, 9)), "15 more"]
 
-
-def test_where_all_texts_have_a_line_nothing_is_counted():
     shown, tell = live(6)
     tell(*map(token, range(6)))
     assert shown.lines == [f"[1.{number}] text {number - 1}" for number in range(1, 7)]

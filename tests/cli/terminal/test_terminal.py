@@ -50,14 +50,8 @@ def hostile_trace():
     draw = {"kind": "gumbel", "margin": 1.0, "runner_up": [2, HOSTILE]}
     forgone = {"id": 2, "text": HOSTILE, "p": 0.5, "removed_by": HOSTILE}
     token = {
-        "pos": 0,
-        "id": 1,
-        "text": HOSTILE,
-        "bytes": "",
-        "surprise": 1.0,
-        "stages": [stage],
-        "draw": draw,
-    }
+        "pos": 0, "id": 1, "text": HOSTILE, "bytes": "", "surprise": 1.0, "stages": [stage], "draw": draw,
+    }  # fmt: skip
     token |= {"stages": [stage], "draw": draw, "raw": {**place, "alive": 2}, "final": {**place, "alive": 1}}
     token |= {"decided_by": [HOSTILE], "forgone": forgone, "logits": kept}
     return [{**own, "kind": "text", **head}, {**own, "kind": "token", **token}]
@@ -156,22 +150,11 @@ WALK = {
     ],
     "chat": [("-m", HOSTILE), ("--preset", HOSTILE), ("-m", "model", "--system", HOSTILE)],
     "models": [
-        ("list", "."),
-        ("list", HOSTILE),
-        ("show", "model"),
-        ("show", HOSTILE),
-        ("rm", HOSTILE),
-        ("alias", HOSTILE, HOSTILE),
-        ("show", "broken"),
-        (HOSTILE,),
+        ("list", "."), ("list", HOSTILE), ("show", "model"), ("show", HOSTILE), ("rm", HOSTILE),
+        ("alias", HOSTILE, HOSTILE), ("show", "broken"), (HOSTILE,),
     ],
     "log": [
-        ("list",),
-        ("show", "last"),
-        ("search", HOSTILE),
-        ("rerun", "last"),
-        ("show", HOSTILE),
-        (HOSTILE,),
+        ("list",), ("show", "last"), ("search", HOSTILE), ("rerun", "last"), ("show", HOSTILE), (HOSTILE,),
     ],
     "man": [(HOSTILE,)],
     "schema": [("audit", "schema.json"), ("audit", HOSTILE), ("audit", "./none.json"), (HOSTILE,)],
@@ -184,14 +167,7 @@ WALK = {
     "detect": [
         (HOSTILE, "-m", "fake", "--watermark", "gumbel", "--watermark-key", "mark.key"),
         (
-            HOSTILE * 40,
-            "-m",
-            "fake",
-            "--watermark",
-            "gumbel",
-            "--watermark-key",
-            "mark.key",
-            "--window",
+            HOSTILE * 40, "-m", "fake", "--watermark", "gumbel", "--watermark-key", "mark.key", "--window",
             "16",
         ),
         (HOSTILE, "--watermark", "kgw", "--watermark-key", HOSTILE),
@@ -258,7 +234,7 @@ WALK = {
     "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
     "bench serve": [("--model", HOSTILE)],
     "serve": [("--model", HOSTILE), ("--api-key-file", HOSTILE), ("--host", HOSTILE), ("--preset", HOSTILE)],
-}
+}  # fmt: skip
 
 
 def commands():
@@ -291,21 +267,17 @@ def obeyed(output):
     return [char for char in rest if unicodedata.category(char) in ("Cc", "Cf") and char not in "\n\t"]
 
 
-@pytest.mark.parametrize(
-    "text", [HOSTILE, "\U0001f468\u200d\U0001f469 \u0645\u06cc\u200c\u062e", "a\u200d\u200d"], ids=ascii
-)
-def test_a_stream_of_pieces_shows_what_the_whole_text_does(text):
-    streams = [io.StringIO() for _ in range(3)]
-    Terminal(streams[0]).write(text)
-    Terminal(streams[1]).writelines(text)
-    pieces = Terminal(streams[2])
-    for start in range(0, len(text), 3):
-        pieces.write(text[start : start + 3])
-        pieces.write("")
-    assert len({stream.getvalue() for stream in streams}) == 1
+def test_a_stream_of_pieces_shows_what_the_whole_text_does():
+    for text in [HOSTILE, "\U0001f468\u200d\U0001f469 \u0645\u06cc\u200c\u062e", "a\u200d\u200d"]:
+        streams = [io.StringIO() for _ in range(3)]
+        Terminal(streams[0]).write(text)
+        Terminal(streams[1]).writelines(text)
+        pieces = Terminal(streams[2])
+        for start in range(0, len(text), 3):
+            pieces.write(text[start : start + 3])
+            pieces.write("")
+        assert len({stream.getvalue() for stream in streams}) == 1, text
 
-
-def test_gencli_draws_on_a_terminal_with_codes_of_its_own():
     stream = io.StringIO()
     Terminal(stream).draw("\x1b[J")
     assert stream.getvalue() == "\x1b[J"
@@ -315,23 +287,30 @@ def test_every_command_is_walked_through():
     assert sorted(WALK) == sorted(commands())
 
 
-@pytest.mark.parametrize("words", WALK)
-def test_no_command_lets_the_terminal_obey_a_foreign_text(words, folder):
-    output = "".join(shown([*words.split(), *arguments], folder) for arguments in WALK[words])
-    assert obeyed(output) == [], output
+def assert_nothing_is_obeyed(words, folder, most=None):
+    """Walk through a command with all of its lines, or with the first ones."""
+    output = "".join(shown([*words.split(), *arguments], folder) for arguments in WALK[words][:most])
+    assert obeyed(output) == [], (words, output)
     if words not in ("doctor", "config path", "config schema"):
-        assert "pwn" in output
-    assert "Traceback" not in output
+        assert "pwn" in output, words
+    assert "Traceback" not in output, words
+
+
+def test_a_text_a_trace_and_a_name_of_a_file_are_not_obeyed(folder):
+    for words, most in (("run", 4), ("explain", 1), ("config lint", 1)):
+        assert_nothing_is_obeyed(words, folder, most)
+
+
+def test_no_command_lets_the_terminal_obey_a_foreign_text(folder):
+    for words in WALK:
+        assert_nothing_is_obeyed(words, folder)
 
 
 def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
     call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "rank"]
     env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
     process, leader = begin(
-        [quick_gencli(), *call],
-        ("stdin", "stdout", "stderr"),
-        cwd=folder,
-        env={**os.environ, **env},
+        [quick_gencli(), *call], ("stdin", "stdout", "stderr"), cwd=folder, env={**os.environ, **env}
     )
     paste = HOSTILE.replace("\r", "")
     turns = (f"\x1b[200~{paste}\x1b[201~\r", "/edit\r", "\x15\x04")

@@ -34,8 +34,6 @@ def test_a_long_wait_is_shown_moves_and_is_erased():
             pass
     assert stream.getvalue().endswith("\r\x1b[2K")
 
-
-def test_a_short_wait_is_not_shown():
     stream = Stream()
     waiting = Waiting(stream)
     for _ in range(2):

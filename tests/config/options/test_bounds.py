@@ -2,8 +2,6 @@
 
 from typing import Annotated, get_args, get_origin, get_type_hints
 
-import pytest
-
 from gencli.batch.options import OWN
 from gencli.cli.commands.bench_batch import batch
 from gencli.cli.commands.bench_grammar import grammar
@@ -33,18 +31,27 @@ def kinds(hint):
     return {hint} if get_origin(hint) is None else {kind for arg in get_args(hint) for kind in kinds(arg)}
 
 
-@pytest.mark.parametrize("spec", BUILTIN, ids=lambda spec: spec.name)
-def test_every_whole_number_of_a_stage_has_both_bounds(spec):
-    """Other numbers have to be finite, which bounds them."""
-    fields = describe(spec.params)
-    open_ended = [
-        n for n, about in fields.items() if int in kinds(about["type"]) and not has_both(about["bounds"])
-    ]
-    assert [(spec.name, name) for name in open_ended if (spec.name, name) not in PAIRS] == []
-    assert all(
-        spec.params.__dataclass_fields__[n].metadata["finite"] for n, about in fields.items()
-        if float in kinds(about["type"]) and (spec.name, n) not in PAIRS
-    )  # fmt: skip
+def test_every_number_has_both_bounds():
+    # Other numbers have to be finite, which bounds them.
+    for spec in BUILTIN:
+        fields = describe(spec.params)
+        open_ended = [
+            n for n, about in fields.items() if int in kinds(about["type"]) and not has_both(about["bounds"])
+        ]
+        assert [(spec.name, name) for name in open_ended if (spec.name, name) not in PAIRS] == [], spec
+        assert all(
+            spec.params.__dataclass_fields__[n].metadata["finite"] for n, about in fields.items()
+            if float in kinds(about["type"]) and (spec.name, n) not in PAIRS
+        ), spec  # fmt: skip
+
+    for command in [batch, grammar, runs, sampler, speculate, stages, step]:
+        found = 0
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            if get_origin(hint) is Annotated and kinds(get_args(hint)[0]) & {int, float}:
+                info = get_args(hint)[1]
+                assert None not in (info.min, info.max), name
+                found += 1
+        assert found > 2, command
 
 
 def is_number(entry: Option):
@@ -61,29 +68,15 @@ def _read(entry, text):
 EVERY = {entry.key: entry for entry in (*OPTIONS, *OWN, *PAGE.options)}
 
 
-@pytest.mark.parametrize("key", EVERY)
-def test_every_option_that_is_a_number_has_both_bounds(key):
-    entry = EVERY[key]
-    is_of_a_stage = entry.stage and kinds(entry.type) == {float}
-    assert not is_number(entry) or is_of_a_stage or has_both(entry.bounds)
+def test_every_option_that_is_a_number_has_both_bounds():
+    for key in EVERY:
+        entry = EVERY[key]
+        is_of_a_stage = entry.stage and kinds(entry.type) == {float}
+        assert not is_number(entry) or is_of_a_stage or has_both(entry.bounds), key
 
 
-@pytest.mark.parametrize(
-    "command", [batch, grammar, runs, sampler, speculate, stages, step], ids=lambda one: one.__name__
-)
-def test_every_number_of_the_benchmarks_has_both_bounds(command):
-    found = 0
-    for name, hint in get_type_hints(command, include_extras=True).items():
-        if get_origin(hint) is Annotated and kinds(get_args(hint)[0]) & {int, float}:
-            info = get_args(hint)[1]
-            assert None not in (info.min, info.max), name
-            found += 1
-    assert found > 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_a_number_beyond_them_is_refused_by_name(run):
+    for arguments, said in [
         (("--threads", "99999999"), "--threads is 99999999, but has to be a number >= 1 and <= 1024."),
         (("--top-k", "1" + "0" * 20), f"a number >= -1 and <= {MOST}."),
         (("--top-k", "9" * 50), "a number of more than 40 digits"),
@@ -100,11 +93,8 @@ def test_every_number_of_the_benchmarks_has_both_bounds(command):
         (("--max-time", "inf"), "--max-time is inf"),
         (("--guidance", "inf"), "--guidance is inf"),
         (("--guidance", "nan"), "--guidance is nan"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, tuple) else "",
-)
-def test_a_number_beyond_them_is_refused_by_name(run, arguments, said):
-    done = run(*arguments, "--max-tokens", "2", "hi")
-    assert done.code == 2, done.err
-    assert said in done.err
-    assert len(done.err) < 2000
+    ]:
+        done = run(*arguments, "--max-tokens", "2", "hi")
+        assert done.code == 2, done.err
+        assert said in done.err, arguments
+        assert len(done.err) < 2000, arguments

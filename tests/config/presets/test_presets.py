@@ -35,28 +35,24 @@ MARKS = {
 }
 
 
-def test_the_presets_that_are_promised_ship():
+def test_the_presets_that_are_promised_ship_and_say_what_they_are_for(here):
     assert sorted(MARKS) == sorted(WANTED) == SHIPPED
 
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_preset_says_what_it_is_for_in_two_lines(name):
-    lines = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    assert [line[:2] for line in lines[:2]] == ["# ", "# "]
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_preset_generates_with_its_values(here, gencli, name):
-    key, value = MARKS[name]
-    assert gather_presets(name)[key] == value
-    flags = ("--preset", name, "--max-tokens", "8", "--seed", "3", "--quiet", "x")
-    result = gencli("run", *FAKE, *flags)
-    assert (result.code, result.err) == (0, "")
-    assert result.out.strip()
-
-
-def test_shipped_presets_are_found_everywhere(here):
     assert [(name, label) for name, label, _ in list_presets()] == [(name, "bundled") for name in SHIPPED]
+
+    for name in SHIPPED:
+        lines = (ROOT / "configs" / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+        assert [line[:2] for line in lines[:2]] == ["# ", "# "], name
+
+
+def test_a_shipped_preset_generates_with_its_values(here, gencli):
+    for name in SHIPPED:
+        key, value = MARKS[name]
+        assert gather_presets(name)[key] == value, name
+        flags = ("--preset", name, "--max-tokens", "8", "--seed", "3", "--quiet", "x")
+        result = gencli("run", *FAKE, *flags)
+        assert (result.code, result.err) == (0, ""), name
+        assert result.out.strip(), name
 
 
 def test_the_wheel_has_the_presets_where_they_are_looked_for(here, monkeypatch, tmp_path):
@@ -78,46 +74,11 @@ def test_the_nearer_folder_wins(here):
     assert [label for name, label, _ in list_presets() if name == "chat"] == ["./configs"]
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("balancd", "There is no preset 'balancd'."), ("./x.yaml", "no preset file ./x.yaml")]
-)
-def test_a_preset_that_is_not_there_ends_with_3(here, gencli, name, said):
-    result = gencli("run", "--preset", name, "x")
-    assert (result.code, said in result.err) == (3, True), result.err
+def test_a_missing_preset_and_a_fault_end_a_run_with_3(here, gencli):
+    for name, said in [("balancd", "There is no preset 'balancd'."), ("./x.yaml", "no preset file ./x.yaml")]:
+        result = gencli("run", "--preset", name, "x")
+        assert (result.code, said in result.err) == (3, True), result.err
 
-
-def test_presets_stack_left_to_right_and_extends_comes_first(here):
-    here("base.yaml", "top_k: 1\ntop_p: 0.1\nmin_p: 0.1\n")
-    here("sub/other.yaml", "top_p: 0.2\nmin_p: 0.2\n")
-    top = here("sub/top.yaml", "extends: [../base.yaml, ./other.yaml]\nmin_p: 0.3\n")
-    settings = gather_presets(str(top))
-    assert [settings[key] for key in ("top_k", "top_p", "min_p")] == [1, 0.2, 0.3]
-    assert gather_presets(str(top), "./base.yaml")["min_p"] == 0.1
-    assert [preset.path.name for preset in expand_preset(top)] == ["base.yaml", "other.yaml", "top.yaml"]
-
-
-def test_extends_that_multiply_are_bounded(here):
-    for level in range(20):
-        here(f"{level}.yaml", f"extends: [./{level + 1}.yaml, ./{level + 1}.yaml]\n")
-    here("20.yaml", "n: 1\n")
-    with pytest.raises(ConfigError, match=f"more than {MAX_FILES} files"):
-        load_presets(["./0.yaml"])
-
-
-def test_a_line_of_extends_without_end_is_bounded(here):
-    for level in range(MAX_FILES + 2):
-        here(f"{level}.yaml", f"extends: ./{level + 1}.yaml\n")
-    with pytest.raises(ConfigError, match=f"more than {MAX_FILES} deep"):
-        load_presets(["./0.yaml"])
-
-
-def test_a_file_that_is_too_large_is_refused(here):
-    here("a.yaml", "#" * PRESET_BOUNDS.max_bytes + "\nn: 1\n")
-    with pytest.raises(ConfigError, match="a preset has at most"):
-        load_presets(["a.yaml"])
-
-
-def test_the_first_fault_ends_a_run_with_3_and_the_rest_is_counted(here, gencli):
     here("a.yaml", "temprature: 1\ntop_p: 7\n")
     result = gencli("run", "--preset", "a.yaml", "x")
     assert (result.code, result.out) == (3, "")
@@ -127,14 +88,42 @@ def test_the_first_fault_ends_a_run_with_3_and_the_rest_is_counted(here, gencli)
     assert "2 faults" in result.err
 
 
-def test_an_empty_preset_is_a_preset(here):
-    here("a.yaml", "# Nothing yet\n")
-    assert not gather_presets("a.yaml").is_given("n")
+def test_presets_stack_left_to_right_and_a_chain_gives_order_and_values(here, chain):
+    here("base.yaml", "top_k: 1\ntop_p: 0.1\nmin_p: 0.1\n")
+    here("sub/other.yaml", "top_p: 0.2\nmin_p: 0.2\n")
+    top = here("sub/top.yaml", "extends: [../base.yaml, ./other.yaml]\nmin_p: 0.3\n")
+    settings = gather_presets(str(top))
+    assert [settings[key] for key in ("top_k", "top_p", "min_p")] == [1, 0.2, 0.3]
+    assert gather_presets(str(top), "./base.yaml")["min_p"] == 0.1
+    assert [preset.path.name for preset in expand_preset(top)] == ["base.yaml", "other.yaml", "top.yaml"]
+
+    here(
+        "a.yaml", "chain: [penalties, top_k: {k: 4, ties: keep},\n  temperature: 0.5]\npresence_penalty: 1\n"
+    )
+    rows = chain("--preset", "a.yaml")
+    assert [row[0] for row in rows] == ["presence", "top_k", "top_k", "temperature"]
+    assert rows[1][1:] == ("k=4", "preset a.yaml:1")
 
 
-@pytest.mark.parametrize(
-    ("text", "key", "value"),
-    [
+def test_presets_without_bound_are_refused(here):
+    for level in range(20):
+        here(f"{level}.yaml", f"extends: [./{level + 1}.yaml, ./{level + 1}.yaml]\n")
+    here("20.yaml", "n: 1\n")
+    with pytest.raises(ConfigError, match=f"more than {MAX_FILES} files"):
+        load_presets(["./0.yaml"])
+
+    for level in range(MAX_FILES + 2):
+        here(f"{level}.yaml", f"extends: ./{level + 1}.yaml\n")
+    with pytest.raises(ConfigError, match=f"more than {MAX_FILES} deep"):
+        load_presets(["./0.yaml"])
+
+    here("a.yaml", "#" * PRESET_BOUNDS.max_bytes + "\nn: 1\n")
+    with pytest.raises(ConfigError, match="a preset has at most"):
+        load_presets(["a.yaml"])
+
+
+def test_yaml_means_what_it_says(here, monkeypatch):
+    for text, key, value in [
         ("system: no", "system", "no"),
         ("system: '1:30'", "system", "1:30"),
         ("system: 2020-01-01", "system", "2020-01-01"),
@@ -145,24 +134,13 @@ def test_an_empty_preset_is_a_preset(here):
         ("stop: [a, b]", "stop", ("a", "b")),
         ("logit_bias: {42: 1.5, ' fox': -.inf}", "logit_bias", ((42, 1.5), (" fox", float("-inf")))),
         ("ban: &a [x]\nstop: *a", "stop", ("x",)),
-    ],
-)
-def test_yaml_means_what_it_says(here, text, key, value):
-    here("a.yaml", text)
-    assert gather_presets("a.yaml")[key] == value
+    ]:
+        here("a.yaml", text)
+        assert gather_presets("a.yaml")[key] == value, text
 
+    here("a.yaml", "# Nothing yet\n")
+    assert not gather_presets("a.yaml").is_given("n")
 
-def test_a_chain_gives_order_and_values(here, chain):
-    here(
-        "a.yaml",
-        "chain: [penalties, top_k: {k: 4, ties: keep},\n  temperature: 0.5]\npresence_penalty: 1\n",
-    )
-    rows = chain("--preset", "a.yaml")
-    assert [row[0] for row in rows] == ["presence", "top_k", "top_k", "temperature"]
-    assert rows[1][1:] == ("k=4", "preset a.yaml:1")
-
-
-def test_nothing_is_substituted(here, monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     here("a.yaml", "system: '${SECRET} $(id) `id`'\n")
     assert gather_presets("a.yaml")["system"] == "${SECRET} $(id) `id`"

@@ -38,10 +38,7 @@ def swept(text="a text\nof two lines"):
 def forked(names=NAMES, text=" sat\nthere"):
     """A root with two branches, the first of which has two more."""
     nodes = (
-        Node(None, None, None, "the"),
-        Node(0, 2, 0.6, f" cat{text}"),
-        Node(0, 3, 0.1, " dog"),
-        Node(1, 5, 0.3, " sat"),
-        Node(1, 4, 0.01, "\n"),
-    )
+        Node(None, None, None, "the"), Node(0, 2, 0.6, f" cat{text}"), Node(0, 3, 0.1, " dog"),
+        Node(1, 5, 0.3, " sat"), Node(1, 4, 0.01, "\n"),
+    )  # fmt: skip
     return tree_page("Branches", nodes, names)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -44,63 +45,67 @@ def html(texts):
     return lambda kind: made[kind]()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_page_asks_for_nothing_and_its_policy_refuses_nothing_of_it(tab, html, kind):
-    written = html(kind)
-    tab.open(written)
-    assert [url[:7] for url in tab.requests()] == ["file://"]
-    assert tab.troubles() == []
-    assert "default-src 'none'" in written
-    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|src=|@import|url\(|unsafe", written)
-    assert tab.value("document.documentElement.lang") == "en"
+def test_a_page_asks_for_nothing_and_its_policy_refuses_nothing_of_it(tab, html):
+    for kind in KINDS:
+        written = html(kind)
+        tab.open(written)
+        assert [url[:7] for url in tab.requests()] == ["file://"], kind
+        assert tab.troubles() == [], kind
+        assert "default-src 'none'" in written, kind
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|src=|@import|url\(|unsafe", written), kind
+        assert tab.value("document.documentElement.lang") == "en", kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_policy_refuses_scripts_and_styles_that_are_not_the_page_s(tab, html, kind):
-    tab.open(
-        html(kind).replace("</body>", "<script>window.owned = 1</script><p style='color: red'></p></body>")
-    )
-    assert tab.value("window.owned") is None
-    assert len(tab.troubles()) == 2
+def test_a_policy_refuses_scripts_and_styles_that_are_not_the_page_s(tab, html):
+    for kind in KINDS:
+        tab.open(
+            html(kind).replace(
+                "</body>", "<script>window.owned = 1</script><p style='color: red'></p></body>"
+            )
+        )
+        assert tab.value("window.owned") is None, kind
+        assert len(tab.troubles()) == 2, kind
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_texts_have_contrast_in_both_themes(tab, html, kind, dark):
-    tab.open(html(kind), dark=dark)
-    for key in ("n", "ArrowDown", "c"):
-        tab.press(key)
-        assert tab.value(CONTRASTS) == []
-    tab.press("?")
-    assert tab.value(CONTRASTS) == []
+def test_texts_have_contrast_in_both_themes(tab, html):
+    for kind in KINDS:
+        for dark in [False, True]:
+            tab.open(html(kind), dark=dark)
+            for key in ("n", "ArrowDown", "c"):
+                tab.press(key)
+                assert tab.value(CONTRASTS) == [], (kind, dark)
+            tab.press("?")
+            assert tab.value(CONTRASTS) == [], (kind, dark)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_narrow_screen_scrolls_in_one_direction(tab, html, kind):
-    tab.open(html(kind), width=400)
-    tab.press("n")
-    assert tab.value("document.documentElement.scrollWidth") <= 400
-    assert tab.value(
-        "document.getElementById('panel').scrollWidth <= document.getElementById('panel').clientWidth"
-    )
-    tab.click("#sheet")
-    assert tab.value("document.getElementById('sheet').getAttribute('aria-expanded')") == "false"
-    assert not tab.value("document.getElementById('panel').checkVisibility()")
+def test_a_narrow_screen_scrolls_in_one_direction(tab, html):
+    for kind in KINDS:
+        tab.open(html(kind), width=400)
+        tab.press("n")
+        assert tab.value("document.documentElement.scrollWidth") <= 400, kind
+        assert tab.value(
+            "document.getElementById('panel').scrollWidth <= document.getElementById('panel').clientWidth"
+        ), kind
+        tab.click("#sheet")
+        assert tab.value("document.getElementById('sheet').getAttribute('aria-expanded')") == "false", kind
+        assert not tab.value("document.getElementById('panel').checkVisibility()"), kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_that_the_keyboard_reaches_has_a_name(tab, html, kind):
-    tab.open(html(kind))
-    names = tab.names()
-    assert len(names) > 5
-    assert [role for role, name in names if not name] == []
+def test_all_that_the_keyboard_reaches_has_a_name(tab, html):
+    for kind in KINDS:
+        tab.open(html(kind))
+        names = tab.names()
+        assert len(names) > 5, kind
+        assert [role for role, name in names if not name] == [], kind
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_moves_for_those_who_want_no_motion(tab, html, kind):
-    tab.open(html(kind), reduced=True)
-    durations = "[...document.querySelectorAll('*')].map((node) => getComputedStyle(node).transitionDuration)"
-    assert set(tab.value(durations)) == {"0s"}
+def test_nothing_moves_for_those_who_want_no_motion(tab, html):
+    for kind in KINDS:
+        tab.open(html(kind), reduced=True)
+        durations = (
+            "[...document.querySelectorAll('*')].map((node) => getComputedStyle(node).transitionDuration)"
+        )
+        assert set(tab.value(durations)) == {"0s"}, kind
 
 
 def attacked(traced, text):
@@ -115,24 +120,23 @@ def attacked(traced, text):
     return replace(traced, head={**traced.head, "prompt": text, "model": text, "run": text}, records=records)
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "x" * 10_000], ids=["markup", "long"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_hostile_texts_are_only_text(tab, texts, kind, text):
-    names = dict.fromkeys(NAMES, text)
-    hostile = [attacked(one, text) for one in texts]
-    made = {
-        "texts": lambda: page(hostile),
-        "compare": lambda: compared(names),
-        "sweep": lambda: swept(text),
-        "tree": lambda: forked(names, text),
-    }
-    for width in (1200, 400):
-        tab.open(made[kind](), width=width)
-        for key in ("n", "ArrowRight", "ArrowDown", "c"):
-            tab.press(key)
-        assert tab.value("window.owned") is None
-        assert (tab.count("img"), tab.count("script")) == (0, 2)
-        shown = tab.value("document.body.innerText")
-        assert not re.search("[\u202e\x1b\u2066]", shown)
-        assert tab.value("document.documentElement.scrollWidth") <= width
-        assert tab.troubles() == []
+def test_hostile_texts_are_only_text(tab, texts):
+    for kind in KINDS:
+        for text in [HOSTILE, "x" * 10_000]:
+            names = dict.fromkeys(NAMES, text)
+            made = {
+                "texts": partial(page, [attacked(one, text) for one in texts]),
+                "compare": partial(compared, names),
+                "sweep": partial(swept, text),
+                "tree": partial(forked, names, text),
+            }
+            for width in (1200, 400):
+                tab.open(made[kind](), width=width)
+                for key in ("n", "ArrowRight", "ArrowDown", "c"):
+                    tab.press(key)
+                assert tab.value("window.owned") is None, (kind, text)
+                assert (tab.count("img"), tab.count("script")) == (0, 2), (kind, text)
+                shown = tab.value("document.body.innerText")
+                assert not re.search("[\u202e\x1b\u2066]", shown), (kind, text)
+                assert tab.value("document.documentElement.scrollWidth") <= width, (kind, text)
+                assert tab.troubles() == [], (kind, text)

@@ -137,10 +137,7 @@ def test_two_texts_stand_side_by_side(tab, texts):
     parts = next(at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     assert tab.value(
         "[...document.querySelectorAll('.token.parts')].map((node) => Number(node.dataset.at))"
-    ) == [
-        parts,
-        parts,
-    ]
+    ) == [parts, parts]
     tab.click('[data-text="1"] .token[data-at="4"]')
     assert tab.count(".token.lit") == 2
     assert tab.value(f"document.querySelector('{CURRENT}').closest('[data-text]').dataset.text") == "1"
