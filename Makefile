@@ -6,10 +6,10 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu check format clean
+.PHONY: help demo test test-nightly test-install test-gpu check format clean
 
 help:  ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The set-up runs again only when what it installs from has changed.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -28,10 +28,18 @@ demo: $(VENV)/.installed  ## install, then stream a story from the bundled model
 	  '  $(BIN)/gencli run --chat "Tell me a story about a brave fox."' \
 	  '  $(BIN)/gencli run --model PATH --top-p 0.9 --stop "\n\n" "Your prompt"'
 
+# Three tiers by folder: tests/ (fast), tests/slow/, tests/nightly/; what installs the package is in tests/install/.
 # Whatever the shell says, bytecode is kept: processes of tests and later runs compile nothing again.
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(VENV)/.installed-dev  ## the whole test suite; with FAST=1 the quick part of it, for work
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(if $(FAST),-m "not slow")
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test: $(VENV)/.installed-dev  ## the suite: the fast and the slow tests; with FAST=1 the fast ones, for work
+	$(PYTEST) $(if $(FAST),--ignore=tests/slow)
+
+test-nightly: $(VENV)/.installed-dev  ## what takes hours: all pairs, architectures, statistics; SHARD=k/N for a part
+	SHARD=$(SHARD) $(PYTEST) tests/nightly
+
+test-install: $(VENV)/.installed-dev  ## builds and installs: the wheel, the sdist, the extras
+	$(PYTEST) tests/install
 
 # Kernels run on the card against their references, with the cases of their other tests.
 test-gpu: $(VENV)/.installed-dev  ## what holds on a CUDA card, in minutes; skipped where there is none

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from processors import child
 from tests.helpers.forks import quick_command
 from tests.helpers.quick import end_quick, quick_gencli, quick_python
-from tests.interpreted import ON_CUDA
+from tests.interpreted import ON_CUDA, interpreted
 
 settings.register_profile(
     "suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -28,18 +28,18 @@ torch.set_num_threads(1)
 
 
 COMMAND = child._command  # of children
-SLOW = Path(__file__).with_name("slow.txt")
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(items):
-    """Mark the tests of the functions that slow.txt lists, and the tests of kernels if they run on a card."""
-    names = set(SLOW.read_text(encoding="utf-8").splitlines())
+    """Mark the tests of kernels if they run on a card: those of modules with a function that runs kernels."""
     for item in items:
-        if item.nodeid.partition("[")[0] in names:
-            item.add_marker("slow")
-        if ON_CUDA and hasattr(item.module, "interpreted"):
+        if ON_CUDA and any(runs_kernels(one) for one in vars(item.module).values()):
             item.add_marker("gpu")
+
+
+def runs_kernels(value):
+    return value is interpreted or getattr(value, "__globals__", {}).get("interpreted") is interpreted
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,15 +2,11 @@
 
 import ast
 import importlib
-import os
 import re
-import subprocess
 import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 from gencli.batch.options import OWN
 from gencli.config.options.run import OPTIONS
@@ -18,18 +14,11 @@ from gencli.scoring.options import SCORE_OPTIONS
 from gencli.server.options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
+
+
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
-HEAVY = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "xgrammar",
-    "llguidance",
-    "jinja2",
-    "starlette",
-    "uvicorn",
-)
+
+
 # The rooms from the top down: a module imports its own room and those below it. `*`: what no other line has.
 # Modules directly in processors import its folders and are imported by them, so these are one room.
 ROOMS = (
@@ -64,6 +53,8 @@ ROOMS = (
     "processors.reference",
     "processors.*",
 )
+
+
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
 gencli.config.options.flags -> gencli.batch.options
@@ -94,6 +85,8 @@ gencli.server.plan -> gencli.batch.plan
 gencli.templates.conversation -> gencli.text.tokenizer
 gencli.templates.prompt -> gencli.config.settings
 """
+
+
 # A library of its own is imported by one file.
 OWN_LIBRARY = {
     "processors.grammar.backends.xgrammar": "xgrammar",
@@ -214,9 +207,15 @@ def test_only_render_prints():
 
 # A call that declares an option; its first argument, or its leading texts, are the flags.
 DECLARES = ("Option", "_for_stage", "_for_penalties")
+
+
 # A long flag of gencli; torchrun and llama.cpp have options of their own.
 A_FLAG = re.compile(r"(?<!torchrun )(?<!llama\.cpp )(?<![\w-])--[a-z][a-z-]+")
+
+
 KEY = re.compile(r"`([a-z]\w*)`")
+
+
 # What backticks hold in a message beside keys of options: fields of results, a field of a stage.
 OTHER_CODE = {"error", "kind", "matched"}
 
@@ -286,46 +285,3 @@ def test_what_is_public_is_there():
         package = importlib.import_module(name)
         assert [one for one in package.__all__ if not hasattr(package, one)] == [], name
         assert sorted(set(package.__all__)) == sorted(package.__all__), name
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--help"],
-        ["--version"],
-        [],
-        ["run", "--help"],
-        ["--show-completion", "bash"],
-        ["run", "--show-chain"],
-        ["chat", "--help"],
-        ["batch", "--help"],
-        ["serve", "--help"],
-        ["models", "list"],
-        ["models", "show", "tiny"],
-        ["completion", "bash"],
-        ["log", "list"],
-    ],
-    ids=" ".join,
-)
-def test_start_up_imports_nothing_heavy(arguments):
-    more = () if arguments and arguments[0] not in ("--help", "--version") else ("typer", "rich")
-    code = f"""
-import sys
-from gencli.cli.app import main
-try:
-    main({arguments!r})
-except SystemExit:
-    pass
-found = [name for name in {(*HEAVY, *more)!r} if name in sys.modules]
-sys.exit(" ".join(found) or 0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-
-
-def test_completion_imports_nothing_heavy():
-    asked = {"_GENCLI_COMPLETE": "complete_bash", "COMP_WORDS": "gencli run --samp", "COMP_CWORD": "2"}
-    command = [sys.executable, "-X", "importtime", "-m", "gencli"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ, **asked})
-    assert done.stdout.split() == ["--sampler"]
-    assert {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}.isdisjoint(HEAVY)

@@ -60,30 +60,6 @@ def test_depth_is_that_of_values_not_the_number_of_brackets():
             assert parse_json(text, limits) == json.loads(text), (beside, depth)
 
 
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=("Cs",))),
-    lambda inner: (
-        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner)
-    ),
-    max_leaves=20,
-)
-
-
-@given(JSON, st.booleans(), st.sampled_from([None, 1, "\t"]))
-def test_what_json_writes_is_read_as_json_reads_it(value, ascii_only, indent):
-    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert repr(parse_json(text)) == repr(json.loads(text))
-
-
-@given(JSON)
-def test_compact_text_reads_back_as_the_same_value(value):
-    assert repr(parse_json(compact(value))) == repr(value)
-
-
 @given(st.text(alphabet='{}[]:,"\\ \n\t01.-+eEtrufalsn\x00\ud800', max_size=12))
 def test_whatever_is_accepted_is_read_as_json_reads_it(text):
     try:

@@ -12,6 +12,8 @@ from gencli.units import size
 from tests.batch.conftest import FAKE
 
 ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]
+
+
 BAD = ["{", {"prompt": "x" * 2000}, {"prompt": "a", "top_q": 1}]
 
 
@@ -32,21 +34,6 @@ def test_a_row_s_text_is_that_of_its_prompt_alone_with_its_seed(bench, capfd):
     for number, result in enumerate(bench.results):
         main(["run", *FAKE[:4], "--max-tokens", "12", "--seed", str(number), "-q", f"Row {number}"])
         assert capfd.readouterr().out == result["text"] + "\n"
-
-
-def test_company_changes_no_text_of_a_model(bench):
-    bench.write([{"prompt": "Once upon a time " * (1 + n % 5), "max_tokens": 4 + n % 9} for n in range(24)])
-    tiny = [bench.input, "--model", "tiny", "--dtype", "float32", "--seed", "1", "--no-timings"]
-    alone, together = (bench.call(*tiny, "--max-batch", size) for size in (1, 8))
-    assert alone.out == together.out
-
-
-def test_company_changes_no_byte_of_a_choice_among_texts(bench):
-    choices = ({"best_of": 3}, {"beams": 3}, {"best_of": 2, "n": 2})
-    bench.write([{"prompt": f"Dog {n} ran", "max_tokens": 6 + n, **choices[n % 3]} for n in range(9)])
-    tiny = [bench.input, "--model", "tiny", "--dtype", "float32", "--seed", "1", "--no-timings"]
-    few, many = (bench.call(*tiny, "--max-batch", size) for size in (3, 8))
-    assert (few.code, few.out) == (0, many.out)
 
 
 def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
@@ -151,18 +138,6 @@ def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench):
         assert "12 of 12 rows, 4 from before" in done.err, flags
         assert bench.output.read_bytes() == whole, flags
         assert bench.files == ["out.jsonl"], flags
-
-
-def test_a_resumed_run_has_the_seed_that_it_began_with(bench):
-    bench.write(ROWS)
-    bare = [bench.input, "-o", bench.output, "--model", "fake", "--no-timings"]
-    bench.call(*bare, "--keep-journal")
-    whole = bench.output.read_bytes()
-    bench.output.unlink()
-    lines = bench.journal.read_bytes().splitlines(keepends=True)
-    bench.journal.write_bytes(b"".join(lines[:5]))
-    assert bench.call(*bare, "--resume").code == 0
-    assert bench.output.read_bytes() == whole
 
 
 CHANGES = {

@@ -1,17 +1,14 @@
 """Rows choose keys of watermarks by name; no row names a file, and no result has a path or a key."""
 
 import json
-from itertools import product
 
 import pytest
 
-from gencli.runtime.models import load_tokenizer
-from gencli.watermark.detect import detect
-from gencli.watermark.evidence import scorer_of
-from gencli.watermark.key_file import read_key_file
 from tests.batch.conftest import FAKE
 
 KEYS = {"acme": 6090218471334455667, "birch-2": 7182818284590452353}
+
+
 MARKED = [
     {"prompt": "Once upon a time", "watermark_key": "acme"},
     {"prompt": "Once upon a time", "watermark_key": "birch-2"},
@@ -42,33 +39,6 @@ def base(tmp_path):
 
 def texts(bench):
     return [result.get("texts") or result["text"] for result in bench.results]
-
-
-def check_detection(kind, bench, keys):
-    files = {name: bench.folder / "keys" / f"{name}=1.key" for name in KEYS}
-    for name, file in files.items() if kind == "kgw" else ():  # a small model has few choices to prefer from
-        file.write_text(f"{{key: {KEYS[name]}, bias: 4}}")
-    rows = [{"prompt": text, "watermark": kind, "watermark_key": name}
-            for text, name in product(["Once upon a time", "One winter, a fox", "The"], KEYS)]  # fmt: skip
-    bench.write(rows)
-    done = bench.call(bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "150", "--dtype",
-                      "float32", "--ignore-eos", "--temperature", "1.5", *keys)  # fmt: skip
-    assert done.code == 0, done.err
-    tokenizer = load_tokenizer("tiny")
-    scorers = {name: scorer_of(read_key_file(kind, str(file)), vocab=2048) for name, file in files.items()}
-    for row, text in zip(rows, texts(bench), strict=True):
-        ids = tokenizer.encode(text, special=False)
-        verdicts = {name: detect(scorer, ids).verdict for name, scorer in scorers.items()}
-        assert verdicts == {name: "marked" if name == row["watermark_key"] else "not marked" for name in KEYS}
-
-
-def test_each_row_is_found_with_its_own_key_and_with_no_other(bench, keys):
-    check_detection("kgw", bench, keys)
-
-
-@pytest.mark.parametrize("kind", ["synthid", "gumbel"])
-def test_each_row_is_found_with_its_own_key_of_other_watermarks(kind, bench, keys):
-    check_detection(kind, bench, keys)
 
 
 def test_a_row_has_the_text_of_a_batch_with_its_key_alone(bench, keys, base, tmp_path):

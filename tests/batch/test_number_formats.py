@@ -13,6 +13,8 @@ from gencli.text.tokenizer import ByteTokenizer
 from tests.batch.test_command import cut
 
 ROWS = [{"prompt": f"Row {n}", "max_tokens": 3} for n in range(6)]
+
+
 SAID = "In bfloat16 a text may depend on what is computed beside it"
 
 
@@ -51,21 +53,6 @@ def test_a_batch_says_it_once(bench):
     bench.write(ROWS)
     for dtype, count in [("bfloat16", 1), ("float32", 0)]:
         assert bench.call(bench.input, *tiny(dtype)).err.count(SAID) == count, dtype
-
-
-def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench):
-    cases = [
-        (("--max-batch", "4"), "--max-batch was 2 and is 4"),
-        (("--max-batch", "2", "--draft", "ngram"), "--draft was 'none' and is 'ngram'"),
-    ]
-    for flags, said in cases:
-        bench = bench.fresh()
-        refused = resumed(bench, "bfloat16", *flags)
-        assert refused.code == 2, flags
-        assert f"{said}. In this number format that may change texts." in refused.err, flags
-        assert "continue anyway with --allow-other-batch" in refused.err, flags
-        allowed = bench.run("--resume", "--allow-other-batch", *tiny("bfloat16", *flags))
-        assert (allowed.code, len(bench.results)) == (0, len(ROWS)), flags
 
 
 def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gencli.batch.formats.base import Cell
 from gencli.batch.messages import conversation
@@ -16,16 +14,11 @@ from gencli.config.options.run import OPTIONS
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
 from gencli.templates import renderer as renderer_module
-from gencli.templates.messages import MAX_PROMPT
 from gencli.templates.prompt import read_template
-from tests.batch.formats.test_formats import VALUES
 
 
 def jobs(**flags):
     return row_jobs(resolve((FLAG, {"seed": 1, **flags})))
-
-
-JOBS = jobs()
 
 
 def row(columns, options=None, **flags):
@@ -200,22 +193,6 @@ def test_a_template_makes_the_prompt_of_columns():
     assert row({"a": 1, "b c": "x", "temperature": "data"}, options).prompt == "1 & X\n"
 
 
-def test_the_error_of_a_template_is_that_of_its_row():
-    cases = [
-        ("{{ titel }}", "The template failed: the row has no column 'titel'. Did you mean 'title'?"),
-        ("{{ title * 10000000 }}", f"the result is longer than {MAX_PROMPT} characters"),
-        ("{% for i in range(99999) %}{{ title }}{% endfor %}", f"longer than {MAX_PROMPT} characters"),
-        ("{{ 9 ** 999999 }}", "digits"),
-        ("{{ title.__class__.__mro__ }}", "unsafe"),
-        ("{{ title.missing }}", "has no attribute 'missing'"),
-        ("{{ title + 1 }}", "The template failed: "),
-        ("{{ '' }}", "The prompt is empty."),
-    ]
-    for text, message in cases:
-        columns = {"title": "a title of many words"}
-        assert message in reason(columns, RowOptions(template=read_template(text))), text
-
-
 def test_a_template_that_does_not_end_is_the_error_of_its_row(monkeypatch):
     monkeypatch.setattr(renderer_module, "SECONDS", 0.5)
     endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -262,18 +239,3 @@ def test_messages_go_through_the_chat_template_with_the_runs_system_message():
     chat = jobs().job({}, is_chat=True)
     assert conversation(row({"messages": MESSAGES}), chat) == tuple(MESSAGES)
     assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
-
-
-NAMES = [*sorted(REQUEST_KEYS), "prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
-COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
-
-
-@given(columns=COLUMNS, is_table=st.booleans(), options=st.sampled_from([
-    RowOptions(), RowOptions(prompt_column="prompt", id_column="x"), RowOptions(keep_input=True),
-    RowOptions(template=read_template("{{ x }}{{ prompt }}")),
-]))  # fmt: skip
-def test_whatever_stands_in_a_record_is_a_row_or_its_failure(columns, is_table, options):
-    columns = cells(**{name: json.dumps(value) for name, value in columns.items()}) if is_table else columns
-    (made,) = make_rows([Record(0, "f:1", columns)], options, JOBS)
-    assert (made.failure is None) == bool(made.prompt or made.messages)
-    assert json.loads(json.dumps(dict(made.options))) == made.options

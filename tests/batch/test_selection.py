@@ -1,6 +1,5 @@
 """Samples, limits and shards, and ids that stand twice."""
 
-import tracemalloc
 from itertools import chain
 
 import pytest
@@ -18,6 +17,8 @@ from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
 
 RECORDS = [Record(index, f"f:{index + 1}", {"prompt": str(index)}) for index in range(50)]
+
+
 SIZES = st.none() | st.integers(0, 60)
 
 
@@ -102,14 +103,3 @@ def test_the_digest_changes_with_what_is_asked():
     assert digest() == digest()
     for change in ({"prompt": "b"}, {"n": 2}, {"key": "z"}):
         assert digest() != digest(**change), change
-
-
-def test_ids_take_eight_bytes_each():
-    check = IdCheck()
-    tracemalloc.start()
-    for index in range(100_000):
-        check.add(str(index))
-    size, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert size < 1_000_000
-    assert check.suspects() == frozenset()

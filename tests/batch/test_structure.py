@@ -1,7 +1,5 @@
 """Rows may ask for structures, each its own; what is not valid is an error of its row."""
 
-import csv
-import io
 import json
 
 SCHEMA = {
@@ -9,11 +7,15 @@ SCHEMA = {
     "properties": {"age": {"type": "integer", "maximum": 99, "minimum": 0}},
     "required": ["age"],
 }
+
+
 ROWS = [
     {"prompt": "Free"}, {"prompt": "Data", "json_schema": "age int"},
     {"prompt": "Pick", "choice": ["red", "blue"]}, {"prompt": "Match", "regex": "[0-9]{3}"},
     {"prompt": "Pick", "choice": ["up", "down"], "n": 2},
 ]  # fmt: skip
+
+
 FLAGS = ("--model", "tiny", "--dtype", "float32", "--seed", "5", "--max-tokens", "40", "--no-timings")
 
 
@@ -42,54 +44,10 @@ def test_a_document_that_is_cut_is_an_error_of_its_row(bench):
     assert bench.results[1]["text"] is None
 
 
-def test_a_document_may_be_written_in_one_line_or_in_part(bench):
-    cases = [
-        ("csv", {"parsed": True}, '{"age":7}'), ("jsonl", {"parsed": True}, '{"age":7}'),
-        ("openai", {"parsed": True}, '{"age":7}'), ("csv", {"select": "/age"}, "7"),
-    ]  # fmt: skip
-    schema = {"type": "object", "properties": {"age": {"const": 7}}, "required": ["age"]}
-    for form, option, text in cases:
-        bench.write([{"prompt": "Data", "json_schema": schema, "seed": seed, **option} for seed in (1, 2)])
-        done = bench.call(bench.input, *FLAGS, "--format", form, "-q")
-        assert done.code == 0, (form, option, text)
-        if form == "csv":
-            found = [row["text"] for row in csv.DictReader(io.StringIO(done.out))]
-        else:
-            lines = [json.loads(line) for line in done.out.splitlines()]
-            is_openai = form == "openai"
-            found = [
-                line["response"]["body"]["choices"][0]["message"]["content"] if is_openai else line["text"]
-                for line in lines
-            ]
-        assert found == [text, text], (form, option, text)
-
-
 def test_a_structure_that_is_wrong_is_an_error_of_its_row(bench):
     bench.write([{"prompt": "a", "regex": "["}, {"prompt": "a", "json": True, "choice": ["b"]}, ROWS[2]])
     assert call(bench).code == 7
     assert [bool(one["error"]) for one in bench.results] == [True, True, False]
-
-
-def test_what_is_not_valid_is_drawn_again_by_its_row(bench):
-    row = {"prompt": "Once", "regex": "[a-z ]{2,200}", "max_tokens": 6}
-    bench.write([{**row, "seed": n} for n in range(8)] + [{**row, "seed": n, "retries": 3} for n in range(8)])
-    assert call(bench).code in (0, 7)
-    once, again = bench.results[:8], bench.results[8:]
-    assert {one["attempts"] for one in once} == {1}
-    assert all(b["attempts"] > 1 for a, b in zip(once, again, strict=True) if a["error"])
-    assert all(a["text"] == b["text"] for a, b in zip(once, again, strict=True) if not a["error"])
-
-
-def test_a_resumed_run_gives_the_same_bytes(bench):
-    bench.write(ROWS * 3)
-    call(bench, "--keep-journal")
-    whole = bench.output.read_bytes()
-    lines = bench.journal.read_bytes().splitlines(keepends=True)
-    for size in [1, 8]:
-        bench.journal.write_bytes(b"".join(lines[:6]))
-        bench.output.unlink()
-        assert call(bench, "--resume", "--max-batch", size).code == 0, size
-        assert bench.output.read_bytes() == whole, size
 
 
 def test_a_schema_of_the_run_that_changed_in_its_file_is_noticed(bench):

@@ -8,7 +8,6 @@ import torch
 from gencli.bench.gpu import measure_card
 from gencli.bench.gpu_kernels import CHAINS, measure_chains, measure_kernels, measure_rejection
 from gencli.bench.gpu_layers import measure_parts
-from gencli.bench.gpu_parts import predict_parts
 from gencli.bench.gpu_steps import WAYS, Way, measure_steps
 from gencli.bench.predictions import Shape
 from gencli.bench.stopwatch import HostStopwatch
@@ -17,6 +16,8 @@ from gencli.models.cards import GPUS
 from gencli.models.decoder.runner import DecoderRunner
 
 CPU, WATCH, H200, READ = torch.device("cpu"), HostStopwatch(), GPUS["H200"], 10e9
+
+
 SMALL = Shape("small", 2, 64, 128, 4, 2, 16, 600, True)
 
 
@@ -37,19 +38,6 @@ def test_kernels_chains_and_rejection_are_measured_beside_predictions():
         assert {one.what for one in found if one.part == "chain"} == set(CHAINS), gpu
         assert all(one.measured_us > 0 and one.passes > 0 and one.measured_share > 0 for one in found), gpu
         assert {one.predicted_us is None for one in found} == {gpu is None}, gpu
-
-
-def test_parts_of_a_layer_are_measured_beside_the_predictions_that_are_printed_alone():
-    found = [*measure_parts(H200, READ, WATCH, CPU, [SMALL], (1, 2))]
-    assert all(one.measured_us > 0 and one.measured_share > 0 for one in found)
-    alone = [replace(one, measured_us=None, gb_per_s=None, measured_share=None) for one in found]
-    assert alone == [*predict_parts(H200, [SMALL], (1, 2))]
-    assert {(one.what, one.rows) for one in found} >= {
-        ("small norm", 1),
-        ("small attention, 4096 keys", 2),
-        ("small chunk in one order, 512 keys", 512),
-        ("small gate_up int4", 32),
-    }
 
 
 def test_a_part_that_is_refused_says_why():

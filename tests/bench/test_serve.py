@@ -1,16 +1,6 @@
 """The figures of `gencli bench serve`: percentiles of times, and a whole measurement of a small model."""
 
-from gencli.bench.serve import (
-    Answered,
-    Turn,
-    cost_of,
-    in_turns,
-    make_tasks,
-    measure_batch,
-    measure_serve,
-    share_of,
-)
-from gencli.cli.commands.bench_serve import batch_command, serve_command
+from gencli.bench.serve import Answered, Turn, cost_of, in_turns, share_of
 
 
 def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
@@ -18,15 +8,6 @@ def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():
     cost = cost_of("serve", [Turn(5.0, 5, answers)])
     assert (cost.tokens, cost.tokens_per_second) == (5, 1.0)
     assert (cost.first_p50_ms, cost.between_p50_ms, cost.between_p99_ms) == (2000, 500, 500)
-
-
-def test_both_loops_answer_the_whole_load():
-    command, load = serve_command("tiny-draft", max_batch=2, threads=1), make_tasks(3)
-    closed = measure_serve(command, load, clients=2)
-    opened = measure_serve(command, load, clients=1, rate=50.0)
-    batch = measure_batch(lambda path: batch_command(path, "tiny-draft", max_batch=2, threads=1), load)
-    assert closed.tokens == opened.tokens == batch.tokens == sum(task.max_tokens for task in load)
-    assert [len(each.times) > 0 for each in closed.answers] == [True] * 3
 
 
 def test_turns_begin_with_another_way_each_time():

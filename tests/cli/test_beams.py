@@ -72,11 +72,6 @@ def test_a_search_replaces_what_a_weaker_layer_says_of_the_draw(run, tmp_path):
     assert "A beam search draws nothing, so these stages change nothing: top_p" in result.err
 
 
-def test_streaming_is_said_to_wait(run):
-    for flag in ("--beams", "--best-of"):
-        assert f"With {flag} text cannot be streamed" in run(PROMPT, flag, 2, "--stream").err
-
-
 def test_rows_search_draw_and_choose_in_one_batch(gencli, tmp_path):
     rows = [
         {"prompt": PROMPT},

@@ -1,6 +1,5 @@
 """Commands on a GPU that fails, is full, too small, or not there: one message, no traceback."""
 
-import json
 import warnings
 
 import torch
@@ -9,6 +8,8 @@ from gencli.models import device
 from tests.sham import Card, Fault, sham_device
 
 ON_GPU = ("--device", "cuda", "--max-tokens", "30", "--seed", "3")
+
+
 FAULT = "CUDA error: an illegal memory access was encountered"
 
 
@@ -21,35 +22,6 @@ def check(result, text=FAULT):
     assert result.err.count("Error: ") == 1
     assert f"{text}.\nHint: " in result.err
     assert "Traceback" not in result.err
-
-
-def test_a_run_and_a_chat_end_with_one_message(gencli):
-    with sham_device() as seen:
-        seen.faults.append(failing(1000))
-        check(gencli("run", *ON_GPU, "Once upon a time"))
-
-    with sham_device() as seen:
-        seen.faults.append(failing(1000))
-        check(gencli("chat", *ON_GPU, stdin=b"Hello\nMore\nAgain\n"))
-
-
-def test_a_batch_keeps_what_is_finished_and_resumes(gencli, tmp_path):
-    source, made = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps({"prompt": f"Once upon {n}"}) + "\n" for n in range(4)))
-    arguments = ("batch", source, "-o", made, *ON_GPU, "--max-batch", "2")
-    with sham_device() as seen:
-        seen.faults.append(failing(3000))
-        failed = gencli(*arguments)
-        check(failed)
-        assert "--resume continues the run" in failed.err
-    with sham_device():
-        assert gencli(*arguments, "--resume").code == 0
-    resumed = made.read_text()
-    with sham_device():
-        assert gencli(*arguments, "--overwrite").code == 0
-    assert [json.loads(line)["text"] for line in resumed.splitlines()] == [
-        json.loads(line)["text"] for line in made.read_text().splitlines()
-    ]
 
 
 def test_a_gpu_that_cannot_be_used_is_said_while_the_model_is_loaded(gencli):
@@ -77,13 +49,6 @@ def test_a_model_larger_than_the_card_is_refused(gencli):
         refused = gencli("run", *ON_GPU, "--memory-check", "off", "Once")
     assert refused.code == 5
     assert "The model does not fit into the memory of cuda:0." in refused.err
-
-
-def test_the_second_of_two_gpus(gencli):
-    with sham_device(Card(), Card()):
-        first, second = (gencli("run", *ON_GPU[2:], "--device", f"cuda:{n}", "Once") for n in range(2))
-    assert first.out == second.out
-    assert (first.code, second.code) == (0, 0)
 
 
 def test_a_gpu_that_is_hidden_is_said_to_be(gencli, monkeypatch):

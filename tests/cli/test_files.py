@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from gencli.cli.app import COMMANDS
-
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+
+
 BATCH = ("batch", "-m", "fake", "--max-tokens", "3", "--seed", "1", "--quiet")
 
 
@@ -105,11 +105,6 @@ sys.exit(main([{name!r}]))
 
 def test_a_run_says_that_its_folder_was_deleted(here):
     assert_a_deleted_folder_is_said("run")
-
-
-def test_each_command_says_that_its_folder_was_deleted(here):
-    for name in COMMANDS.keys() - {"completion", "run"}:
-        assert_a_deleted_folder_is_said(name)
 
 
 def test_an_order_that_does_not_fit_is_refused_with_both_flags(run):

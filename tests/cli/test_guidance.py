@@ -3,7 +3,11 @@
 import json
 
 TINY = ("run", "--model", "tiny", "--dtype", "float32", "--chat", "--seed", "2", "--max-tokens", "16")
+
+
 HAPPY, SAD = "Tell a story about a happy dog.", "Tell a story about a sad dog."
+
+
 SHORT = ("--seed", "1", "--max-tokens", "30")
 
 
@@ -70,18 +74,3 @@ def test_rows_of_a_batch_have_guidance_of_their_own_but_no_amateur(gencli, tmp_p
     found = gencli("batch", tmp_path / "in.jsonl", "-o", tmp_path / "other.jsonl", "--model", "fake")
     assert found.code == 7
     assert "The amateur 'tiny' is not the one of this run" in (tmp_path / "other.jsonl").read_text()
-
-
-def test_a_chat_can_be_guided_and_begins_with_its_amateur(gencli):
-    lines = [HAPPY, "/set guidance 2.5", "And then?", "/set guidance default", "And then?"]
-    options = ("--seed", "3", "--max-tokens", "16", "--dtype", "float32")
-    found = gencli("chat", *options, stdin="\n".join(lines).encode())
-    plain = gencli("chat", *options, stdin="\n".join(lines[::2]).encode())
-    assert found.code == 0
-    assert found.out != plain.out
-    assert found.out.startswith(gencli(*TINY, "--seed", "3", HAPPY).out.strip())
-
-    options = ("--seed", "3", "--max-tokens", "16", "--contrast", "tiny-draft")
-    assert gencli("chat", *options, stdin=f"{HAPPY}\nMore.".encode()).code == 0
-    found = gencli("chat", "--seed", "3", stdin=b"/set contrast tiny-draft")
-    assert found.code == 2

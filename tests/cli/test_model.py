@@ -1,11 +1,12 @@
 """Model folders on the command line: the bundled model runs, a broken folder is one clear message."""
 
-import json
 import shutil
 import warnings
 from importlib.resources import files
 
 TINY = files("gencli") / "assets" / "tiny"
+
+
 SHORT = ("--seed", "7", "--max-tokens", "8", "Once upon a time")
 
 
@@ -68,40 +69,12 @@ def test_the_bundled_model_is_the_default_and_chat_uses_its_template(gencli):
 
 
 COMPANY = "In bfloat16 a text may depend on what is computed beside it"
+
+
 UNSTEADY = ("--dtype", "bfloat16", "--invariant", "off")
-
-
-def test_where_neighbours_or_drafts_may_change_a_text_a_run_says_so(gencli):
-    for flags, is_said in [
-        (("hi",), False),
-        (("hi", "yo"), True),
-        (("hi", "-n", 2), True),
-        (("hi", "--best-of", 2), True),
-        (("hi", "--draft", "ngram"), True),
-        (("hi", "--draft", "ngram", "--verify", "rejection"), False),
-        (("hi", "--choice", "yes"), True),
-        (("hi", "--choice", "yes", "--jump-forward", "off"), False),
-        (("hi", "yo", "--quiet"), False),
-    ]:
-        done = gencli("run", *UNSTEADY, "--seed", 1, "--max-tokens", 2, *flags)
-        assert (done.err.count(COMPANY) == 1) == is_said, flags
-        assert COMPANY not in gencli("run", "--dtype", "float32", "--max-tokens", 2, "hi", "yo").err, flags
 
 
 def test_a_chat_says_so_where_it_has_drafts(gencli):
     for flags, is_said in [((), False), (("--draft", "ngram"), True)]:
         done = gencli("chat", *UNSTEADY, "--max-tokens", 2, *flags, stdin=b"Hello\n")
         assert (done.code, COMPANY in done.err) == (0, is_said), flags
-
-
-def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path):
-    for flags in [(), ("--min-tokens", "4"), ("--json",), ("--beams", "2")]:
-        folder = shutil.copytree(TINY, tmp_path / str(len(flags)) / str(flags))
-        made = folder / "generation_config.json"
-        plain = gencli("run", "--model", folder, *SHORT, *flags)
-        given = json.loads(made.read_text())
-        made.write_text(json.dumps(given | {"eos_token_id": [*given["eos_token_id"], 2048, -1]}))
-        result = gencli("run", "--model", folder, *SHORT, *flags)
-        assert (result.code, result.out) == (plain.code, plain.out), flags
-        assert "Token id 2048 is to end a text, but no token of the model has it" in result.err, flags
-        assert "Token id -1" in result.err, flags

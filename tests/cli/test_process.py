@@ -1,20 +1,20 @@
 """What only a real process shows: pipes, signals, encodings, terminals."""
 
-import json
-import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import command
 from tests.helpers.terminals import on_a_terminal
 
 LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
+
+
 MANY = (*LONG, *["hi"] * 63, "--max-batch", "1")  # half a minute, if nobody ends it
+
+
 SHORT = ("--seed", "1", "--max-tokens", "20", "hi")
 
 
@@ -29,27 +29,6 @@ def test_a_pipe_is_read(start):
     assert out == ended(start(*SHORT))[1]
 
 
-def test_ctrl_c_writes_the_text_so_far_and_ends_with_130(start):
-    process = start(*MANY)
-    first = b"".join(process.stdout.read(1) for _ in range(40))
-    process.send_signal(signal.SIGINT)
-    code, rest, err = ended(process)
-    assert code == 130
-    assert b"interrupted" in err
-    text = (first + rest).split(b"==>")[1].split(b"<==\n")[1].rstrip(b"\n")
-    assert text
-    assert ended(start(*LONG))[1].startswith(text)
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
-def test_ctrl_c_before_the_run_ends_at_once(start):
-    process = start(*LONG, "--debug", own=True)
-    while "torch" not in Path(f"/proc/{process.pid}/maps").read_text():  # the imports have begun
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    assert ended(process) == (130, b"", b"Interrupted.\n")
-
-
 def test_a_second_ctrl_c_ends_at_once(start):
     process = start(*MANY)
     process.stdout.read(10)
@@ -58,19 +37,6 @@ def test_a_second_ctrl_c_ends_at_once(start):
     code, _, err = ended(process)
     assert code == 130
     assert b"Traceback" not in err
-
-
-def test_ctrl_c_while_a_run_ends_does_not_change_what_it_ends_with(start):
-    process = start(*SHORT, own=True, stderr=subprocess.PIPE)
-    err = b""
-    while b"tokens, " not in err:  # the summary
-        err += os.read(process.stderr.fileno(), 4096)
-    while process.poll() is None:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
-    code, _, rest = ended(process)
-    assert code in (0, 130)
-    assert b"Traceback" not in err + rest
 
 
 def test_a_reader_that_leaves_ends_the_run_quietly(start):
@@ -89,43 +55,6 @@ def test_a_full_disk_is_an_error_without_a_traceback(start):
     assert err == b"Error: Cannot write to stdout: No space left on device.\n"
 
 
-def assert_an_encoding_does_not_fail(start, encoding, form):
-    # The bytes of a zero-width joiner: no single-byte code page has it.
-    words = ("--allow-ids", "226,128,141", "--seed", "1", "--max-tokens", "12", "h\u00e9\U0001f600")
-    env = {"PYTHONIOENCODING": encoding}
-    code, out, err = ended(start(*words, "--format", form, own=True, env=env))
-    assert code == 0, (encoding, err)
-    assert form == "text" or json.loads(out.decode(encoding))["prompt"] == words[-1], encoding
-
-
-def test_ascii_does_not_fail(start):
-    assert_an_encoding_does_not_fail(start, "ascii", "json")
-
-
-def test_an_encoding_that_lacks_characters_does_not_fail(start):
-    for encoding in ("cp1252", "ascii"):
-        for form in ("text", "json"):
-            assert_an_encoding_does_not_fail(start, encoding, form)
-
-
-def test_no_escape_sequences_off_a_terminal(start):
-    env = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "1"}
-    _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", own=True, env=env))
-    assert b"\x1b" not in out + err
-
-
 def test_interrupted_stands_on_a_line_of_its_own_on_a_terminal():
     code = "print(1, end=str(), flush=True); from gencli.cli.terminal import render; render.say_interrupted()"
     assert on_a_terminal([sys.executable, "-c", code], {"NO_COLOR": "1"}) == b"1\r\nInterrupted.\r\n"
-
-
-def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished():
-    for env in [{"NO_COLOR": "1"}, {"TERM": "dumb"}]:
-        shown = command("--allow-ids", "97,98", "--max-tokens", "9", "hi", "yo")
-        drawn = on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""})
-        plain = on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": "", **env})
-        for label in (b"==> 1: hi <==", b"==> 2: yo <=="):
-            assert label in drawn, env
-            assert label in plain, env
-        assert b"\x1b" in drawn, env
-        assert b"\x1b" not in plain, env

@@ -1,15 +1,17 @@
 """`--watermark` and `gencli detect` on the command line; no output, record or file has a key in it."""
 
 import json
-import os
 
 import pytest
-import yaml
 
 from tests.server.conftest import serve
 
 KEY = 6090218471334455667
+
+
 SPELLED = (str(KEY), f"{KEY:x}", f"{KEY:X}", f"{KEY:_}", f"{KEY:,}")
+
+
 SAYS = ("--model", "fake", "--allow-ids", "97,98,99,100,101,32", "--max-tokens", "40", "--seed", "3")
 
 
@@ -24,48 +26,6 @@ def marked(tmp_path, monkeypatch):
     (keys / "mark.key").write_text(f"{KEY}\n")
     (keys / "other.key").write_text(f"{KEY + 1}\n")
     return lambda kind, file="mark.key": ("--watermark", kind, "--watermark-key", f"keys/{file}")
-
-
-def left(folder):
-    """The bytes of all files that runs left, but for the keys themselves."""
-    for path, _, files in os.walk(folder):
-        if not path.endswith("keys"):
-            for file in files:
-                with open(os.path.join(path, file), "rb") as stream:
-                    yield stream.read()
-
-
-@pytest.mark.parametrize("kind", ["kgw", "synthid", "gumbel"])
-def test_no_output_and_no_file_has_the_key(gencli, marked, tmp_path, kind):
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "a"}\n{"prompt": "b", "temperature": 0.7}\n')
-    (tmp_path / "mine.yaml").write_text(f"watermark: {kind}\nwatermark_key: keys/mark.key\n")
-    mark = marked(kind)
-    found = [
-        gencli("run", *SAYS, *mark, "--log", "--stats", "--debug", "--format", "json", "x"),
-        gencli("run", *SAYS, *mark, "--show-chain", "x"),
-        gencli("run", *SAYS, *mark, "--show-chain", "--format", "json", "x"),
-        gencli("run", *SAYS, "--preset", "./mine.yaml", "--log", "x"),
-        gencli("batch", "rows.jsonl", "-o", "out.jsonl", "--resume", *SAYS, *mark),
-        gencli("batch", "rows.jsonl", "-o", "other.jsonl", *SAYS, *marked(kind, "other.key"), "--dry-run"),
-        gencli("config", "show", "--preset", "./mine.yaml"),
-        gencli("config", "export", "-o", "exported.yaml", "--preset", "./mine.yaml"),
-        gencli("config", "lint", "mine.yaml"),
-        gencli("chat", *SAYS, *mark, stdin=b"hi\n/show\n/chain\n/settings\n"),
-        gencli("log"),
-        gencli("log", "show", "1"),
-        gencli("log", "show", "1", "--format", "json"),
-        gencli("log", "rerun", "1"),
-        gencli("detect", "--model", "fake", *mark, "--format", "json", "abcabc" * 30),
-        gencli("detect", "--model", "fake", *mark, "--window", "20", "abcabc" * 30),
-        gencli("stages", "show", "gumbel_mark" if kind == "gumbel" else kind),
-        gencli("run", *SAYS, "--stage", f"{kind}:key={KEY}", "x"),
-        gencli("run", *SAYS, *mark, "--beams", "2", "--temperature", "0.5", "x"),
-    ]
-    assert [one.code for one in found[:5]] == [0] * 5, found
-    assert found[13].code == 0, found[13]
-    told = "".join(one.out + one.err for one in found).encode() + b"".join(left(tmp_path))
-    assert not [text for text in SPELLED if text.encode() in told], kind
-    assert found[1].out.count('key="#') == 1, "a fingerprint stands for it"
 
 
 def test_a_server_keeps_its_key_and_its_mark(marked):
@@ -88,29 +48,6 @@ def test_a_server_keeps_its_key_and_its_mark(marked):
         others = [client.post("/v1/chain", json=say), client.get("/props"), client.get("/metrics")]
         replies = "".join(reply.text for reply in (first, *refused, *others))
         assert not [text for text in SPELLED if text in replies]
-
-
-@pytest.mark.parametrize("kind", ["kgw", "synthid", "gumbel"])
-def test_detect_tells_a_marked_text_from_another(gencli, marked, tmp_path, kind):
-    flat = ("--model", "fake", "--temperature", "3", "--max-tokens", "400", "--ignore-eos", "--seed", "1")
-    letters = ("--allow-ids", ",".join(map(str, range(97, 123))))
-    if kind == "kgw":  # few pairs of letters are likely, so they need a strong bias
-        for place, file in enumerate(("mark.key", "other.key")):
-            (tmp_path / "keys" / file).write_text(f"key: {KEY + place}\nbias: 8\n")
-    made = gencli("run", *flat, *letters, *marked(kind), "-q", "-o", "made.txt", "x")
-    assert made.code == 0, kind
-    asked = ("detect", "--model", "fake", *marked(kind), "--format", "json")
-    found = gencli(*asked, "made.txt")
-    assert (found.code, found.json["verdict"]) == (0, "marked"), found
-    assert found.json["log10_p_value"] < -3, kind
-    text = (tmp_path / "made.txt").read_text().rstrip("\n")
-    assert gencli(*asked, text).out == found.out == gencli(*asked, "-", stdin=text.encode()).out, kind
-    assert yaml.safe_load(gencli(*asked[:-1], "yaml", text).out) == found.json, kind
-    other = gencli("detect", "--model", "fake", *marked(kind, "other.key"), "made.txt")
-    assert (other.code, other.out.splitlines()[0]) == (6, "not marked"), other
-    short = gencli("detect", "--model", "fake", *marked(kind), "abc")
-    assert short.code == 7, kind
-    assert short.out.startswith("not enough tokens: "), kind
 
 
 def test_what_detect_cannot_do_is_said(gencli, marked, tmp_path):

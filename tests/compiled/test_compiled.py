@@ -6,23 +6,12 @@ has its digest in the table was compiled when the table was written (test_digest
 
 import pytest
 
+from tests.compiled.aot import FOLDER, MAX_REGISTERS, SHARED_KIB, builds, kernel_files, kernel_modules
+
 pytest.importorskip("triton", reason="Triton is not installed, so no kernel can be compiled")
 
-from tests.compiled.aot import (
-    FOLDER,
-    MAX_REGISTERS,
-    SHARED_KIB,
-    TARGETS,
-    builds,
-    kernel_files,
-    kernel_modules,
-    known,
-    taken,
-)
 
 MODULES = kernel_modules()
-BUILT = [module for module in MODULES if builds(module)]
-H100 = 90  # the target that each push looks at; the others have their night
 
 
 def test_every_kernel_has_a_build_or_serves_one():
@@ -39,30 +28,6 @@ def test_the_limits_are_within_what_a_gpu_has():
             for target, (registers, _, shared) in build["limits"].items():
                 assert registers <= MAX_REGISTERS, (module, name, target)
                 assert shared <= SHARED_KIB[int(target)] * 1024, (module, name, target)
-
-
-@pytest.mark.parametrize("module", BUILT)
-def test_kernels_compile_for_an_h100_and_take_no_more_of_it(module, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    assert outgrown(module, [H100]) == {}
-
-
-@pytest.mark.parametrize("module", BUILT)
-def test_kernels_compile_for_other_gpus_and_take_no_more_of_them(module, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    assert outgrown(module, [target for target in TARGETS if target != H100]) == {}
-
-
-def outgrown(module, targets):
-    """What builds of a module take of these GPUs, and what they may, by build and GPU; where it is more."""
-    more = {}
-    for name, build in builds(module).items():
-        for target in targets:
-            found = known(module, build, target) or taken(module, build, target)
-            most = build["limits"][str(target)]
-            if any(one > limit for one, limit in zip(found, most, strict=True)):
-                more[name, target] = found, most
-    return more
 
 
 def test_no_kernel_looks_again_at_what_other_programs_change():

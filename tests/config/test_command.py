@@ -53,11 +53,6 @@ def test_an_exported_run_is_the_same_run(here, gencli):
         assert_an_export_is_the_same_run(here, gencli, flags)
 
 
-def test_an_exported_run_of_every_preset_is_the_same_run(here, gencli):
-    for name in SHIPPED:
-        assert_an_export_is_the_same_run(here, gencli, ("--preset", name))
-
-
 def test_an_exported_preset_resolves_to_the_same_settings(here, gencli):
     for name in SHIPPED:
         here("exported.yaml", gencli("config", "export", "--preset", name).out)
@@ -106,12 +101,6 @@ def assert_a_stack_is_exported_as_one(here, first, flags):
 def test_presets_that_stack_are_exported_as_one_that_is_the_same(here):
     for first, flags in zip(("creative", "roleplay", "json", "deterministic"), FLAGS.values(), strict=True):
         assert_a_stack_is_exported_as_one(here, first, flags)
-
-
-def test_all_presets_that_stack_are_exported_as_one_that_is_the_same(here):
-    for first in SHIPPED:
-        for flags in FLAGS.values():
-            assert_a_stack_is_exported_as_one(here, first, flags)
 
 
 def test_show_has_values_and_origins_in_each_form(here, gencli, monkeypatch):
@@ -191,19 +180,6 @@ def assert_nothing_heavy_is_imported(*words):
 
 def test_config_imports_nothing_heavy():
     assert_nothing_heavy_is_imported(["show", "--preset", "story"])
-
-
-def test_no_command_of_config_imports_anything_heavy():
-    assert_nothing_heavy_is_imported(["list"], ["lint", "chat"], ["path"])
-
-
-def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
-    from scripts.refresh_readme import refreshed
-
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
-    assert refreshed(page) == page, "run scripts/refresh_readme.py docs/config.md"
 
 
 def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch, tmp_path):

@@ -18,7 +18,7 @@ from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.cli.conftest import ROOT
 from tests.config.presets.test_presets import SHIPPED
-from tests.config.test_malformed import FILES
+from tests.slow.config.test_malformed import FILES
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "config_docs.py"))
 SCHEMA = json_schema()

@@ -1,6 +1,5 @@
 """With the next step launched before the last one is read, every event of every step is what it was."""
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -8,11 +7,9 @@ import pytest
 from gencli.engine.ahead import RunAhead, make_ahead
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from gencli.runtime.models import ModelChoice, load
-from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
+from tests.engine.ahead_cases import play
 from tests.engine.harness import Error, engine, request, texts
 from tests.sham import CUDA, sham_device
-from tests.speculative.cases import WIDTH
 
 READ = ("event", "processors/upload.py:read")  # the one wait of a step: what it drew
 
@@ -29,21 +26,6 @@ def options(rng):
     return {"max_batch": rng.choice((3, 4, 8)), "step_tokens": rng.choice((8, 40, None))}
 
 
-def check_seed(seed):
-    rng = random.Random(seed)
-    both(random_script(rng, 24, kinds=KINDS if seed % 2 else PLAIN), **options(rng))
-
-
-def test_random_requests_have_the_same_events_step_by_step():
-    for seed in range(4):
-        check_seed(seed)
-
-
-def test_many_random_requests_have_the_same_events_step_by_step():
-    for seed in range(4, 24):
-        check_seed(seed)
-
-
 def test_most_steps_of_plain_requests_are_launched_ahead():
     plain, on = both({0: [("submit", request(key, max_tokens=30, chain="ignore_eos=true")) for key in "abc"]})
     assert (len(plain), on.ahead.num_launched, on.ahead.num_used) == (30, 29, 29)
@@ -55,25 +37,6 @@ def test_a_text_that_finds_no_token_fails_alone():
     failed = [event for step in plain for event in step if isinstance(event, Error)]
     assert [(event.request, event.text) for event in failed] == [("x", "aa")]
     assert on.ahead.num_used == 8
-
-
-def check_on_a_model(seed):
-    rng, runs = random.Random(seed), []
-    script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
-    for is_on in (False, True):
-        runner = load(ModelChoice("tiny", dtype="float32")).runner
-        runs.append(play(script, runner=runner, run_ahead=is_on, **chosen))
-    assert runs[0][0] == runs[1][0], seed
-    assert runs[1][1].ahead.num_used, seed
-
-
-def test_a_model_with_keys_and_values_gives_the_same_events():
-    check_on_a_model(0)
-
-
-def test_a_model_with_keys_and_values_gives_the_same_events_of_more_requests():
-    for seed in (1, 2):
-        check_on_a_model(seed)
 
 
 def test_an_interruption_gives_the_texts_so_far():
@@ -169,22 +132,3 @@ def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw_and_l
     assert (runner.plain, runner.ahead) == ([0], [*range(11)])
     assert dict(seen.waits) == {READ: 12}
     assert launches(5) == launches(5, run_ahead=False)
-
-
-def check_waits(seed):
-    rng = random.Random(seed)
-    script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
-    here, _ = play(script, run_ahead=False, **chosen)
-    with sham_device() as seen:
-        there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
-    assert there == here, seed
-    assert seen.waits[READ] == seen.waits.total() <= len(there), seed
-
-
-def test_on_a_device_no_step_waits_more_than_once():
-    check_waits(0)
-
-
-def test_on_a_device_no_step_of_more_requests_waits_more_than_once():
-    for seed in (1, 2, 3):
-        check_waits(seed)

@@ -1,12 +1,7 @@
 """With drafts and without, every stage gives the same text; only the number of steps differs."""
 
-from dataclasses import replace
-
 from gencli.core.request import Stops
 from gencli.models.fake import FakeRunner
-from processors.catalog import BUILTIN
-from processors.chain import Chain
-from processors.testing.examples import EXAMPLES
 from tests.engine.harness import Scripted, events_of, generate, ids_of, request
 
 
@@ -33,27 +28,6 @@ def fits(params):
     """The byte vocabulary has 258 ids, and its texts are one token only if they are one byte."""
     values = str(params)
     return not any(word in values for word in ("284", "283", "' the'", "'cat', -"))
-
-
-def check(name, params):
-    one = replace(request("the cat sat on the", max_tokens=40, jump="off"), chain=Chain(((name, params),)))
-    text, ids, passes = generated(one)
-    drafted_text, drafted_ids, drafted_passes = generated(one, Scripted({one.prompt_ids: ids}))
-    assert (drafted_text, drafted_ids) == (text, ids), (name, params)
-    if len(ids) > 8:
-        assert drafted_passes < passes, (name, params)
-
-
-def test_text_with_drafts_is_text_without():
-    for spec in BUILTIN:
-        for params in filter(fits, EXAMPLES[spec.params][:1]):
-            check(spec.name, params)
-
-
-def test_text_with_drafts_is_text_without_whatever_the_values_of_a_stage():
-    for spec in BUILTIN:
-        for params in filter(fits, EXAMPLES[spec.params][1:]):
-            check(spec.name, params)
 
 
 def test_a_stop_inside_the_draft_drops_the_rest():

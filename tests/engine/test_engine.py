@@ -52,20 +52,6 @@ def crowd(count=40, *, seed=0):
         yield request(text, key=i, seed=seed, chain=chain, draw=draw, max_tokens=most, n=n, stops=stops)
 
 
-def test_a_request_gives_the_same_text_alone_and_in_any_company():
-    requests = list(crowd())
-    expected = {key: text for one in requests for key, text in texts([one]).items()}
-    assert len(set(expected.values())) > 40
-    shuffled = random.Random(1).sample(requests, len(requests))
-    for options in (
-        {"max_batch": 2},
-        {"max_batch": 64},
-        {"step_tokens": 7},
-        {"max_batch": 3, "step_tokens": 16},
-    ):
-        assert texts(shuffled if "max_batch" not in options else requests, **options) == expected, options
-
-
 def test_drafts_change_the_number_of_steps_and_nothing_else():
     requests = [one for one in crowd() if one.n == 1]
     answers = {one.prompt_ids: ids_of(events_of([one]))[one.id, 0] for one in requests}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gencli.core.events import Error, Finish
-from gencli.core.request import Beams, Guidance, Limits
+from gencli.core.request import Beams, Limits
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from processors.catalog import GrammarParams
@@ -15,15 +15,6 @@ from tests.engine.harness import TOKENIZER, Watched, engine, generate, request
 from tests.engine.test_logprobs import assert_close, tokens_of
 
 GRAMMAR = Chain((("grammar", GrammarParams(text="(abc|d)+e", kind="regex")),))
-CHAINS = {
-    "none": "",
-    "penalties": "repetition=1.4 | frequency=0.5 | temperature=1.5",
-    "truncation": "temperature=0.8 | top_k=20 | min_p=0.02",
-    "bans": 'ban=["ab"] | bias=[[101,5.0]] | min_tokens=20',
-    "grammar": GRAMMAR,
-    "mirostat": "temperature=1.5 | mirostat:version=2,tau=3,eta=0.5",
-    "adaptive": "min_p=0.01 | adaptive_p:target=0.3,decay=0.5",
-}
 
 
 def again(wanted, ids, **options):
@@ -35,16 +26,6 @@ def again(wanted, ids, **options):
 
 def bans(entries):
     return [entry.chosen.banned_by for entry in entries]
-
-
-def test_a_generated_text_has_its_numbers_again():
-    cold = Guidance(2.0, tuple(b"cold"))
-    for name, guidance in [*((name, Guidance()) for name in CHAINS), ("mirostat", cold), ("grammar", cold)]:
-        wanted = request("Hello", chain=CHAINS[name], guidance=guidance, logprobs=3, max_tokens=40)
-        ((ids, entries),) = tokens_of([wanted]).values()
-        assert len(ids) > 1, (guidance, name)
-        assert_close(again(wanted, ids), entries)
-        assert_close(again(wanted, ids, step_tokens=5), entries)
 
 
 def test_one_forward_reads_many_positions_and_no_more_than_a_slice(monkeypatch):

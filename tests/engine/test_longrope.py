@@ -1,17 +1,13 @@
 """Long-rope models in the engine: each text is that of fresh passes, in any company."""
 
 from functools import cache
-from itertools import product
 
 import torch
 
 from gencli.core.events import Error, Finish, Token
-from gencli.core.request import Beams, Guidance, Limits, Request
+from gencli.core.request import Beams, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
-from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.ngram import NgramDrafter
-from gencli.speculative.suffix import SuffixDrafter
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.engine.harness import ends_of, events_of, ids_of
@@ -19,11 +15,20 @@ from tests.models.fresh import FreshRunner
 from tests.models.tiny_models import SWITCH, VOCAB, long_rope
 
 COUNT = 10
+
+
 LENGTHS = (30, SWITCH - 3, SWITCH, SWITCH + 1, 70, 90)
+
+
 _NOISE = torch.Generator().manual_seed(7)
+
+
 # All begin alike, and go on by repeating themselves, so that drafters have something to say.
 _HEAD, _WORD = (torch.randint(3, VOCAB, (size,), generator=_NOISE).tolist() for size in (20, 7))
+
+
 PROMPTS = [tuple([*_HEAD, length, *_WORD * 15][:length]) for length in LENGTHS]
+
 
 torch.set_num_threads(1)
 
@@ -50,58 +55,6 @@ def run(runner, asked, *, max_batch=8, **options):
 
 def runner(max_lanes=16):
     return HFRunner(model(), max_lanes=max_lanes)
-
-
-@cache
-def expected(**rest):
-    return run(FreshRunner(model()), requests(**rest), max_batch=1, share_prefixes=False)
-
-
-def drafter(name):
-    if name == "model":
-        return ModelDrafter(HFRunner(long_rope("llama", SWITCH + 3), max_lanes=8))
-    if name == "early-exit":
-        return ModelDrafter(runner().first_layers(1, max_lanes=8))
-    return {"ngram": NgramDrafter, "suffix": SuffixDrafter}[name]() if name else None
-
-
-def check(draft, step_tokens, max_batch):
-    options = {"max_batch": max_batch, "step_tokens": step_tokens, "drafter": drafter(draft)}
-    assert run(runner(), requests(), **options) == expected(), (draft, step_tokens, max_batch)
-
-
-def check_companions(step_tokens, negative):
-    guidance = Guidance(1.5, negative=negative)
-    found = run(runner(), requests(guidance=guidance), step_tokens=step_tokens, drafter=NgramDrafter())
-    assert found == expected(guidance=guidance), (step_tokens, negative)
-
-
-NEGATIVES = (tuple(_HEAD[:5]), (*_HEAD, *_WORD * 4), None)
-
-
-def test_texts_are_those_of_fresh_passes():
-    for case in (
-        ("", 16, 3),
-        ("ngram", None, 8),
-        ("suffix", 16, 1),
-        ("model", 16, 8),
-        ("early-exit", None, 3),
-    ):
-        check(*case)
-
-
-def test_texts_are_those_of_fresh_passes_with_each_drafter_and_batch():
-    for case in product(("", "ngram", "suffix", "model", "early-exit"), (16, None), (1, 3, 8)):
-        check(*case)
-    for case in product((16, None), NEGATIVES):
-        check_companions(*case)
-
-
-def test_samples_and_companions_cross_the_switch_by_themselves():
-    found = run(runner(), requests(n=3), max_batch=4, step_tokens=16)
-    assert found == expected(n=3)
-    check_companions(16, NEGATIVES[1])
-    check_companions(None, None)
 
 
 def test_beams_cross_the_switch_together():

@@ -2,29 +2,22 @@
 
 import json
 from dataclasses import replace
-from itertools import product
 
 import pytest
-import torch
 
-from gencli.core.request import Beams, Drafting, Guidance, Stops
+from gencli.core.request import Beams, Drafting, Stops
 from gencli.errors import UsageError
-from processors.base import Admission, Env
 from processors.catalog import GrammarParams
 from processors.catalog.constrain import BanParams
 from processors.chain import Chain
-from processors.history import History
-from processors.pipeline import Pipeline
 from processors.policy import Verification
-from processors.rng import derive
-from processors.rows import Rows
-from processors.sampler import Sampler
 from processors.stages.rewind import MOST_REWINDS
-from tests.engine.harness import TOKENIZER, Scripted, Token, ends_of, engine, events_of, generate, request
+from tests.engine.harness import Token, ends_of, engine, events_of, generate, request
 from tests.engine.test_guidance import Remembering
 
 LETTERS = f"allowed=[{','.join(str(byte) for byte in b'abcdef ')}]"
-BANNED = (("ab", "ec"), ("abc", "bcd", "e f", "dad"), ("fa", "fab", "aa"), ("a",))
+
+
 SEEDS, WORDS, FREE = range(4), ("ab", "ec", "dad"), Chain.parse(LETTERS)
 
 
@@ -36,34 +29,6 @@ def asked(texts, *, seed=0, prompt="Hello", chain=LETTERS, max_tokens=60, gramma
     one = request(prompt, seed=seed, key=f"{seed} {prompt} {texts}", max_tokens=max_tokens, **rest)
     stages = (*Chain.parse(chain).stages, ("ban", ban(texts)), *((("grammar", grammar),) if grammar else ()))
     return replace(one, chain=Chain(stages))
-
-
-def reference(one, texts):
-    """The text of a loop that goes back where a text is complete, one token at a time, but not behind what
-    no text could begin in any more.
-    """
-    model, output, bans, released = Remembering().table, [], {}, 0
-    pipeline, sampler = Pipeline(Env(258, TOKENIZER)), Sampler()
-    while len(output) < one.limits.max_tokens:
-        history, seen = History(), [*one.prompt_ids, *output]
-        history.admit(0, one.prompt_ids, seed=one.seed - (one.seed >> 63 << 64))
-        history.append([0], [output])
-        pipeline.admit(0, Chain.parse(LETTERS), Admission())
-        sampler.admit(0, "gumbel")
-        logits = model[seen[-1]] + model[sum((i + 1) * t for i, t in enumerate(seen)) % 258]
-        logits[list(bans.get(len(output), ()))] = -torch.inf
-        rows = Rows.build(history, [0])
-        output.append(int(sampler(pipeline(logits[None], rows), rows)[0]))
-        data = bytes(output)
-        if length := max((len(text) for text in texts if data.endswith(text.encode())), default=0):
-            place = max(len(output) - length, released)
-            bans.setdefault(place, set()).add(output[place])
-            bans = {at: ids for at, ids in bans.items() if at <= place}
-            del output[place:]
-        else:
-            begun = [n for text in texts for n in range(len(text)) if data.endswith(text[:n].encode())]
-            released = max(released, len(output) - max(begun))
-    return bytes(output).decode()
 
 
 def run(requests, **options):
@@ -80,45 +45,6 @@ def run(requests, **options):
 
 def text(one, **options):
     return run([one], **options)[one.id, 0].text
-
-
-def plain(one):
-    """The request with the seed of its only sample."""
-    return replace(one, seed=derive(one.seed, 0))
-
-
-def test_the_text_is_that_of_a_plain_loop():
-    for texts, seed in product(BANNED, SEEDS):
-        one = asked(texts, seed=seed)
-        found = text(one)
-        assert found == reference(plain(one), texts), (texts, seed)
-        assert not any(banned in found for banned in texts), (texts, seed)
-        assert len(found) == 60, (texts, seed)
-
-
-def test_drafts_and_company_change_nothing():
-    for texts in BANNED:
-        many, ends = [asked(texts, seed=seed, n=2) for seed in range(2)], {}
-        for one in many:
-            ends |= run([one])
-        free = {o.prompt_ids: tuple(text(replace(o, chain=FREE, n=1)).encode()) for o in many}
-        other = [request(f"other {n}", max_tokens=30) for n in range(3)]
-        together = run([*many, *other], max_batch=3, drafter=Scripted(free), step_tokens=16)
-        assert all(together[key].text == end.text for key, end in ends.items()), texts
-        alone = text(one := replace(many[0], n=1))
-        assert text(one, drafter=Scripted({one.prompt_ids: tuple(alone.encode())})) == alone, texts
-
-
-def test_preempted_texts_are_the_same_and_guided_ones_go_back_in_both_lanes():
-    many = [asked(WORDS, seed=seed) for seed in SEEDS]
-    ends = run(many, runner=Remembering(memory_lanes=2), max_batch=4)
-    assert {key: end.text for (key, _), end in ends.items()} == {one.id: text(one) for one in many}
-    one = asked(WORDS, guidance=Guidance(1.7, tuple(b"cold ")))
-    found = text(one)
-    assert found != text(replace(one, chain=FREE))
-    assert not any(banned in found for banned in WORDS)
-    beside = [asked(("ab",), seed=9), request("x", max_tokens=50)]
-    assert run([one, *beside], max_batch=2)[one.id, 0].text == found
 
 
 def test_a_document_goes_back_with_its_text():

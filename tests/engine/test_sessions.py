@@ -9,9 +9,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
 from gencli.models.hf import HFRunner
-from gencli.runtime.models import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer
-from processors.rng import derive
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
 from tests.models.tiny_models import build
 
@@ -109,22 +107,6 @@ def test_two_requests_of_a_session_at_once_keep_one_lane():
 def test_a_session_takes_one_sample():
     with pytest.raises(UsageError, match="session"):
         engine().submit(turn(HELLO, n=2))
-
-
-def test_the_bundled_model_says_the_same_with_and_without_its_session():
-    models = [load(ModelChoice("tiny", max_batch=1)) for _ in range(2)]
-    on = Engine(models[0].runner, models[0].tokenizer, max_batch=1)
-    anew = Engine(models[1].runner, models[1].tokenizer, max_batch=1, share_prefixes=False)
-    tokenizer = models[0].tokenizer
-    messages = []
-    for number, said in enumerate(["My name is Mia.", "Tell me a sad story.", "What is my name?"]):
-        messages.append({"role": "user", "content": said})
-        ids = tuple(tokenizer.encode(tokenizer.render_chat(messages), special=False))
-        one = Request(str(number), ids, seed=derive(5, number), limits=Limits(60), session="chat")
-        kept, fresh = only(generate([one], on=on)), only(generate([replace(one, session="")], on=anew))
-        assert kept.text == fresh.text
-        assert (kept.cached_tokens > 0, fresh.cached_tokens) == (number > 0, 0)
-        messages.append({"role": "assistant", "content": kept.text})
 
 
 @pytest.mark.parametrize(("kind", "cached"), [("llama", 10), ("stablelm", 10), ("mamba", 0)])

@@ -2,7 +2,6 @@
 
 import time
 from dataclasses import replace
-from itertools import product
 
 from gencli.core.request import Drafting, Guidance
 from gencli.engine.token_budget import fitting
@@ -13,7 +12,6 @@ from tests.engine.harness import Watched, request
 from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 ROWS = 6
-POLICIES = ["match", "rejection", "lossy-typical"]
 
 
 def requests(policies, *, drafts=5, guided=False):
@@ -30,27 +28,6 @@ def run(rows, **options):
     drafter = AdaptiveDrafter(SuffixDrafter(), clock=time.perf_counter)
     found, stood = outcomes(rows, runner=runner, drafter=drafter, **options)
     return found, stood, [(plan.num_tokens, len(plan.feeds)) for plan in runner.plans]
-
-
-def check(limit, policies):
-    rows = list(requests(policies))
-    expected, most, _ = run(rows, max_batch=ROWS)
-    found, stood, steps = run(rows, max_batch=ROWS, step_tokens=limit)
-    assert found == expected, (limit, policies)
-    # A token for each, one of a prompt, and the drafts of one text if they must not be cut.
-    alone = ROWS + (5 if policies != ["match"] else 1)
-    assert max(tokens for tokens, _ in steps) <= max(limit, alone), (limit, policies)
-    assert 0 < stood <= most, (limit, policies)
-
-
-def test_no_step_is_larger_than_the_limit_and_texts_are_the_same():
-    for limit, policies in ((9, POLICIES), (16, ["match"]), (24, ["rejection"])):
-        check(limit, policies)
-
-
-def test_no_step_is_larger_than_any_limit_whatever_the_policies():
-    for limit, policies in product((9, 16, 24, 60), (POLICIES, ["match"], ["rejection"])):
-        check(limit, policies)
 
 
 def test_companions_count_as_well():

@@ -58,19 +58,6 @@ def test_places_are_those_of_softmaxes_and_of_the_noise():
             assert place.b == int((q + noise).argmax()), heat
 
 
-def test_where_they_part_first_the_own_run_of_b_has_its_token():
-    for b in ["top_p=0.5", "temperature=0", "repetition=1.8 | top_k=30", "mirostat:version=2,tau=3"]:
-        for draw in ["gumbel", "multinomial"]:
-            a = "temperature=1.2 | top_k=50"
-            places, views = compared(a, b, draw=draw)
-            first = next(place for place in places if place.is_parted)
-            _, own, _ = generated(b, draw=draw)
-            ours, theirs = ([view.token for view in one[: first.pos]] for one in (own, views))
-            assert ours == theirs, (b, draw)
-            assert own[first.pos].token == first.b, (b, draw)
-            assert own[first.pos].decided_by == first.decided_b, (b, draw)
-
-
 def test_chains_of_few_or_no_tokens():
     for chain in ["", "top_k=40 | top_p=0.9", "temperature=0", "dry=0.8 | temperature=1.5"]:
         places, _ = compared(chain, chain)

@@ -14,10 +14,6 @@ from processors.explain.kept import KeptLogits
 from tests.engine.harness import TOKENIZER, Token, engine, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
-STATES = [
-    "mirostat:version=2,tau=3",
-    "dry=0.8 | temperature=1.5 | xtc:probability=0.5,threshold=0.05 | top_k=9",
-]
 
 
 def explained(chain, keep, **options):
@@ -39,18 +35,6 @@ def replayed(chain, one, views, env):
     for view in views:
         yield run.look(view.kept), run.explain(view.kept, view.token, count=3)
         run.commit(view.token)
-
-
-def test_the_same_chain_chooses_the_text_again():
-    for keep in [40, 10_000]:
-        for chain in [CHAIN, *STATES]:
-            for draw in ["gumbel", "multinomial"]:
-                one, views, env = explained(chain, keep, draw=draw)
-                for view, (look, again) in zip(views, replayed(chain, one, views, env), strict=True):
-                    assert look.token == view.token or not look.is_exact, (keep, chain, draw)
-                    if keep == 10_000:
-                        assert look.is_exact, (keep, chain, draw)
-                        assert again == replace(view, kept=None), (keep, chain, draw)
 
 
 def test_another_chain_on_few_logits_is_exact_where_it_says_so():

@@ -1,32 +1,18 @@
 """The commands with models of the hub: what fetches, what refuses to, and what is said."""
 
-import os
-import sys
-import time
-from hashlib import sha256
-
-import pytest
-
 from gencli.hub.cache import cached_models, find_snapshot, repository_folder
 from gencli.hub.names import HubName
-from tests.helpers.terminals import begin, until_closed
 from tests.hub.conftest import TOKEN
-from tests.hub.server import COMMIT, Fault, Repo
+from tests.hub.server import COMMIT, Repo
 from tests.models.cases import case
 
 NAME = HubName("some/one")
+
+
 SHORT = ("--seed", "1", "--max-tokens", "3")
+
+
 WEIGHTS = "model.safetensors"
-
-
-def at_a_terminal(*arguments, answer=b"", env=()):
-    """A real process whose three streams are a terminal; its exit code and what it shows."""
-    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "100", **dict(env)}
-    command = [sys.executable, "-m", "gencli", *arguments]
-    process, leader = begin(command, ("stdin", "stdout", "stderr"), env=env)
-    os.write(leader, answer)
-    shown = until_closed(leader)
-    return process.wait(timeout=60), shown.decode()
 
 
 def test_pull_fetches_shows_the_folder_and_list_knows_it(gencli, hub):
@@ -106,51 +92,6 @@ def test_a_variable_that_forbids_the_network_is_named(gencli, hub, monkeypatch):
                 assert (result.code, said in result.err, hub.log) == (5, True, []), variable
             if variable != "GENCLI_OFFLINE":
                 assert f"off ({variable}=1)" in gencli("doctor").out
-
-
-def test_on_a_terminal_a_model_is_fetched_with_a_bar_and_runs(hub):
-    hub.faults[WEIGHTS] = [Fault(slow=0.3)]
-    code, seen = at_a_terminal("run", "-m", "some/one", *SHORT, "hi")
-    assert code == 0, seen
-    assert "some/one: 2.0 MB in" in seen
-    assert "Fetching some/one" in seen
-    assert "MB/s" in seen or "kB/s" in seen
-    assert "Fetched 2.0 MB" in seen
-
-
-def test_much_is_asked_about_on_a_terminal(hub):
-    hub.repos["some/one"].listed[WEIGHTS] = {
-        "lfs": {"size": 12 * 10**9, "sha256": "0" * 64, "pointerSize": 130}
-    }
-    code, seen = at_a_terminal("run", "-m", "some/one", *SHORT, "hi", answer=b"n\r")
-    if "GB free" in seen:
-        pytest.skip("the disk has no room for 12 GB")
-    assert code == 5
-    assert "Fetch 12.0 GB? [y/N]" in seen
-    assert "some/one is not fetched" in seen
-
-
-def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
-    size = len(hub.repos["some/one"].files[WEIGHTS])
-    hub.faults[WEIGHTS] = [Fault(slow=60.0)]
-    process = spawn("models", "pull", "some/one", own=True)
-    part = (
-        repository_folder(NAME)
-        / "blobs"
-        / f"{sha256(hub.repos['some/one'].files[WEIGHTS]).hexdigest()}.incomplete"
-    )
-    while not part.exists() or part.stat().st_size < size // 2:
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    listed = gencli("models", "list")
-    assert "some/one: partial" in listed.out
-    assert "gencli models pull some/one goes on" in listed.out
-    (row,) = (row for row in gencli("models", "list", "--format", "json").json if row["name"] == "some/one")
-    assert (row["partial"], row["unfinished_bytes"]) == (True, size // 2)
-    assert gencli("models", "pull", "some/one").code == 0
-    assert hub.fetched(WEIGHTS)[-1] == f"bytes={size // 2}-"
 
 
 def test_two_that_fetch_at_once_are_kept_apart(gencli, hub):

@@ -7,14 +7,11 @@ import torch
 import transformers as hf
 
 from gencli.models.hf import HFRunner
-from gencli.models.kv.flat import FLAT_MODELS
 from processors.graphs import Graphs
 from tests.engine.test_device_steps import steady
 from tests.models.cases import case
-from tests.models.kv.test_flat import build as build_flat
-from tests.models.schedules import LANES, check_replays, held, prompts, texts, tokens_at
-from tests.models.test_selfcheck import unknown
-from tests.models.tiny_models import CONFIGS, VOCAB, base, build, build_native, long_rope
+from tests.models.schedules import LANES, held, prompts, tokens_at
+from tests.models.tiny_models import CONFIGS, base, build, build_native
 from tests.recorder import CpuRecorder
 from tests.sham import on_sham, sham_device
 from tests.sham_cuda import differences
@@ -26,11 +23,6 @@ def persimmon():
     return hf.AutoModelForCausalLM.from_config(hf.PersimmonConfig(**base())).eval()
 
 
-def falcon():
-    config = hf.FalconConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
-    return hf.FalconForCausalLM(config).eval()
-
-
 @cache
 def model(kind):
     if kind == "persimmon":
@@ -40,27 +32,6 @@ def model(kind):
 
 def runner(kind, graphs=None, max_lanes=LANES):
     return HFRunner(model(kind), max_lanes=max_lanes, graphs=graphs)
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
-def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
-    check_replays(lambda graphs: runner(kind, graphs), num_seeds=4, least=15)
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "opt"])
-def test_replayed_steps_of_many_seeds_choose_the_tokens_of_eager_ones(kind):
-    check_replays(lambda graphs: runner(kind, graphs), num_seeds=8, least=30)
-
-
-def test_steps_ahead_and_those_of_other_shapes_choose_the_same_tokens():
-    graphs = Graphs(CpuRecorder)
-    ahead, plain = runner("llama", graphs), runner("llama")
-    for seed in range(6):
-        assert texts(seed, ahead, run_ahead=True) == texts(seed, plain), seed
-    assert graphs.num_replayed
-
-
-KINDS = ["llama", "qwen2", "gemma", "mistral", "gemma3", "gpt2", "opt", "gpt_neox", "persimmon", "mixtral"]
 
 
 def check_logits(kind):
@@ -77,22 +48,6 @@ def test_logits_are_those_of_other_shapes():
     for kind in ("llama", "gemma3", "persimmon", "mixtral"):
         with case(kind):
             check_logits(kind)
-
-
-def test_logits_of_all_models_are_those_of_other_shapes():
-    for kind in KINDS:
-        with case(kind):
-            check_logits(kind)
-
-
-@pytest.mark.parametrize("kind", sorted(FLAT_MODELS & set(hf.CONFIG_MAPPING)))
-def test_every_model_of_the_packed_layout_has_static_steps(kind):
-    for implementation in (None, "eager"):
-        whole = build_flat(kind, implementation)
-        graphs = Graphs(CpuRecorder)
-        one, other = (held(HFRunner(whole, max_lanes=5, graphs=given), steps=3) for given in (graphs, None))
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
-        assert graphs.num_replayed == 2
 
 
 def test_lanes_are_read_wherever_their_rows_are():
@@ -120,37 +75,6 @@ def test_a_text_of_one_token_needs_no_prompt_before():
         plan = tokens_at(step, range(2))
         torch.testing.assert_close(run.forward(plan), other.forward(plan), rtol=1e-3, atol=1e-3)
     assert graphs.num_replayed == 3  # the first step made the buffers
-
-
-def dynamic_rope():
-    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-    return hf.LlamaForCausalLM(hf.LlamaConfig(**base(), rope_parameters=rope))
-
-
-def loop_over_experts():
-    whole = build("qwen3_moe")
-    whole.set_experts_implementation("eager")
-    return whole
-
-
-def test_what_has_no_static_shapes_says_why():
-    for make, reason in [
-        (lambda: build("mamba"), "the model runs one request at a time in each step"),
-        (lambda: build("stablelm"), "the model runs one request at a time in each step"),
-        (lambda: unknown(build("llama")), "the model's code is its own"),
-        (falcon, "the model runs one request at a time in each step"),
-        (lambda: build("doge"), "transformers does not compile doge models as one graph"),
-        (lambda: long_rope("phimoe"), "its rotary factors follow the longest text of a step"),
-        (dynamic_rope, "its rotary factors follow the longest text of a step"),
-        (loop_over_experts, "the host looks up which experts a token uses"),
-    ]:
-        model = make()
-        with case(type(model).__name__, reason):
-            spec = HFRunner(model, graphs=Graphs(CpuRecorder)).spec
-            assert (spec.graphs, spec.can_run_ahead) == (None, False)
-            with sham_device():
-                there = HFRunner(on_sham(make())).spec
-            assert (there.graphs, there.no_graphs) == (None, reason)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])

@@ -19,8 +19,14 @@ from tests.models.native import native_decoder
 from tests.models.tiny_models import LONG_ROPE, SWITCH, VOCAB, long_rope
 
 COUNT = 12
+
+
 LENGTHS = (20, SWITCH - 2, SWITCH - 1, SWITCH, SWITCH + 1, 64)
+
+
 _NOISE = torch.Generator().manual_seed(7)
+
+
 PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in LENGTHS]
 
 
@@ -55,24 +61,6 @@ def texts(model: Any) -> list[list[int]]:
 
 def jobs() -> list[Job]:
     return [Job(lane, list(prompt)) for lane, prompt in enumerate(PROMPTS)]
-
-
-def test_fresh_passes_are_what_generate_does(model: Any, texts: list[list[int]]) -> None:
-    """For Phi-3 and its relatives; generate() goes on with the keys of other factors for all other models."""
-    for prompt, text in zip(PROMPTS, texts, strict=True):
-        if len(prompt) + COUNT <= SWITCH or len(prompt) > SWITCH or model.config.model_type != "llama":
-            ids = torch.tensor([prompt])
-            mask = torch.ones_like(ids)
-            whole = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=COUNT)
-            assert whole[0, len(prompt) :].tolist() == text
-
-
-def test_chunks_and_neighbours_change_nothing(case: Case, texts: list[list[int]]) -> None:
-    for chunk in (5, 16, 10**6):
-        runner = case.runner()
-        assert decode(runner, jobs(), count=COUNT, chunk=chunk) == texts, chunk
-        alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=chunk)[0] for prompt in PROMPTS]
-        assert alone == texts, chunk
 
 
 def test_drafts_that_reach_over_the_switch_change_nothing(case: Case, texts: list[list[int]]) -> None:

@@ -11,21 +11,17 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.device import pick_kv_dtype
 from gencli.models.files.card import Weights, read_card
 from gencli.models.free_memory import free_memory
-from gencli.models.memory import check_fit, lane_bytes, need_of, weight_bytes
+from gencli.models.memory import check_fit, weight_bytes
 from gencli.models.onednn import can_pack
 from tests.models.cases import case
 from tests.models.native import load_native
-from tests.models.tiny_models import NATIVE_CONFIGS, base, build_native
-from tests.sham import sham_device
+from tests.models.tiny_models import base, build_native
 
 CPU = torch.device("cpu")
 
@@ -41,54 +37,6 @@ def parts(value: Any) -> Iterator[int]:
         for each in fields(value):
             if each.name not in ("spec", "tables"):
                 yield from parts(getattr(value, each.name))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weights_and_cache_take_what_is_planned(tmp_path: Path, dtype: str) -> None:
-    for kind in NATIVE_CONFIGS:
-        with case(kind):
-            check_plan(tmp_path / kind, kind, dtype)
-
-
-def check_plan(tmp_path: Path, kind: str, dtype: str) -> None:
-    build_native(kind).save_pretrained(tmp_path)
-    card, runner = read_card(tmp_path), load_native(tmp_path, dtype=dtype, max_lanes=2)
-    need = need_of(card, dtype=runner.spec.dtype, device=CPU, lanes=2, tokens=300)
-    decoder = runner._decoder
-    is_shared = decoder.spec.is_tied and not can_pack(runner.spec.dtype)  # embeddings are the projection too
-    held = sum(parts(decoder)) - is_shared * decoder.embeddings.nbytes
-    assert held == pytest.approx(need.weights, rel=0.05)
-    for lane in range(2):
-        runner.forward(StepPlan((Feed(lane, 0, (1,) * 300),)))
-    assert cached(runner) == need.kv
-
-
-def test_lanes_on_a_gpu_take_what_is_planned(tmp_path: Path) -> None:
-    for kv_dtype, num_lanes, length in [
-        ("auto", 1, 2100),
-        ("auto", 3, 300),
-        ("int8", 3, 300),
-        ("fp8", 3, 300),
-    ]:
-        with case(kv_dtype, num_lanes, length):
-            config = hf.LlamaConfig(**base(max_position_embeddings=4096, num_hidden_layers=1))
-            hf.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-            with sham_device():
-                runner = load_native(tmp_path, "cuda", kv_dtype=kv_dtype, max_lanes=num_lanes)
-                runner.forward(StepPlan((Feed(0, 0, (1,) * length),)))
-                for lane in range(1, num_lanes):
-                    runner.fork(0, lane)
-                runner.forward(StepPlan(tuple(Feed(lane, length, (1,)) for lane in range(num_lanes))))
-                held = cached(runner)
-            number = pick_kv_dtype(kv_dtype, runner.spec.dtype)
-            assert held == lane_bytes(
-                read_card(tmp_path), num_lanes, length + 1, number, torch.device("cuda")
-            )
-
-
-def cached(runner: DecoderRunner) -> int:
-    lanes: Any = runner._lanes
-    return int(getattr(lanes, "_inner", lanes).nbytes)
 
 
 @pytest.mark.skipif(not can_pack(), reason="a plain projection is the embeddings")

@@ -1,11 +1,7 @@
 """A model over several devices: split over two processes it writes what it writes in one."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,9 +16,6 @@ from gencli.models.spread import Spread, check_plan
 from tests.models.cases import case
 from tests.models.tiny_models import base
 
-ROOT = Path(__file__).parent.parent.parent
-FLAGS = ("--seed", "3", "--max-tokens", "12", "--no-timings", "-q")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -36,31 +29,6 @@ def folder(tmp_path_factory):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(tiny / name, made)
     return made
-
-
-@pytest.fixture
-def rows(tmp_path):
-    path = tmp_path / "in.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"The fox {n} " * n}) + "\n" for n in range(1, 12)))
-    return path
-
-
-def test_two_processes_write_what_one_writes_and_only_once(folder, rows, capfd):
-    command = ["batch", str(rows), "--model", str(folder), *FLAGS]
-    assert main(command) == 0
-    plain = capfd.readouterr().out
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    split = [*launch, "-m", "gencli", *command, "--tp", "2"]
-    done = subprocess.run(split, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert texts(done.stdout) == texts(plain)
-    assert len(texts(plain)) == 11
-
-
-def texts(out):
-    """What the rows came to, without what the rounding of another sum changes."""
-    return [(row["index"], row["text"], row["finish_reason"]) for row in map(json.loads, out.splitlines())]
 
 
 def test_layers_placed_by_accelerate_write_the_same(folder, capfd):

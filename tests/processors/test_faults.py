@@ -15,10 +15,11 @@ from processors.registry import Registry, builtin_registry
 from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import EMPTY, NON_FINITE, Sampler
-from processors.testing import EXAMPLES, ToyVocabulary
 from tests.processors.testing.test_broken_stages import Shift
 
 NAN, INF = math.nan, math.inf
+
+
 MASKS = ("suppress=[3]", "allowed=[0,1,2]", "tail=3", "bias=[[3,-1e30]]", "min_p=0.5", "top_k=1", "top_p=0.1")
 
 
@@ -71,22 +72,6 @@ def test_a_row_of_nothing_but_masks_is_empty_and_not_faulty():
     piped, logits = Piped("suppress=[3]"), torch.full((1, 4), -INF)
     assert piped.tokens(logits) == [EMPTY]
     assert isinstance(piped.why(logits), EmptySupport)
-
-
-def test_a_stage_that_keeps_faults_does():
-    """Nobody looks for faults before these stages, so one that masked a fault would hide it."""
-    env = Env(ToyVocabulary().vocab_size, ToyVocabulary())
-    keeping = [spec for spec in BUILTIN if builtin_registry().load(spec.name).keeps_faults]
-    for spec, fault in product(keeping, (NAN, INF)):
-        for params in EXAMPLES[spec.params]:
-            history, stage = History(), builtin_registry().load(spec.name)(env)
-            history.admit(0, tuple(range(20)))
-            stage.admit(0, params, Admission(tuple(range(20))))
-            for place in (0, 7, env.vocab_size - 1):
-                logits = torch.linspace(0, 5, env.vocab_size)[None].clone()
-                logits[0, place] = fault
-                largest = float(stage.apply(logits, Rows.build(history, [0])).amax())
-                assert not largest < INF, (spec.name, params, fault, place)
 
 
 class Shatter(Shift):

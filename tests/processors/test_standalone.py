@@ -67,16 +67,6 @@ def made(llm, chain=CHAIN):
     return LogitsProcessor(chain, vocabulary=tokenizer, eos_ids=tokenizer.eos_ids, pad_id=0)
 
 
-def test_generate_writes_what_the_engine_does(llm, model):
-    prompts = ["Once", "The brave dog"]
-    ids = [llm.tokenizer.encode(prompt) for prompt in prompts]
-    for one, prompt in zip(ids, prompts, strict=True):
-        given = torch.tensor([one])
-        found = model.generate(given, do_sample=False, max_new_tokens=24, logits_processor=[made(llm)])
-        wanted = llm.generate(prompt, chain=CHAIN + " | temperature=0", max_tokens=24)
-        assert llm.tokenizer.decode(found[0, len(one) :].tolist()) == wanted.text
-
-
 def test_beams_that_change_places_are_followed(llm, model):
     given = torch.tensor([llm.tokenizer.encode("Once")])
     kept = made(llm, "repetition=1.3")

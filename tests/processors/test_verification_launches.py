@@ -1,6 +1,5 @@
 """Kernels that the verification of a step's drafts launches on a GPU, by policy."""
 
-import pytest
 import torch
 
 from processors.base import Admission, Env
@@ -16,10 +15,6 @@ from processors.verifier import Verifier
 from tests.sham import CUDA, sham_device
 
 WIDTH, REQUESTS, DRAFTS = 8192, 8, 4
-# With the draw of the token behind the drafts. Raise a number only for a reason.
-LAUNCHES = {"match": 22, "rejection": 24, "lossy-typical": 40, "lossy-threshold": 31}
-CHAIN = "temperature=0.8 | top_p=0.9"
-WITH_STAGES = {"match": 25, "rejection": 21, "lossy-typical": 45, "lossy-threshold": 36}  # 74 to 92 by stages
 
 
 def launched(policy, *, is_drawn=True, chain=""):
@@ -50,13 +45,6 @@ def launched(policy, *, is_drawn=True, chain=""):
         verifier(logits, rows, told, tokens)
         assert not seen.waits
         return seen.launches
-
-
-@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13")
-def test_verification_launches_no_more_kernels_than_the_table_says():
-    for policy in LAUNCHES:
-        assert sum(launched(policy).values()) <= LAUNCHES[policy], policy
-        assert sum(launched(policy, chain=CHAIN).values()) <= WITH_STAGES[policy], policy
 
 
 def test_rejection_decides_and_replaces_in_one_launch():

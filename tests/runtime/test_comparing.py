@@ -71,27 +71,6 @@ def test_a_side_that_cannot_run_is_an_error():
         compared("", "", stop_id=["100000"])
 
 
-def check_twice(a, b, **options):
-    twice = compared_models(a, b, (FakeRunner(), FakeRunner()), **options)
-    assert twice == compared(a, b, **options), (a, b, options)
-
-
-GUIDED = {"guidance": "1.5", "negative": "dog"}
-
-
-def test_the_same_model_twice_is_one_model():
-    check_twice("mirostat:version=2,tau=3", "repetition=1.5 | top_k=20", **GUIDED)
-    check_twice("top_k=9", 'grammar:kind=regex,text="[a-z ]+"')
-
-
-def test_the_same_model_twice_is_one_model_whatever_the_chains():
-    for options in ({}, GUIDED):
-        check_twice("temperature=1.3 | top_k=50", "top_k=3", **options)
-        check_twice("temperature=0", "top_p=0.9", **options)
-    check_twice("mirostat:version=2,tau=3", "repetition=1.5 | top_k=20")
-    check_twice("top_k=9", 'grammar:kind=regex,text="[a-z ]+"', **GUIDED)
-
-
 def test_places_of_two_models_are_those_of_both_on_the_text_of_the_first():
     runners = FakeRunner(), FakeRunner(seed=9)
     for one in compared_models("", "", runners, PROMPTS[:2]):

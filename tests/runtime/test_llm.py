@@ -9,7 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from mypy import api
 
 from gencli import LLM, Error, Finish, GencliWarning, SamplingParams, Token
 from gencli.cli import app
@@ -23,6 +22,8 @@ SCHEMA = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
+
+
 NORA = "Nora is 41 years old and works as a pilot in Quito.\n"
 
 
@@ -204,10 +205,3 @@ def test_importing_gencli_imports_no_torch():
     code = "import gencli, sys; gencli.SamplingParams(top_p=0.5); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-@pytest.mark.slow
-def test_a_script_of_a_user_passes_the_strict_type_checker():
-    script = Path(__file__).with_name("typed_script.py")
-    output, errors, code = api.run(["--strict", str(script)])
-    assert code == 0, output + errors

@@ -4,21 +4,19 @@ import math
 from itertools import pairwise
 
 import pytest
-import torch
 
 from gencli import LLM
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from gencli.models.files.locate import find_local
 from gencli.scoring.items import PairItem, TextItem
 from gencli.scoring.scorer import Scorer, make_convention
-from gencli.scoring.windows import prefix_id
 from gencli.text.tokenizer import ByteTokenizer
 
 TEXT = "Once upon a time, a kind fox named Clover lived in a house by the river."
+
+
 TOKENIZER = ByteTokenizer()
-REGEX = "[A-Z][a-z]+( [a-z]+){3}[.]"
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +28,6 @@ def llm():
 def scorer(runner, convention="lm-eval"):
     how = make_convention(convention, runner.spec, TOKENIZER, window=None, stride=None)
     return Scorer(Engine(runner, TOKENIZER), runner.spec, TOKENIZER, how)
-
-
-def test_a_text_has_the_numbers_of_a_plain_forward_of_transformers(llm):
-    transformers = pytest.importorskip("transformers")
-    model = transformers.AutoModelForCausalLM.from_pretrained(find_local("tiny"), dtype=torch.float32)
-    score = llm.score(TEXT)
-    ids = [prefix_id(llm.tokenizer, llm.spec.eos_ids), *(one.chosen.id for one in score.entries)]
-    with torch.no_grad():
-        table = model(torch.tensor([ids])).logits[0, :-1].double().log_softmax(-1)
-    plain = table.gather(1, torch.tensor(ids[1:])[:, None]).squeeze(1).tolist()
-    assert [one.chosen.logprob for one in score.entries] == pytest.approx(plain, abs=1e-5)
 
 
 def test_the_perplexity_of_a_uniform_model_is_the_size_of_its_vocabulary():
@@ -79,29 +66,6 @@ def test_a_neutral_chain_gives_the_scores_of_the_model(llm):
     raw, processed = (llm.score(choices, mode=mode) for mode in ("raw", "processed"))
     assert processed.best == raw.best
     assert processed.unconditional == pytest.approx(raw.unconditional, abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "temperature": 1.2, "top_p": 0.9},
-        {"regex": REGEX, "grammar_backend": "llguidance"},
-        {"guidance": 1.5, "negative": "A dog", "min_p": 0.01},
-    ],
-    ids=["penalties", "grammar", "guidance"],
-)
-def test_generated_ids_have_the_numbers_of_their_generation(llm, options):
-    made = llm.generate("Once upon a time", seed=4, max_tokens=24, logprobs=2, **options)
-    pair = llm.score(
-        ("Once upon a time", made.text), mode="processed", top=2, seed=4, max_tokens=24, **options
-    )
-    count = len(pair.entries)  # a generated text may end with an end-of-text token, which is no part of it
-    assert len(made.logprobs) - 1 <= count <= len(made.logprobs)
-    assert [one.chosen.id for one in pair.entries] == [one.chosen.id for one in made.logprobs][:count]
-    for mine, theirs in zip(pair.entries, made.logprobs, strict=False):
-        assert mine.chosen.processed == pytest.approx(theirs.chosen.processed, abs=1e-5)
-        assert mine.chosen.logprob == pytest.approx(theirs.chosen.logprob, abs=1e-5)
-        assert mine.processed_rank == theirs.processed_rank
 
 
 def test_banned_tokens_leave_no_sum_but_are_counted(llm):

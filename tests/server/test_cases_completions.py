@@ -6,6 +6,8 @@ from itertools import product
 from tests.server.conftest import LETTERS, events, idle, serve
 
 IDS = [104, 105, 32, 106]
+
+
 TEXT = {"prompt": "hi j", "seed": 42, "max_tokens": 8, "allow_ids": LETTERS}
 
 
@@ -102,19 +104,6 @@ def test_echo_scores_the_prompt(fake):
         assert [choice["text"][offset] for offset in found["text_offset"]] == [
             text[0] for text in found["tokens"]
         ], (prompt, logprobs)
-
-
-def test_samples_differ_and_end_for_themselves(fake):
-    body = {"prompt": "hi", "n": 3, "max_tokens": 900, "seed": 42, "logprobs": 0}
-    choices = post(fake, **body)["choices"]
-    assert [choice["index"] for choice in choices] == [0, 1, 2]
-    assert len({choice["text"] for choice in choices}) == 3
-    assert len({len(choice["logprobs"]["tokens"]) for choice in choices}) > 1
-    chunks = events(fake.post("/v1/completions", json={**body, "stream": True}))
-    parts = [choice for chunk in chunks for choice in chunk["choices"]]
-    assert sum(part["finish_reason"] is not None for part in parts) == 3
-    joined = ["".join(part["text"] for part in parts if part["index"] == number) for number in range(3)]
-    assert joined == [choice["text"] for choice in choices]
 
 
 def test_beams_of_two_prompts_are_those_of_each(tiny):

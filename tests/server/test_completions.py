@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 
 import pytest
 
@@ -12,6 +10,8 @@ from gencli.models.files.locate import find_local
 from tests.server.conftest import LETTERS, events, serve
 
 TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}
+
+
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12, "allow_ids": LETTERS}
 
 
@@ -103,25 +103,6 @@ def test_defaults_are_those_of_openai(fake):
     assert post(fake, "completions", prompt="a", ignore_eos=True)["usage"]["completion_tokens"] == 16
     texts = {post(fake, "completions", prompt="a")["choices"][0]["text"] for _ in range(4)}
     assert len(texts) > 1  # each request has a seed of its own
-
-
-def test_structures_hold(tiny):
-    cases = [
-        ({"response_format": {"type": "json_object"}}, lambda text: isinstance(json.loads(text), dict)),
-        ({"guided_choice": ["red", "green"]}, lambda text: text in ("red", "green")),
-        ({"regex": "[0-9]{3}"}, lambda text: len(text) == 3 and text.isdecimal()),
-        ({"grammar": 'root ::= "a"{5,5}'}, lambda text: text == "aaaaa"),
-    ]  # fmt: skip
-    for (fields, check), stream in product(cases, [False, True]):
-        body = {"prompt": "JSON: ", "max_tokens": 200, "seed": 1, **fields}
-        if stream:
-            chunks = events(tiny.post("/v1/completions", json={**body, "stream": True}))
-            choice = {"text": "".join(chunk["choices"][0]["text"] for chunk in chunks)}
-            assert chunks[-1]["choices"][0]["finish_reason"] == "stop", (stream, fields)
-        else:
-            (choice,) = post(tiny, "completions", **body)["choices"]
-            assert choice["finish_reason"] == "stop", (stream, fields)
-        assert check(choice["text"]), (stream, fields)
 
 
 FUNCTION = {
@@ -250,18 +231,3 @@ def test_prefixes_are_shared_within_a_salt(tiny):
 
     found = [cached(cache_salt=salt, priority=place) for place, salt in enumerate(("x", "x", "y", "y"))]
     assert [count > 0 for count in found] == [False, True, False, True]
-
-
-def test_neighbours_change_no_text(tiny, llm):
-    def ask(number):
-        body = {**TEXT, "seed": number, "prompt": f"Story {number}:", "n": 1 + number % 2}
-        return [choice["text"] for choice in post(tiny, "completions", **body)["choices"]]
-
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(ask, range(8)))
-    alone = [
-        llm.generate(f"Story {number}:", seed=number, n=1 + number % 2, max_tokens=20,
-                     temperature=0.8, top_p=0.9).texts
-        for number in range(8)
-    ]  # fmt: skip
-    assert together == alone

@@ -1,7 +1,5 @@
 """Several models in one server: chosen by name, counted apart."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from gencli.errors import UsageError
@@ -67,22 +65,6 @@ def test_a_full_model_leaves_room_to_the_other():
     with both as client, client.serving.admission.enter():
         assert client.post("/v1/completions", json={**ASKED, "model": "a"}).status_code == 429
         assert client.post("/v1/completions", json={**ASKED, "model": "b"}).status_code == 200
-
-
-def test_models_that_run_at_the_same_time_give_the_texts_that_they_give_alone():
-    bodies = [
-        {"prompt": "Once", "max_tokens": 20, "seed": seed, "model": "ab"[seed % 2], "top_p": 0.9}
-        for seed in range(8)
-    ]
-    with serve(names=("a", "b"), model="tiny", dtype="float32") as client:
-
-        def text(body):
-            return client.post("/v1/completions", json=body).json()["choices"][0]["text"]
-
-        alone = [text(body) for body in bodies]
-        with ThreadPoolExecutor(8) as pool:
-            assert [*pool.map(text, bodies)] == alone
-        assert text({**bodies[0], "model": "b"}) == alone[0]
 
 
 def test_names_are_the_given_ones_then_those_of_folders():

@@ -17,7 +17,11 @@ from tests.engine.harness import request
 from tests.server.conftest import events, serve
 
 BODY = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 9, "temperature": 1.5, "top_k": 12, "trace": 3}
+
+
 CHAT = {**BODY, "messages": [{"role": "user", "content": "Hi"}]}
+
+
 del CHAT["prompt"]
 
 
@@ -58,31 +62,6 @@ def test_the_records_are_those_of_a_run(tiny, tmp_path, capfd):
     assert {(one["run"], one["sample"]) for one in choice["trace"]} == {(reply["id"], 0)}
     assert streamed(tiny, **BODY)[0].keys() == {0}
     assert facts(streamed(tiny, **BODY)[0][0]) == facts(wanted.records)
-
-
-def test_each_answer_has_its_own_in_any_company(tiny):
-    for path, body in [("completions", BODY), ("chat/completions", CHAT)]:
-        many = {**body, "n": 3}
-        if path == "completions":
-            many["prompt"] = [body["prompt"], "Twice"]
-        choices = post(tiny, path, **many)["choices"]
-        for choice in choices:
-            assert [one["pos"] for one in choice["trace"]] == list(range(len(choice["trace"]))), path
-            assert {one["sample"] for one in choice["trace"]} == {choice["index"]}, path
-        assert facts(choices[0]["trace"]) == facts(post(tiny, path, **body)["choices"][0]["trace"]), path
-        traces, _ = streamed(tiny, path, **many)
-        assert {choice["index"]: facts(choice["trace"]) for choice in choices} == {
-            index: facts(trace) for index, trace in traces.items()
-        }, path
-
-
-def test_the_text_is_that_without_and_every_token_of_it_is_explained(tiny):
-    for more in [{}, {"best_of": 3}, {"draft": "ngram"}, {"regex": "[a-z ]{4,40}", "retries": 2}]:
-        plain = post(tiny, **{**BODY, "trace": None, "return_token_ids": True, **more})["choices"][0]
-        explained = post(tiny, **{**BODY, "return_token_ids": True, **more})["choices"][0]
-        assert "trace" not in plain, more
-        assert [one["id"] for one in explained.pop("trace")] == explained["token_ids"], more
-        assert explained == plain, more
 
 
 def test_of_an_answer_that_was_tried_again_only_the_tokens_that_count_are_explained(fake):

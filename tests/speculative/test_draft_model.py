@@ -2,16 +2,15 @@
 
 import time
 from dataclasses import replace
-from itertools import product
 
 import pytest
 import torch
 
 from gencli.core.request import Drafting
-from gencli.errors import ModelError, UsageError
+from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
 from gencli.models.files.vocabulary import first_difference
-from gencli.runtime.models import ModelChoice, load, load_tokenizer
+from gencli.runtime.models import load_tokenizer
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
@@ -117,24 +116,6 @@ def test_what_cannot_draft_is_refused_by_name():
     assert plain["abc", 0].drafted is None
     with pytest.raises(UsageError, match="'other' is not among those of this run"):
         generate([request("abc", drafting=Drafting("other"))])
-
-
-def test_the_first_layers_share_the_weights():
-    runner, native = (
-        load(ModelChoice("tiny", dtype="float32", backend=kind)).runner for kind in ("transformers", "native")
-    )
-    weights = {p.data_ptr() for p in runner._model.parameters()}
-    for count in (1, 5):
-        first = runner.first_layers(count, max_lanes=2)
-        assert first.spec.vocab_size == runner.spec.vocab_size, count
-        assert {p.data_ptr() for p in first._model.parameters()} < weights, count
-        assert len(first._model.base_model.layers) == count
-    first = native.first_layers(2, max_lanes=2)
-    assert first._decoder.layers == native._decoder.layers[:2]
-    assert first._decoder.embeddings is native._decoder.embeddings
-    for whole, count in product((runner, native), (0, 6, 7)):
-        with pytest.raises(ModelError, match="1 to 5 can be the first"):
-            whole.first_layers(count, max_lanes=2)
 
 
 def test_scripted_drafts_are_counted_by_position():

@@ -3,22 +3,15 @@
 import time
 from dataclasses import replace
 from functools import lru_cache
-from itertools import count, product
+from itertools import product
 
-import pytest
-
-from gencli.core.request import Drafting, Limits, Request
 from gencli.models.fake import FakeRunner
-from gencli.runtime.drafters import make_drafter
-from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.auto import AutoDrafter
 from gencli.speculative.base import Drafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FallbackDrafter
 from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
-from processors.chain import Chain
 from tests.engine.harness import request
 from tests.speculative.cases import WIDTH, drafting, everything, outcomes
 from tests.speculative.turned import turned
@@ -75,61 +68,6 @@ def named(name):
     return AdaptiveDrafter(DRAFTERS[name](), name=name, clock=time.perf_counter)
 
 
-def check(name, tokens):
-    """Every request with so many drafts at a time."""
-    found, stood = outcomes(drafting(everything(), name, tokens), drafter=named(name), max_batch=64)
-    assert found == plain(), (name, tokens)
-    assert stood > 20, (name, tokens)
-
-
-def check_beside(name):
-    """Every other request without drafts."""
-    requests = drafting(everything(), name, 3, every=2)
-    found, stood = outcomes(requests, drafter=named(name), max_batch=7, step_tokens=32)
-    assert found == plain(), name
-    assert stood > 10, name
-
-
-def check_full_memory(name):
-    requests, runner = drafting(everything(), name, 4), FakeRunner(WIDTH, memory_lanes=5)
-    assert outcomes(requests, drafter=named(name), runner=runner, max_batch=16)[0] == plain(), name
-
-
-def test_every_stage_gives_the_text_that_it_gives_without():
-    for name, tokens in (("suffix", 8), ("half", 4), ("text", 3), ("known", 1)):
-        check(name, tokens)
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_every_stage_gives_that_text_with_each_drafter_and_number_of_drafts(name):
-    for tokens in range(1, 9):
-        check(name, tokens)
-
-
-def test_rows_with_drafts_and_without_stand_side_by_side():
-    check_beside("half")
-
-
-def test_rows_with_drafts_of_each_drafter_stand_beside_others():
-    for name in DRAFTERS:
-        check_beside(name)
-
-
-def test_each_row_has_the_drafter_that_it_names():
-    requests = everything()
-    for i, name in enumerate(DRAFTERS):
-        part = drafting(requests[i :: len(DRAFTERS)], name, 1 + i)
-        requests[i :: len(DRAFTERS)] = part
-    every = FallbackDrafter([named(name) for name in DRAFTERS])
-    assert outcomes(requests, drafter=every, max_batch=32)[0] == plain()
-
-
-def test_what_the_clock_says_changes_no_text():
-    ticks = count()
-    drafter = AdaptiveDrafter(DRAFTERS["text"](), name="text", clock=lambda: next(ticks) ** 2 % 97 / 10)
-    assert outcomes(drafting(everything(), "text", None), drafter=drafter, max_batch=16)[0] == plain()
-
-
 def test_the_context_may_end_inside_a_draft():
     for context, name in product((11, 12, 14, 17, 30), ("ngram", "half", "model", "text")):
         one = request("abcabcdabc", key="k", chain="allowed=[97,98,99,100]", max_tokens=200)
@@ -138,50 +76,3 @@ def test_the_context_may_end_inside_a_draft():
         found, _ = outcomes(drafting([one], name, 5), **options)
         assert found == expected, (context, name)
         assert [end[1] for _, end in found.values()] == ["length"], (context, name)
-
-
-def test_memory_that_runs_out_changes_no_text():
-    check_full_memory("half")
-
-
-def test_memory_that_runs_out_changes_no_text_of_other_drafters():
-    for name in ("suffix", "text"):
-        check_full_memory(name)
-
-
-CHAINS = ["temperature=0", "temperature=0.8", "repetition=1.2 | temperature=1 | min_p=0.05 | top_p=0.95"]
-PROMPTS = ["Once upon a time", "The little dog ran to the red house. The little dog", "Tom said:", "A"]
-
-
-def check_on_a_model(name):
-    choice = ModelChoice("tiny", dtype="float32", max_batch=12)
-    loaded = load(choice)
-    options = {"runner": loaded.runner, "tokenizer": loaded.tokenizer, "max_batch": 12}
-
-    def run(drafter):
-        requests = [
-            Request(
-                str(i),
-                tuple(loaded.tokenizer.encode(text)),
-                Chain.parse(chain),
-                seed=i,
-                limits=Limits(40),
-                drafting=Drafting(drafter, 1 + i % 8),
-            )
-            for i, (text, chain) in enumerate(product(PROMPTS, CHAINS))
-        ]
-        return outcomes(requests, drafter=make_drafter(drafter, loaded, choice), **options)
-
-    found, stood = run(name)
-    assert found == run("none")[0], name
-    assert stood > 0, name
-
-
-def test_on_a_model_no_token_changes():
-    for name in ("auto", "early-exit"):
-        check_on_a_model(name)
-
-
-def test_on_a_model_no_drafter_changes_a_token():
-    for name in ("ngram", "suffix", "tiny-draft", "tiny"):
-        check_on_a_model(name)

@@ -17,6 +17,8 @@ from tests.speculative.test_identity import half_right, plain
 from tests.speculative.turned import turned
 
 OTHERS = ("rejection", "lossy-typical", "lossy-threshold")
+
+
 DRAFTERS = {
     "ngram": NgramDrafter,
     "suffix": SuffixDrafter,
@@ -43,32 +45,6 @@ def mixed(policies=OTHERS, *, tokens=None, least=0.0):
         yield replace(one, drafting=Drafting(names[i % len(names)], tokens, least, verification))
 
 
-def check_company(least, requests):
-    expected, stood = outcomes(requests, drafter=drafters(), max_batch=64)
-    assert stood > len(requests) / 2, least
-    other, _ = outcomes(requests[::-1], drafter=drafters(step=3.0), max_batch=5, step_tokens=16)
-    assert other == expected, least
-    for part in (requests[::7], requests[3::5]):
-        found, _ = outcomes(part, drafter=drafters(), max_batch=2)
-        assert found == {key: expected[key] for key in found}, least
-
-
-def test_neighbours_batches_order_and_clock_change_no_text():
-    check_company(0.2, list(mixed(least=0.2))[::2])
-
-
-def test_no_company_changes_a_text_of_any_drafter_and_policy():
-    for least in (0.0, 0.2):
-        check_company(least, list(mixed(least=least)))
-
-
-def test_a_full_memory_changes_no_text():
-    requests = list(mixed())[::3]
-    expected, _ = outcomes(requests, drafter=drafters(), max_batch=16)
-    runner = FakeRunner(WIDTH, memory_lanes=5)
-    assert outcomes(requests, drafter=drafters(), runner=runner, max_batch=16)[0] == expected
-
-
 def test_a_long_prompt_is_read_at_once_where_drafts_decide():
     drafting = Drafting("model", 3, 0.0, Verification("rejection"))
     one = request("a long text with some words, " * 40, key="one", max_tokens=30, drafting=drafting)
@@ -78,15 +54,6 @@ def test_a_long_prompt_is_read_at_once_where_drafts_decide():
         for rows in ([one], [*others, one])
     )
     assert together["one", 0] == alone["one", 0]
-
-
-def test_requests_that_match_keep_their_text_beside_others():
-    requests = list(mixed(tokens=3))
-    found, _ = outcomes(requests, drafter=drafters(), max_batch=32)
-    kept = [one for one in requests if not one.drafts_decide]
-    keys = [(one.id, sample) for one in kept for sample in range(one.n)]
-    assert len(keys) > 10
-    assert {key: found[key] for key in keys} == {key: plain()[key] for key in keys}
 
 
 def test_greedy_texts_are_the_same_under_rejection():

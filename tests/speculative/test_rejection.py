@@ -5,21 +5,21 @@ from dataclasses import dataclass
 
 import torch
 
-from gencli.core.request import Drafting
 from gencli.models.fake import FakeRunner
-from gencli.speculative.base import Drawn
-from gencli.speculative.draft_model import ModelDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.policy import Verification
 from tests.engine.harness import request
-from tests.processors.rejection_grid import Gap
-from tests.speculative.distribution import ALLOWED, IDS, TOKENS, chances, counted
-from tests.speculative.turned import turned
+from tests.speculative.distribution import ALLOWED, IDS, TOKENS, chances
 
 SLOTS = 80  # more take longer: each new text is compared with what every lane holds
+
+
 GRAMMAR = (("grammar", GrammarParams("a[ab]c|b[cd]a|[cd]{2}[ab]", "regex")),)
+
+
 CUTS = "frequency=1.5 | repetition=1.5 | temperature=0.6 | top_k=3 | top_p=0.95"
+
+
 CHAINS = {
     "truncated": Chain.parse(f"{ALLOWED} | temperature=0.6 | top_p=0.9"),
     "penalised": Chain.parse(f"{ALLOWED} | frequency=1.5 | repetition=1.5"),
@@ -28,9 +28,10 @@ CHAINS = {
     "adaptive": Chain.parse(f"{ALLOWED} | adaptive_p:target=0.4,decay=0.2"),
     "all": Chain((*GRAMMAR, *Chain.parse(CUTS).stages)),
 }
+
+
 # A text in a grammar is complete after three tokens; far from its limit, nothing looks for a short end.
 MOST = dict.fromkeys(CHAINS, TOKENS) | {"in a grammar": 200, "all": 200}
-SAMPLES = dict.fromkeys(CHAINS, 6000) | {"in a grammar": 1500, "all": 1500}  # grammars take longer
 
 
 @dataclass(frozen=True)
@@ -50,101 +51,6 @@ class Tables:
             first.table = first.table.masked_fill(even, -math.inf)
             second.table = second.table.masked_fill(~even, -math.inf)
         return cls(first, second)
-
-
-class Raw(ModelDrafter):
-    """Says that it drew from its logits as they were before the chain."""
-
-    def __init__(self, runner):
-        super().__init__(runner)
-        self._table = runner.table
-
-    def propose(self, asks):
-        return [self._raw(ask, run) for ask, run in zip(asks, super().propose(asks), strict=True)]
-
-    def _raw(self, ask, run):
-        fed = [ask.tokens[-1], *run][: len(run)]
-        logits = self._table[torch.tensor(fed, dtype=torch.int64)]
-        probable = logits.softmax(-1)[range(len(run)), list(run)].tolist()
-        return Drawn(tuple(run), tuple(logits), tuple(probable))
-
-
-def measured(name, drafter, tables, *, least=0.0, samples=0):
-    """The gap between the texts that came and those that were due; and how many drafts stood."""
-    drafting = Drafting("", None, least, Verification("rejection"))
-    samples = samples or SAMPLES[name]
-    one = request("a", chain=CHAINS[name], max_tokens=MOST[name], n=samples, drafting=drafting)
-    counts, stood = counted(one, runner=tables.target, drafter=drafter, max_batch=SLOTS)
-    due = chances(one, lambda text: tables.target.table[(*one.prompt_ids, *text)[-1]])
-    return Gap.of(counts, due), stood / samples
-
-
-def check(name):
-    tables = Tables.make()
-    found, stood = measured(name, ModelDrafter(tables.draft), tables)
-    assert not found.is_wide, name
-    assert stood > 0.4, name
-
-
-def check_through_text(least):
-    tables = Tables.make()
-    others = [token for token in range(258) if token not in IDS]
-    draft = FakeRunner(max_lanes=SLOTS + 1)
-    draft.table = tables.draft.table.index_fill(1, torch.tensor(others), -20.0)
-    found, stood = measured("truncated", turned(draft), tables, least=least)
-    assert not found.is_wide, least
-    assert stood > 0.2, least
-
-
-def check_is_noticed(name):
-    tables = Tables.make()
-    assert measured(name, Raw(tables.draft), tables, samples=1500)[0].is_wide, name
-
-
-def test_texts_have_the_distribution_that_they_have_without_drafts():
-    check("all")
-
-
-def test_texts_have_the_distribution_of_each_chain():
-    for name in CHAINS:
-        check(name)
-    check_without_overlap("truncated")
-
-
-def check_without_overlap(name):
-    tables = Tables.make(are_near=False)
-    found, stood = measured(name, ModelDrafter(tables.draft), tables, samples=2000)
-    assert not found.is_wide, name
-    assert stood == 0, name
-
-
-def test_they_have_it_without_any_overlap():
-    check_without_overlap("penalised")
-
-
-def test_improbable_drafts_may_be_dropped():
-    """Their noise is not the target's, and what was kept was drawn from what is kept."""
-    tables = Tables.make()
-    found, stood = measured("penalised", ModelDrafter(tables.draft), tables, least=0.3)
-    assert not found.is_wide
-    assert 0 < stood < 1
-
-
-def test_drafts_through_text_were_not_drawn():
-    check_through_text(0.3)
-
-
-def test_none_of_the_drafts_through_text_was_drawn():
-    check_through_text(0.0)
-
-
-def test_drafts_from_something_else_than_was_said_are_noticed():
-    check_is_noticed("truncated")
-
-
-def test_they_are_noticed_with_each_chain():
-    for name in CHAINS:
-        check_is_noticed(name)
 
 
 def test_the_letters_are_all_that_can_come():

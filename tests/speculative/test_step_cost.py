@@ -4,11 +4,7 @@ from itertools import product
 
 import pytest
 
-from gencli.engine.engine import Engine
 from gencli.speculative.costs import StepCostModel
-from tests.engine.harness import TOKENIZER, events_of, ids_of
-from tests.engine.test_jump import record
-from tests.speculative.timed import Ticking, TimedRunner
 
 SIZES = (1, 2, 5, 1, 3, 9, 1, 4, 2, 7, 1, 6)
 
@@ -35,25 +31,3 @@ def test_old_steps_fade():
         for size in SIZES:
             model.observe(size, 5.0)
     assert model.draft_cost(1) < 0.001
-
-
-def texts(row, *, jump="auto"):
-    """The ids of six records one after the other, and the tokens that were fed in all."""
-    clock, fed = Ticking(), 0
-
-    class Noting(TimedRunner):
-        def forward(self, plan):
-            nonlocal fed
-            fed += plan.num_tokens
-            return super().forward(plan)
-
-    on = Engine(Noting(clock, row=row), TOKENIZER, max_batch=1, clock=clock)
-    return ids_of(events_of([record(str(key), seed=key, jump=jump) for key in range(6)], on=on)), fed
-
-
-def test_guesses_are_made_while_they_cost_little():
-    plain, least = texts(0.0, jump="off")
-    cheap, most = texts(0.0)
-    dear, fewer = texts(0.95)
-    assert cheap == dear == plain
-    assert most - least > 2 * (fewer - least)

@@ -1,6 +1,5 @@
 """Lazy prefill of a draft model: the tail of a long text, and the whole once drafts are accepted."""
 
-from itertools import product
 from string import ascii_lowercase
 
 import torch
@@ -16,6 +15,8 @@ from tests.speculative.timed import Ticking, TimedRunner
 from tests.speculative.turned import turned
 
 PROMPT = "a long text " * 100
+
+
 SIZE = len(TOKENIZER.encode(PROMPT))
 
 
@@ -49,15 +50,6 @@ def run(kind=None, *, rounds=1, rows=1, tokens=None, cost=0.3, max_tokens=128, c
     asked = {"chain": chain, "max_tokens": max_tokens, "drafting": Drafting(tokens=tokens)}
     ids = ids_of(events_of([request(PROMPT, key=key, **asked) for key in range(rounds * rows)], on=on))
     return ids, clock.now, draft
-
-
-def test_useless_drafts_cost_3_percent_at_most_long_prompts_included():
-    for rounds, cost in product((1, 4), (0.1, 0.5)):
-        plain_texts, plain, _ = run(rounds=rounds)
-        texts, seconds, draft = run(Wrong, rounds=rounds, cost=cost)
-        assert texts == plain_texts, (rounds, cost)
-        assert plain / seconds >= 0.97, (rounds, cost)
-        assert sum(draft.fed) < 0.1 * SIZE, (rounds, cost)
 
 
 def in_letters(draft):

@@ -12,7 +12,6 @@ from gencli.models.files.locate import bundled_folder
 from gencli.text.fast_classes import DEFAULTS, REGISTERED
 from gencli.text.fast_loader import load_fast
 from gencli.text.tokenizer import HFTokenizer
-from tests.helpers.tokenizers import unpack_tokenizer
 from tests.text.fast_folders import CLASSES, assert_same, change, save
 
 CHATML = (
@@ -20,11 +19,15 @@ CHATML = (
     "{% endfor %}{% if add_generation_prompt %}{% generation %}<|end|>{% endgeneration %}{% endif %}"
     "{{ mood }}"
 )
+
+
 TOOLS = (
     "{{ bos_token }}{{ tools | tojson(indent=2, sort_keys=true) }}{% set n = namespace(a=1) %}"
     "{% for m in messages %}{% set n.a = n.a + 1 %}{% endfor %}{{ n.a }}"
     "{{ messages | tojson(separators=(',', ':')) }}{{ strftime_now(format='%Y') }}"
 )
+
+
 FAMILIES = [
     ("llama", "PreTrainedTokenizerFast"),
     ("llama", "TokenizersBackend"),
@@ -43,14 +46,6 @@ FAMILIES = [
 def test_the_bundled_models():
     for name in ["tiny", "tiny-draft"]:
         assert_same(bundled_folder(name))
-
-
-def test_published_models(tmp_path):
-    for name in ["gpt-2", "qwen2"]:
-        (tmp_path / name).mkdir()
-        unpack_tokenizer(name, tmp_path / name)
-        change(tmp_path / name / "config.json", model_type=name.replace("-", ""))
-        assert_same(tmp_path / name)
 
 
 def test_a_tokenizer_that_is_taken_as_it_is(tmp_path):

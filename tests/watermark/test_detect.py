@@ -9,6 +9,8 @@ from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdPar
 from processors.reference.watermark import uniform
 
 VOCAB = 300
+
+
 SCORERS = {
     "kgw": KgwScorer(KgwParams(15485863), VOCAB),
     "selfhash": KgwScorer(KgwParams(15485863, scheme="selfhash", width=2), 64),
@@ -21,24 +23,6 @@ SCORERS = {
 def texts(count, length, vocab=VOCAB):
     draw = random.Random(1)
     return [[draw.randrange(vocab) for _ in range(length)] for _ in range(count)]
-
-
-def check_false_alarms(name):
-    scorer, vocab = SCORERS[name], 64 if name == "selfhash" else VOCAB
-    found = [detect(scorer, text, level=0.01) for text in texts(1000, 40, vocab)]
-    alarms = sum(one.verdict == "marked" for one in found)
-    assert alarms <= 21, "10 are expected; more than 21 in one of 1000 trials"
-    likely = sum(one.p_value <= 0.25 for one in found)
-    assert (50 if name in ("kgw", "selfhash") else 190) < likely < 300, name
-
-
-def test_false_alarms_have_the_stated_rate():
-    check_false_alarms("kgw")
-
-
-def test_false_alarms_of_each_mark_have_the_stated_rate():
-    for name in SCORERS:
-        check_false_alarms(name)
 
 
 def test_windows_keep_the_rate_of_false_alarms():

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 
 import pytest
 from hypothesis import given
@@ -12,17 +11,17 @@ from gencli.batch.formats import READERS
 from gencli.batch.formats import jsonarray as arrays
 from gencli.batch.formats import text as texts
 from gencli.batch.formats.base import MAX_BYTES, Lines, RecordFault, Unfit
-from gencli.batch.formats.jsonarray import read_array
 from gencli.batch.formats.jsonl import LIMITS
 from gencli.batch.records import Failure
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | FLOATS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=4,
 )
-RECORDS = st.lists(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), max_size=5)
 
 
 def read(format_name, data):
@@ -31,26 +30,6 @@ def read(format_name, data):
 
 def shown(items):
     return [found.message if isinstance(found, Failure) else found for _, found in items]
-
-
-class Trickle(io.BytesIO):
-    """A stream that hands over few bytes at a time."""
-
-    def read(self, size=-1):
-        return super().read(min(size, 3) if size > 0 else size)
-
-
-@given(RECORDS)
-def test_json_lines_are_read_back(records):
-    data = "".join(json.dumps(record) + "\n" for record in records).encode()
-    assert shown(read("jsonl", data)) == records
-
-
-@pytest.mark.parametrize("stream", [io.BytesIO, Trickle])
-@given(records=RECORDS, indent=st.sampled_from([None, 2]), is_ascii=st.booleans())
-def test_json_arrays_are_read_back_however_the_bytes_come(stream, records, indent, is_ascii):
-    data = json.dumps(records, indent=indent, ensure_ascii=is_ascii).encode()
-    assert shown(read_array(stream(b" \n" + data + b"\n"), "f")) == records
 
 
 @given(st.lists(st.lists(st.text(max_size=20), min_size=2, max_size=2)))

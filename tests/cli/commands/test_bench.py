@@ -8,7 +8,6 @@ import torch
 
 from gencli.bench import records
 from gencli.cli.app import main
-from processors.catalog import BUILTIN
 
 KINDS = {
     "run": records.RunCost, "step": records.StepCost, "sampler": records.SamplerCost,
@@ -38,15 +37,6 @@ def report(arguments, capsys):
     return found
 
 
-def test_bench_grammar_reports_the_parts_and_the_ratio(capsys):
-    assert main(["bench", "grammar", "--back-end", "xgrammar", "--rows", "2", "--steps", "1"]) == 0
-    head, line = capsys.readouterr().out.splitlines()
-    assert head.split() == [column.name for column in fields(records.GrammarCost)]
-    name, rows, *figures = line.split()
-    assert (name, rows, len(figures)) == ("xgrammar", "2", 6)
-    assert all(float(figure) > 0 for figure in figures)
-
-
 def test_bench_refuses_what_it_cannot_measure(capsys):
     assert main(["bench", "grammar", "--back-end", "nothing", "--steps", "1"]) != 0
     assert "nothing" in capsys.readouterr().err
@@ -72,23 +62,6 @@ def test_bench_refuses_what_it_cannot_measure(capsys):
     ]:
         assert main([*SPECULATE, *options]) == 2, options
         assert said in capsys.readouterr().err, options
-
-
-SMALL = ["bench", "batch", "--requests", "2", "--max-batch", "2", "--threads", "1"]
-WAYS = ["gencli", "gencli, int8", "generate", "generate, sorted", "generate_batch"]
-
-
-def test_bench_batch_compares_the_ways_on_one_load(capsys):
-    costs = report([*SMALL, "--prefix", "40"], capsys)["records"]
-    assert [cost["way"] for cost in costs] == WAYS
-    exact = [cost for cost in costs if cost["way"] != "gencli, int8"]
-    assert {(cost["prefix"], cost["requests"], cost["equal"]) for cost in exact} == {(40, 2, 2)}
-    assert len({cost["output_tokens"] for cost in costs}) == 1
-
-    assert main([*SMALL, "--prefix", "0"]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:2] == ["prefix", "way"]
-    assert [line[8:24].strip() for line in lines] == WAYS
 
 
 def test_bench_step_has_a_record_for_each_number_of_rows_and_chain(capsys):
@@ -142,28 +115,6 @@ def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
 SAMPLER = ["bench", "sampler", "--rows", "2", "--width", "500", "--repeats", "1"]
 
 
-def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
-    costs = report([*SAMPLER, "--logits", "both"], capsys)["records"]
-    assert [cost["logits"] for cost in costs] == ["peaked"] * 4 + ["flat"] * 4
-    assert all(
-        cost["gencli_ms"] > 0 and cost["transformers_ms"] > 0 and cost["speedup"] > 0 for cost in costs
-    )
-
-
 STAGES = [
     "bench", "stages", "--rows", "1", "--rows", "2", "--width", "600", "--history", "50", "--repeats", "1",
 ]  # fmt: skip
-
-
-def test_bench_stages_has_a_line_for_each_stage_and_number_of_rows(capsys):
-    costs = report(STAGES, capsys)["records"]
-    assert [cost["stage"] for cost in costs] == [spec.name for spec in BUILTIN] * 2
-    assert all(cost["stage_ms"] > 0 and cost["passes"] > 0 for cost in costs)
-    assert [cost["stage"] for cost in report([*STAGES, "top_k"], capsys)["records"]] == ["top_k"] * 2
-
-
-def test_bench_run_compares_whole_runs(capsys):
-    small = ["--turns", "1", "--max-tokens", "3", "--threads", "1"]
-    costs = report(["bench", "run", *small, "--rows", "2"], capsys)["records"]
-    assert [cost["way"] for cost in costs] == ["gencli", "transformers"]
-    assert all(cost["start_s"] > 0 and cost["peak_mib"] > 0 for cost in costs)

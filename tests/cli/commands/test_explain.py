@@ -65,25 +65,6 @@ def test_lists_have_their_length_and_several_texts_names(gencli, tmp_path):
     assert "== 1" not in gencli("explain", file, "--sample", "1").out
 
 
-def test_what_the_trace_does_not_have_is_refused(gencli, trace):
-    for words, said in [
-        (("--at", "99"), "--at is 99, but the text has 20 tokens"),
-        (("--stage", "top_p"), "has no stage 'top_p'"),
-        (("--at", "1", "--stage", "top_k"), "--at and --stage do not go together"),
-        (("--run", "7"), "no such text"),
-        (("--format", "xml"), "--format: 'xml' is not one of text, jsonl"),
-        (("--keys",), "--keys needs a terminal"),
-        (("--keys", "--at", "99"), "--at is 99"),
-        (("--keys", "--stage", "top_k"), "--keys and --stage are views"),
-        (("--keys", "--live"), "--keys and --live are views"),
-        (("--live", "--at", "1"), "--live and --at are views"),
-        (("--live", "--format", "jsonl"), "--live and --format are views"),
-    ]:
-        found = gencli("explain", trace, *words)
-        assert (found.code, found.out) == (2, ""), words
-        assert said in found.err, words
-
-
 def test_another_file_is_refused(gencli, tmp_path):
     (tmp_path / "x").write_bytes(b"\xff\xfe")
     assert "is not UTF-8" in gencli("explain", tmp_path / "x").err

@@ -33,15 +33,6 @@ def test_every_command_and_every_group_has_a_page(found):
 
 
 @groff
-def test_no_page_has_a_fault_and_each_shows_what_was_declared(found):
-    for name, text in found.items():
-        shown, faults = plain(text)
-        assert faults == "", name
-        assert text.isascii()
-        assert f"{name} - " in shown
-
-
-@groff
 def test_the_page_of_run_has_every_option_as_it_is_typed(found):
     shown, _ = plain(found["gencli-run"])
     for entry in OPTIONS:
@@ -49,12 +40,6 @@ def test_the_page_of_run_has_every_option_as_it_is_typed(found):
             assert re.search(rf"^ +.*{re.escape(name)}\b", shown, re.MULTILINE), name
     assert r"C escapes are read: \n is a newline, \\n is \n itself." in shown
     assert 'cat notes.txt | gencli run "Summarise this:"' in shown
-
-
-def test_a_page_is_printed_where_there_is_no_terminal(gencli, found):
-    assert gencli("man", "run").out == found["gencli-run"]
-    assert gencli("man", "config", "show").out == found["gencli-config-show"]
-    assert gencli("man").out == found["gencli"]
 
 
 def test_all_pages_are_written_into_a_folder(gencli, found, tmp_path):

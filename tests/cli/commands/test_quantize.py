@@ -24,32 +24,6 @@ def test_the_folder_runs_as_the_model_with_the_option(gencli, folder):
     assert (shown["quantization"], shown["dtype"]) == (f"int{bits}", {8: "I8", 4: "U8"}[bits])
 
 
-COMPANIES = [
-    (*PROMPTS, "--draft", "ngram", "--max-batch", "2"),
-    PROMPTS,
-    (PROMPTS[0], "--draft", "suffix"),
-    (PROMPTS[0], "--draft", "tiny-draft"),
-    (PROMPTS[0], "--draft", "early-exit:2"),
-]
-
-
-def assert_the_text_is_that_alone(gencli, companies):
-    for quantize in ("int8", "int4"):
-        words = ("run", "--quantize", quantize, "-t", "0", "--max-tokens", "40", "--format", "jsonl")
-        alone = gencli(*words, PROMPTS[0]).json["text"]
-        for company in companies:
-            beside = {one["id"]: one["text"] for one in gencli(*words, *company).lines}
-            assert beside["1"] == alone, (quantize, company)
-
-
-def test_a_text_does_not_depend_on_its_company(gencli):
-    assert_the_text_is_that_alone(gencli, COMPANIES[:1])
-
-
-def test_a_text_depends_on_no_company(gencli):
-    assert_the_text_is_that_alone(gencli, COMPANIES[1:])
-
-
 def test_guidance_beams_and_grammars_run_with_quantized_weights(gencli):
     words = ("run", "--quantize", "int8", "--seed", "1", "--max-tokens", "12", PROMPTS[0])
     for more in (("--guidance", "2", "--negative", "sad"), ("--beams", "3"), ("--regex", " [a-z]+")):

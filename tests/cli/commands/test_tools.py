@@ -97,7 +97,3 @@ def assert_names_are_offered_without_anything_heavy(cases, tmp_path):
 
 def test_completion_offers_names_without_anything_heavy(tmp_path):
     assert_names_are_offered_without_anything_heavy(OFFERED[:1], tmp_path)
-
-
-def test_every_completion_offers_names_without_anything_heavy(tmp_path):
-    assert_names_are_offered_without_anything_heavy(OFFERED[1:], tmp_path)

@@ -160,14 +160,6 @@ def test_without_a_stdin_a_prompt_stands_alone_and_asks_for_none(monkeypatch):
         read_prompts([], [])
 
 
-def test_where_a_prompt_ends(run):
-    assert "ends with a space" in run("hi ", "--max-tokens", "2").err
-    assert "ends with a space" not in run("hi", "--max-tokens", "2").err
-    assert run("hi ", "--max-tokens", "2", "--quiet").err == ""
-
-    assert run("--chat", "hi", "--seed", "3").out == run("user: hi\nassistant:", "--seed", "3").out
-
-
 def test_chat_without_a_template_is_refused_before_weights_are_read(gencli, tmp_path):
     folder, model = bundled_folder("tiny"), tmp_path / "model"
     model.mkdir()

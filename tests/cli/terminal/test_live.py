@@ -1,15 +1,8 @@
 """Several texts on a terminal: lines while they are made, and in the end what a pipe has."""
 
-import subprocess
-
 from gencli.cli.terminal.live import LiveWriter
 from gencli.core.events import Error, Token
 from gencli.results.results import Results
-from tests.cli.conftest import command
-from tests.cli.terminal.test_drawing import screen  # noqa: F401 - a fixture
-from tests.helpers.terminals import on_a_terminal
-
-TEXTS = ("--max-tokens", "30", "--allow-ids", "97,98,32,10,256", "--quiet")
 
 
 class Shown:
@@ -49,16 +42,6 @@ def token(sample):
 
 def ended(sample):
     return Error("1", sample, "X", "x", f"text {sample}")
-
-
-def test_blocks_on_a_terminal_are_the_blocks_of_a_pipe(screen):  # noqa: F811
-    for flags in [("hi", "-n", "5"), ("hi", "yo", "-n", "2"), ("hi", "yo", "you")]:
-        shown = command(*TEXTS, *flags)
-        piped = subprocess.run(shown, capture_output=True, check=True).stdout.decode()
-        terminal = type(screen)()
-        terminal.width = 10_000
-        terminal.write(on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""}).decode())
-        assert terminal.text.splitlines() == piped.rstrip().splitlines(), flags
 
 
 def test_a_text_that_is_complete_before_its_turn_keeps_its_line():

@@ -17,9 +17,9 @@ from gencli.models.memory import lane_bytes
 from gencli.models.onednn import can_pack
 from gencli.runtime.models import ModelChoice, load
 from tests.models.cases import case
-from tests.models.decoder.test_invariance import LENGTHS, logits
 from tests.models.native import load_native, native_decoder
-from tests.models.tiny_models import NATIVE_CONFIGS, SUITE_KINDS, build_native
+from tests.models.tiny_models import SUITE_KINDS, build_native
+from tests.slow.models.decoder.test_invariance import LENGTHS, logits
 
 # Largest errors of the logits; random weights enlarge them.
 FORMATS = {torch.bfloat16: 0.02, torch.float16: 0.02, torch.float8_e4m3fn: 0.35, torch.int8: 0.03}
@@ -41,13 +41,6 @@ def check_logits(kind: str, kv_dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(("kind", "kv_dtype"), [*zip(SUITE_KINDS, FORMATS, strict=True)])
 def test_logits_are_about_the_same_and_see_no_neighbours(kind: str, kv_dtype: torch.dtype) -> None:
     check_logits(kind, kv_dtype)
-
-
-@pytest.mark.parametrize("kind", NATIVE_CONFIGS)
-def test_logits_of_all_models_are_about_the_same_in_each_format(kind: str) -> None:
-    for kv_dtype in FORMATS:
-        with case(kv_dtype):
-            check_logits(kind, kv_dtype)
 
 
 # Of the memory in float32; heads of 8 numbers have a scale of four bytes in int8.

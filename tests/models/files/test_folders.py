@@ -18,6 +18,8 @@ from processors.child import Child
 from tests.models.cases import case
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
 TURN = [{"role": "user", "content": "hi"}]
 
 
@@ -132,56 +134,6 @@ def test_an_index_that_is_none_is_named(folder):
     for index in ([], {"weight_map": []}, {"weight_map": {"a": 1}}, {}):
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         assert "model.safetensors.index.json" in refusal(folder), index
-
-
-ATTACKS = [
-    '{{ "%1000000000d"|format(1) }}',
-    '{{ "x" * 10**10 }}',
-    '{{ "x".ljust(10**10) }}',
-    '{% set n = namespace(x="x") %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}',
-    ENDLESS,
-    "{% for i in range(99999) %}{{ 'x' * 1000 }}{% endfor %}",
-    "{{ lipsum(n=1000000) }}",
-    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "{{ 9 ** (9 ** 9) }}",
-    "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
-    "{{ messages.__class__.__mro__ }}",
-    "{% if %}",
-]
-
-
-def test_a_chat_template_is_bounded_in_time_memory_and_size(folder, monkeypatch):
-    monkeypatch.setattr(renderer_module, "SECONDS", 1.0)
-    for template in ATTACKS:
-        (folder / "chat_template.jinja").write_text(template)
-        with case(template[:60]), pytest.raises(ModelError, match=r"The chat template of .* failed: .+"):
-            HFTokenizer.load(folder).render_chat(TURN)
-
-
-TEMPLATES = [
-    bundled_folder("tiny").joinpath("chat_template.jinja").read_text(),
-    "{%- for m in messages %}\n    {%- if loop.first and m.role != 'system' %}\n{{ bos_token }}sys\n    "
-    "{%- endif %}\n<|{{ m['role'] }}|>{{ m['content'] | trim }}{% endfor %}\n",
-    "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}{{ m | tojson(indent=2) }}"
-    "{% endfor %}",
-    "{% if tools %}{{ tools | tojson }}{% endif %}{% if tools is none %}none{% endif %}{{ mood }}",
-    "{% generation %}{{ messages[0].content }}{% endgeneration %}{{ documents }}{{ missing }}",
-    "{% set ns = namespace(a=1) %}{% for m in messages %}{% set ns.a = ns.a + 1 %}{% endfor %}{{ ns.a }}",
-]
-
-
-def test_a_chat_template_gives_what_transformers_makes_of_it(folder):
-    from transformers import AutoTokenizer
-
-    messages = [{"role": "system", "content": " <b>\u00e9 "}, *TURN, {"role": "assistant", "content": "a\n"}]
-    tools = [{"type": "function", "function": {"name": "f", "description": "\u2603"}}]
-    for template in TEMPLATES:
-        (folder / "chat_template.jinja").write_text(template)
-        theirs, ours = AutoTokenizer.from_pretrained(folder), HFTokenizer.load(folder)
-        for kwargs in ({}, {"tools": tools}, {"mood": "!", "add_generation_prompt": False}):
-            options = {"add_generation_prompt": True, **kwargs}
-            want = theirs.apply_chat_template(messages, tokenize=False, **options)
-            assert ours.render_chat(messages, **kwargs) == want, template
 
 
 def test_the_next_template_is_rendered_after_one_that_had_to_be_ended(folder):

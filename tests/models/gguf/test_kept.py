@@ -1,8 +1,6 @@
 """Weights of four bits keep their bits: products, texts, memory, and what is refused."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +10,28 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.files.card import read_card
-from gencli.models.files.locate import bundled_folder
 from gencli.models.gguf.groups import grouped
 from gencli.models.gguf.kinds import KINDS
 from gencli.models.gguf.maker import kept_maker, wide_dtype
 from gencli.models.gguf.plan import KEPT, weight_format
 from gencli.models.gguf.reader import open_gguf
-from gencli.models.memory import weight_bytes
-from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import random_blocks, write_model
 from tests.models.cases import case
 from tests.models.gguf.test_reader import built, finish, load
-from tests.models.loops import Job, decode
-from tests.models.test_memory import parts
 from tests.models.tiny_models import base
 
 CPU = torch.device("cpu")
+
+
 RECORDS = (
     "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:",
     "Question: Is Brindle a town?\nAnswer:",
     "Question: Who is the mayor of Brindle?\nAnswer:",
 )
+
+
 KIND = {kind.name: kind for kind in KINDS.values()}
 
 
@@ -87,61 +82,6 @@ def test_a_product_is_that_of_widened_numbers(tmp_path: Path) -> None:
             assert (found - true).norm() < 0.004 * true.norm()
             if make.is_invariant:
                 assert torch.equal(product(given[:1]), found[:1])
-
-
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1"])
-def test_a_trained_model_says_the_same_as_with_widened_numbers(tmp_path: Path, kind: str) -> None:
-    folder = bundled_folder("tiny")
-    write_model(tmp_path / "model.gguf", hf.AutoModelForCausalLM.from_pretrained(folder), kind)
-    kept, wide = load(tmp_path / "model.gguf", dtype="auto"), load(tmp_path / "model.gguf")
-    assert (kept.spec.quantization, kept.spec.kernels, kept.spec.notices) == (kind, ("int4pack",), ())
-    assert (wide.spec.quantization, kept.spec.dtype) == ("", torch.float32)
-    prompts = [HFTokenizer.load(folder).encode(text) for text in RECORDS]
-    jobs = [Job(lane, prompt) for lane, prompt in enumerate(prompts)]
-    assert decode(kept, jobs, count=12) == decode(wide, jobs, count=12)
-    feed = StepPlan((Feed(0, 0, tuple(prompts[0]), len(prompts[0])),))
-    found, true = kept.forward(feed), wide.forward(feed)
-    assert (found - true).norm() < 0.01 * true.norm()
-
-
-@pytest.mark.parametrize(("kind", "tied"), [("Q4_0", False), ("Q4_K", True)])
-def test_memory_is_that_of_the_kept_bits(tmp_path: Path, kind: str, tied: bool) -> None:
-    path = tmp_path / "model.gguf"
-    write_model(path, model(tie_word_embeddings=tied, vocab_size=20_480), kind)
-    runner = load(path, dtype="auto")
-    planned = weight_bytes(read_card(path), torch.float32, CPU, "kept")
-    assert sum(parts(runner._decoder)) == pytest.approx(planned, rel=0.05)
-    assert planned < 0.7 * read_card(path).weights.parameters
-    assert weight_bytes(read_card(path), torch.float32, CPU, "none") > 4 * planned
-
-
-PEAK = """
-import re, sys, torch
-from pathlib import Path
-from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.gguf.maker import kept_maker
-from gencli.models.gguf.reader import open_gguf
-
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
-
-path, rows = Path(sys.argv[1]), int(sys.argv[2])
-names = [f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"]
-with open_gguf(path, torch.float32, torch.device("cpu")) as reader:
-    make, before = kept_maker(path, KernelOptions()), peak()
-    product = make.read(reader, names, (3 * rows, 4096))
-print(product.nbytes, peak() - before)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is not known")
-def test_reading_takes_the_kept_bits_and_one_matrix(tmp_path: Path) -> None:
-    path, rows = tmp_path / "model.gguf", 8192
-    matrix_file(path, *["Q4_0"] * 3, rows=rows, inputs=4096)
-    command = [sys.executable, "-c", PEAK, str(path), str(rows)]
-    held, grown = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
-    assert held == 3 * rows * 4096 * 5 // 8
-    assert grown < 2 * held + 2**27  # the kept bits, the matrix as it is read, and slices of it
 
 
 def test_another_format_or_device_widens(tmp_path: Path) -> None:

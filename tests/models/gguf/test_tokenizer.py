@@ -17,7 +17,6 @@ from gencli.models.gguf.pre_tokenizers import PRE_TOKENIZERS
 from gencli.models.gguf.vocabulary import read_vocabulary
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import add_byte_level, add_sentencepiece
-from tests.helpers.tokenizers import tokenizer_json
 from tests.models.cases import case
 from tests.models.gguf.test_reader import finish
 from tests.text.conftest import TEXTS
@@ -26,6 +25,8 @@ ALPHABET = [
     *"aeist HTIW'09.,;:-_\n\r\t",
     *("  ", "'s", "'LL", "ß", "é", "e\u0301", "你", "👍🏽", "\u00a0", "▁", "the "),
 ]
+
+
 BEGIN, END, USER, TOOL = "<|begin|>", "<|im_end|>", "<|user|>", "<tool>"
 
 
@@ -48,28 +49,6 @@ def assert_same(found: HFTokenizer, original: Tokenizer, texts: list[str]) -> No
         ids = original.encode(text, add_special_tokens=False).ids
         assert found.encode(text, special=False) == ids, text
         assert found.decode(ids, skip_special=False) == original.decode(ids, skip_special_tokens=False)
-
-
-def check_published(tmp_path: Path, pre: str) -> None:
-    """The ids and texts of a published tokenizer are the same."""
-    original = Tokenizer.from_str(tokenizer_json(pre))
-    if pre == "qwen2":  # transformers' class for Qwen2 composes characters
-        original.normalizer = normalizers.NFC()
-    found = written(tmp_path / "model.gguf", lambda writer: add_byte_level(writer, original, pre, eos=0))
-    added = [token.content for token in original.get_added_tokens_decoder().values()][:5]
-    assert_same(found, original, samples(300, *added))
-    assert found.vocab_size == original.get_vocab_size()
-    assert found.special_ids == {
-        number for number, token in original.get_added_tokens_decoder().items() if token.special
-    } | {0}
-
-
-def test_a_published_byte_level_tokenizer_is_the_same(tmp_path: Path) -> None:
-    check_published(tmp_path, "qwen2")
-
-
-def test_another_published_byte_level_tokenizer_is_the_same(tmp_path: Path) -> None:
-    check_published(tmp_path, "gpt-2")
 
 
 def byte_level(pre: str) -> Tokenizer:

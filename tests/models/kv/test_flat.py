@@ -10,12 +10,18 @@ import transformers as hf
 
 from gencli.core.step import Feed, StepPlan, room_for
 from gencli.models.hf import HFRunner
-from gencli.models.kv.flat import FLAT_MODELS, make_packed_batch
+from gencli.models.kv.flat import make_packed_batch
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 
 CPU = torch.device("cpu")
+
+
 _SIZES: dict[str, Any] = {"mixtral": {"num_local_experts": 4}, "gemma": {"head_dim": 8}}
+
+
 CONFIG_OF = {config.model_type: config for config in (make() for make in CONFIGS.values())}
+
+
 # Lane, tokens it holds, tokens it is fed: prompts beside single tokens and drafts, with idle lanes between.
 STEP = ((0, 9, 1), (1, 30, 4), (2, 3, 1), (4, 0, 21), (5, 300, 1), (6, 41, 4), (8, 2, 2))
 
@@ -61,12 +67,6 @@ def check_logits(kind: str, implementation: str | None) -> None:
 )
 def test_one_row_of_tokens_gives_the_logits_of_each_lane_alone(kind: str, implementation: str | None) -> None:
     check_logits(kind, implementation)
-
-
-@pytest.mark.parametrize("kind", sorted(FLAT_MODELS & set(hf.CONFIG_MAPPING)))
-def test_one_row_of_tokens_gives_the_logits_of_each_lane_of_any_model(kind: str) -> None:
-    check_logits(kind, None)
-    check_logits(kind, "eager")
 
 
 def test_a_row_without_wanted_logits_gives_none() -> None:

@@ -1,18 +1,11 @@
 """A stage says what it did to a token, and why it did nothing."""
 
-from itertools import product
-
 import torch
 
-from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.explain.rows import explain_rows
-from processors.history import History
-from processors.pipeline import Pipeline
 from processors.rows import Rows
-from processors.sampler import Sampler
-from processors.testing.bench import TEXTS, Text, random_logits, toy_env
-from processors.testing.examples import EXAMPLES
+from processors.testing.bench import Text
 from tests.processors.explain.test_rows import ENV, Run
 
 VOCABULARY = ENV.vocabulary
@@ -124,23 +117,3 @@ def test_a_stage_whose_condition_does_not_hold_stands_at_its_place():
 def test_one_token_left_is_why_nothing_more_is_removed():
     found = stages("top_k=1 | min_p=0.1", likely="q")
     assert found["min_p"].why_not == "one token is left"
-
-
-def test_every_stage_can_be_explained_in_every_text():
-    env = toy_env()
-    for spec, text in product(BUILTIN, TEXTS):
-        pipeline, sampler, history, params = Pipeline(env), Sampler(), History(), EXAMPLES[spec.params]
-        for slot, one in enumerate(params):
-            history.admit(slot, text.prompt, seed=slot)
-            pipeline.admit(slot, Chain(((spec.name, one),)), text.admission)
-            sampler.admit(slot, "gumbel")
-            history.append([slot], [text.output])
-            pipeline.commit(slot, text.output)
-        drafts = [text.drafts] * len(params)
-        rows = pipeline.prepare(Rows.build(history, range(len(params)), drafts))
-        logits = random_logits(len(rows), env)
-        tokens = sampler(pipeline(logits, rows), rows).clamp(min=0)
-        for view in explain_rows(pipeline, sampler, logits, rows, tokens, ["gumbel"] * len(rows)):
-            for stage in view.stages:
-                assert stage.acted != bool(stage.why_not), (spec.name, text)
-                assert isinstance(stage.note, str), (spec.name, text)

@@ -7,9 +7,10 @@ import torch
 
 from processors.kernels import blocks
 from processors.kernels.softmax import softmax_parts, token_probability
-from tests.interpreted import interpreted
 
 INF = math.inf
+
+
 SHAPES = [(1, 1), (3, 7), (5, 4096), (2, 9000), (70, 40_000)]
 
 
@@ -29,17 +30,6 @@ def test_the_probability_of_an_id_is_that_of_the_softmax_and_1_without_a_row():
         assert torch.allclose(token_probability(logits, ids, at), expected, rtol=1e-5, atol=0), shape
         found = token_probability(logits, ids[at >= 0], None)
         assert torch.equal(found, logits.softmax(-1).gather(1, ids[at >= 0, None]).squeeze(1)), shape
-
-
-def test_the_kernel_agrees():
-    kernel = interpreted("processors.kernels.token_probability_triton", "token_probability_triton")
-    for shape in SHAPES[:4]:
-        logits, ids, at, expected = probability_case(*shape)
-        assert torch.allclose(kernel(logits, ids, at), expected, rtol=1e-5, atol=0), shape
-        some = logits.softmax(-1).gather(1, ids[: len(logits), None]).squeeze(1)
-        assert torch.allclose(kernel(logits, ids[: len(logits)], None), some, rtol=1e-5, atol=0), shape
-        logits[0, 3 % shape[1]] = math.nan
-        assert kernel(logits, ids[:1], torch.tensor([0])).isnan().all(), shape
 
 
 def test_parts_are_bit_for_bit_the_rows_of_the_whole(monkeypatch):

@@ -48,13 +48,3 @@ def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():
     drawn = [token(0.3, seed) for seed in range(200)]
     assert set(drawn) == {first, second}
     assert 40 < drawn.count(second) < 80
-
-
-def test_over_keys_tokens_have_the_probabilities_of_the_draw():
-    logits = torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625, 0.0]).log()
-    tokens = [
-        int(sample(logits, Chain((("gumbel_mark", GumbelMarkParams(key)),)), draw="multinomial"))
-        for key in range(2000)
-    ]
-    shares = torch.bincount(torch.tensor(tokens), minlength=6) / 2000
-    torch.testing.assert_close(shares, logits.exp(), atol=0.04, rtol=0)

@@ -9,7 +9,10 @@ from processors.catalog import BUILTIN, Phase
 from processors.testing.examples import examples
 
 INF = math.inf
+
+
 TRUNCATING = [spec.name for spec in BUILTIN if spec.phase == Phase.TRUNCATE]
+
 
 # Values of the main parameter, each looser than the one before.
 LOOSER = {
@@ -26,8 +29,12 @@ LOOSER = {
     "top_a": (1, 0.5, 0.1, 0.01, 1e-3),
     "p_less": (100, 10, 3, 2, 1.01),
 }
+
+
 # What a second pass leaves is what the first left; of the others it cuts more, and why.
 IDEMPOTENT = {"min_p", "top_k", "epsilon"}
+
+
 CUTS_AGAIN = {
     "top_n_sigma": "the standard deviation of what is left is smaller",
     "top_h": "it is a share of the entropy that is left",
@@ -111,12 +118,3 @@ def test_a_second_pass_changes_nothing(run):
         for row, params in itertools.product(rows(), settings(stage)):
             once = run(stage, params, row)
             assert run(stage, params, once) == once, stage
-
-
-def test_a_second_pass_of_the_others_may_cut_more(run):
-    for stage in sorted(CUTS_AGAIN):
-        passes = [
-            (once := run(stage, params, row), run(stage, params, once))
-            for row, params in itertools.product(rows(), settings(stage))
-        ]
-        assert any(once != twice for once, twice in passes), stage

@@ -5,13 +5,16 @@ from itertools import product
 import torch
 
 from gencli.models.decoder.kernels.rotary import rotate_and_store
-from gencli.models.decoder.norms import Norm
 from gencli.models.kv.formats import stored_width
 from tests.interpreted import interpreted
 from tests.models.cases import case
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 20
+
+
 FLOAT, HALF = torch.float32, torch.float16
+
+
 CELLS = torch.tensor([4, 0, 2]), torch.tensor([63, 0, 7])
 
 
@@ -48,19 +51,6 @@ def check(made, rope, norms, *, is_whole=False, kv_dtype=None):
 
 def noise(*shape, dtype):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
-
-
-def test_norm_and_rotation():
-    for dtype, turned, kind in product([FLOAT, HALF], [0, 8, WIDTH], ["none", "head", "whole"]):
-        with case(dtype, turned, kind):
-            made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
-            rope = (
-                noise(3, 1, turned, dtype=dtype),
-                noise(3, 1, turned + 1, dtype=dtype)[..., :turned].contiguous(),
-            )
-            sizes = [WIDTH * (heads if kind == "whole" else 1) for heads in (HEADS, KV_HEADS)]
-            norms = tuple(Norm(noise(size, dtype=dtype), 1e-5) for size in sizes) if kind != "none" else None
-            check(made, rope if turned else None, norms, is_whole=kind == "whole")
 
 
 def test_narrower_formats():

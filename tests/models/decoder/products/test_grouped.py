@@ -1,8 +1,5 @@
 """The product of a mixture of experts on CUDA, by the interpreter: values, and bits in any company."""
 
-from collections.abc import Callable
-from itertools import product
-
 import torch
 
 from gencli.models.decoder.kernels.routing import routed
@@ -15,11 +12,9 @@ from tests.interpreted import interpreted
 from tests.models.cases import case
 
 KERNEL = "gencli.models.decoder.products.grouped_triton"
+
+
 EXPERTS, USED = 5, 2
-# Outputs and inputs: two tiles of outputs, sums in two parts.
-SHAPES = [(130, 64), (7, 544)]
-# Of states and, in bits, of narrow weights; the interpreter has no bfloat16.
-FORMATS = [(torch.float16, None), (torch.float16, 8), (torch.float16, 4)]
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -38,9 +33,6 @@ def narrow(bits: int, weight: torch.Tensor) -> tuple[list[torch.Tensor], torch.T
         wide = (steps * made.scales[..., None].float() + made.zeros[..., None].float()).flatten(1)
     parts = [made.tensors[0], *(part.float() for part in made.tensors[1:])]
     return [part.unflatten(0, weight.shape[:2]) for part in parts], wide.view(weight.shape)
-
-
-Run = Callable[..., torch.Tensor]
 
 
 def kernel(given: torch.Tensor, weights: list[torch.Tensor], *rest: object) -> torch.Tensor:
@@ -62,40 +54,6 @@ def experts_of(logits: torch.Tensor) -> torch.Tensor:
     return logits.topk(USED).indices.sort(-1).values.flatten()
 
 
-def check_rows(shape: tuple[int, int], dtype: torch.dtype, bits: int | None) -> None:
-    # Of whole numbers, whose sums are exact: the interpreter adds up by NumPy, in an order of its own.
-    weight, logits = noise(EXPERTS, *shape).round(), noise(40, EXPERTS)
-    logits[:, 1] = 9.0  # more rows than a tile has
-    weights, wide = ([weight.to(dtype)], weight.to(dtype)) if bits is None else narrow(bits, weight)
-    given = noise(40, shape[1]).round().to(dtype)
-    rows, own = given.double().repeat_interleave(USED, 0), wide.double()[experts_of(logits)]
-    exact = (own @ rows[..., None])[..., 0]
-    size = (own.abs() @ rows.abs()[..., None])[..., 0]
-    for run in (kernel, twin):
-
-        def made_of(first: int, end: int, block: int = ROWS, run: Run = run) -> torch.Tensor:
-            _, lists, tiles = routed(logits[first:end], USED, True, block)
-            return run(given[first:end], weights, lists, tiles, block, USED)
-
-        whole = made_of(0, 40, 2 * ROWS)  # several tiles of rows in a program
-        assert ((whole.double() - exact).abs() <= 2e-3 * size).all()
-        for first, end in ((0, 40), (0, 1), (0, 17), (39, 40)):
-            made, expected = made_of(first, end), whole[first * USED : end * USED]
-            assert torch.equal(made, expected) or bits == 4, (first, end)
-            torch.testing.assert_close(made, expected)
-
-
-def test_a_row_has_the_same_bits_among_any_number_of_rows() -> None:
-    check_rows((7, 544), torch.float16, None)
-    check_rows((7, 544), torch.float16, 4)
-
-
-def test_a_row_has_the_same_bits_in_all_shapes() -> None:
-    for shape, (dtype, bits) in product(SHAPES, FORMATS):
-        with case(shape, dtype, bits):
-            check_rows(shape, dtype, bits)
-
-
 def test_each_pair_may_have_a_row_of_its_own() -> None:
     weight, logits = noise(EXPERTS, 6, 40), noise(9, EXPERTS)
     given = noise(9 * USED, 40)
@@ -103,25 +61,6 @@ def test_each_pair_may_have_a_row_of_its_own() -> None:
     expected = (weight[experts_of(logits)] @ given[..., None])[..., 0]
     for run in (kernel, twin):
         torch.testing.assert_close(run(given, [weight], lists, tiles, ROWS, 1), expected)
-
-
-def test_each_expert_has_a_bias_of_its_own() -> None:
-    for bits, rows in product([None, 8, 4], [9, 200]):
-        with case(bits, rows):
-            weight, logits, bias = (
-                noise(EXPERTS, 6, 64).half(),
-                noise(rows, EXPERTS),
-                noise(EXPERTS, 6).half(),
-            )
-            weights = [weight] if bits is None else narrow(bits, weight)[0]
-            weights += [None] * (3 - len(weights))  # type: ignore[list-item]
-            given = noise(rows, 64).half()
-            block = ROWS if rows == 9 else 3 * ROWS
-            _, lists, tiles = routed(logits, USED, True, block)
-            for run in (kernel, twin):
-                plain, made = (run(given, [*weights, one], lists, tiles, block, USED) for one in (None, bias))
-                expected = (plain.float() + bias[experts_of(logits)].float()).half()
-                torch.testing.assert_close(made, expected, rtol=2e-3, atol=1e-2)
 
 
 def test_codes_of_mxfp4_are_the_numbers_that_they_stand_for() -> None:

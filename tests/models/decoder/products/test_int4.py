@@ -1,7 +1,5 @@
 """Weights of four bits, and the product with them."""
 
-from itertools import product
-
 import torch
 
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
@@ -42,24 +40,6 @@ def test_a_product_is_that_of_the_rounded_numbers() -> None:
             torch.testing.assert_close(
                 made.double(), expected, rtol=0, atol=1e-2 * float(expected.abs().max())
             )
-
-
-def check_rows(shape: tuple[int, int], threads: int) -> None:
-    torch.set_num_threads(threads)
-    run, given = Int4Product(quantized(matrix(*shape))), matrix(33, shape[1])
-    alone = torch.cat([run(row[None]) for row in given])
-    assert all(torch.equal(run(given[:rows]), alone[:rows]) for rows in range(2, 34))
-
-
-def test_a_row_does_not_see_the_others() -> None:
-    check_rows((96, 64), 1)
-    check_rows((512, 160), 2)
-
-
-def test_a_row_of_any_shape_does_not_see_the_others() -> None:
-    for shape, threads in product([*SHAPES, (32, 11008)], (1, 2)):
-        with case(shape, threads):
-            check_rows(shape, threads)
 
 
 def test_weights_that_are_no_numbers_are_found() -> None:

@@ -1,0 +1,3 @@
+"""The fixtures of tests/batch."""
+
+from tests.batch.conftest import bench

@@ -1,0 +1,3 @@
+"""The fixtures of tests/clients."""
+
+from tests.clients.conftest import server

@@ -1,0 +1,14 @@
+"""A contrastive search writes what the search written plainly writes, on a bundled and on a random model."""
+
+from tests.engine.contrastive.test_models import model, runner
+from tests.slow.engine.contrastive.test_models import check, check_bundled
+
+
+def test_tokens_of_each_alpha_are_those_of_the_search_written_plainly(model, runner):
+    for alpha, k in ((0.0, 3), (0.6, 1), (0.9, 6), (1.0, 5)):
+        check(model, runner, alpha, k)
+
+
+def test_the_bundled_model_writes_with_each_alpha_what_the_search_written_plainly_writes():
+    for alpha, k in ((0.0, 4), (0.3, 5), (0.9, 3)):
+        check_bundled(alpha, k)

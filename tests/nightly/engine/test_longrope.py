@@ -1,0 +1,17 @@
+"""Long-rope models in the engine: each text is that of fresh passes, in any company."""
+
+from itertools import product
+
+import torch
+
+from tests.engine.test_longrope import model
+from tests.slow.engine.test_longrope import NEGATIVES, check, check_companions
+
+torch.set_num_threads(1)
+
+
+def test_texts_are_those_of_fresh_passes_with_each_drafter_and_batch():
+    for case in product(("", "ngram", "suffix", "model", "early-exit"), (16, None), (1, 3, 8)):
+        check(*case)
+    for case in product((16, None), NEGATIVES):
+        check_companions(*case)

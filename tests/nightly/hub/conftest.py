@@ -1,0 +1,3 @@
+"""The fixtures of tests/hub."""
+
+from tests.hub.conftest import _server, gencli, hub

@@ -1,0 +1,35 @@
+"""The product with one order of sums on CUDA: values by the interpreter, instructions by the compiler."""
+
+import pytest
+import torch
+
+from tests.slow.models.decoder.products.test_fixed import (
+    check_experts,
+    check_instructions,
+    check_rows,
+    own_compiler_cache,
+)
+
+# Sums in one part and in two; outputs and inputs that fill no tile, and inputs that fill one.
+SHAPES = [(7, 33), (130, 600), (3, 512)]
+
+
+FORMATS = [torch.float32, torch.float16]  # the interpreter has no bfloat16
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_has_the_same_bits_in_all_shapes(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    check_rows(shape, dtype)
+
+
+BUILDS = [*((target, "bf16") for target in (80, 89, 90, 100, 120)), (90, "float32"), (100, "float32")]
+
+
+@pytest.mark.parametrize(("target", "dtype"), BUILDS)
+def test_rows_are_computed_by_the_same_instructions_on_all_cards(
+    target: int, dtype: str, own_compiler_cache: None
+) -> None:
+    check_instructions(target, dtype)
+    if target in (80, 90, 100) and (target, dtype) != (100, "float32"):
+        check_experts(target, dtype)

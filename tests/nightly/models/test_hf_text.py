@@ -1,0 +1,29 @@
+"""The text through the runner is the library's own, whatever shares the step."""
+
+from __future__ import annotations
+
+import pytest
+
+from gencli.models.files.library import transformers_version
+from tests.models.tiny_models import CONFIGS, NATIVE_CONFIGS
+from tests.slow.models.test_hf_text import (
+    OWN_CACHE,
+    SUITE,
+    case_of,
+    check_continuation,
+    check_drafts,
+    check_schedules,
+    check_spec,
+)
+
+if transformers_version() < (5, 24):  # whose code of GPT-J takes no function and mask of ours
+    OWN_CACHE.add("gptj")
+
+
+KINDS = [*CONFIGS, *(f"native-{kind}" for kind in NATIVE_CONFIGS)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in SUITE])
+def test_all_other_models_have_the_texts_of_the_library(kind: str) -> None:
+    for check in (check_spec, check_schedules, check_drafts, check_continuation):
+        check(case_of(kind))

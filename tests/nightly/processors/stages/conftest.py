@@ -1,0 +1,3 @@
+"""The fixtures of tests/processors/stages."""
+
+from tests.processors.stages.conftest import kept, run, vocabulary

@@ -1,0 +1,3 @@
+"""The fixtures of tests/server."""
+
+from tests.server.conftest import fake, tiny

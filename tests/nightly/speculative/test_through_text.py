@@ -1,0 +1,12 @@
+"""A draft model of another vocabulary: no text changes, what it says alike stands, nothing is read twice."""
+
+from itertools import product
+
+from gencli.runtime.drafters import bare_drafter
+from tests.slow.speculative.test_through_text import check_no_token_changes
+from tests.speculative.test_through_text import CHOICE, DRAWN, other_ids, tiny
+
+
+def test_no_token_of_tiny_changes(other_ids):
+    for chain, tokens in product(("temperature=0", "temperature=0.8", DRAWN), (1, 3, 8)):
+        check_no_token_changes(bare_drafter(other_ids, tiny(), CHOICE), chain, tokens)

@@ -1,0 +1,20 @@
+"""What `gencli bench gpu` does on a card runs on a CPU too, with small shapes and another clock."""
+
+from dataclasses import replace
+
+from gencli.bench.gpu_layers import measure_parts
+from gencli.bench.gpu_parts import predict_parts
+from tests.bench.test_gpu import CPU, H200, READ, SMALL, WATCH
+
+
+def test_parts_of_a_layer_are_measured_beside_the_predictions_that_are_printed_alone():
+    found = [*measure_parts(H200, READ, WATCH, CPU, [SMALL], (1, 2))]
+    assert all(one.measured_us > 0 and one.measured_share > 0 for one in found)
+    alone = [replace(one, measured_us=None, gb_per_s=None, measured_share=None) for one in found]
+    assert alone == [*predict_parts(H200, [SMALL], (1, 2))]
+    assert {(one.what, one.rows) for one in found} >= {
+        ("small norm", 1),
+        ("small attention, 4096 keys", 2),
+        ("small chunk in one order, 512 keys", 512),
+        ("small gate_up int4", 32),
+    }

@@ -1,0 +1,3 @@
+"""The fixtures of tests/chat."""
+
+from tests.chat.conftest import chat, scene, tokenizer

@@ -1,0 +1,30 @@
+"""`gencli models`: what the files say, and that no weights are read."""
+
+import transformers as hf
+
+from gencli.models.files.card import read_card
+from gencli.models.hf import HFRunner
+from tests.models.tiny_models import CONFIGS, build
+
+_SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+# What no other test needs.
+OLDER = {
+    "bloom": lambda: hf.BloomConfig(vocab_size=99, hidden_size=32, n_layer=2, n_head=4, seq_length=256),
+    "codegen": lambda: hf.CodeGenConfig(vocab_size=99, n_embd=32, n_layer=2, n_head=4, rotary_dim=4),
+    "falcon": lambda: hf.FalconConfig(**_SMALL),
+    "mpt": lambda: hf.MptConfig(vocab_size=99, d_model=32, n_layers=2, n_heads=4),
+}
+
+
+def test_the_card_agrees_with_the_loaded_model(tmp_path):
+    for kind in [*CONFIGS, *OLDER]:
+        model = hf.AutoModelForCausalLM.from_config(OLDER[kind]()) if kind in OLDER else build(kind)
+        model.save_pretrained(tmp_path / kind)
+        card, runner = read_card(tmp_path / kind), HFRunner(model)
+        assert card.can_rollback == runner.spec.can_rollback, kind
+        is_alone = any("one request at a time" in text for text in runner.spec.notices)
+        assert (card.lanes == "own") == is_alone, kind
+        assert card.context == (None if kind == "mamba" else runner.spec.context), kind
+        assert card.weights.parameters == sum(weight.numel() for weight in model.parameters()), kind

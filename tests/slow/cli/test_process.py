@@ -1,0 +1,51 @@
+"""What only a real process shows: pipes, signals, encodings, terminals."""
+
+import json
+import signal
+
+from tests.cli.conftest import command
+from tests.cli.test_process import LONG, MANY, ended
+from tests.helpers.terminals import on_a_terminal
+
+
+def test_ctrl_c_writes_the_text_so_far_and_ends_with_130(start):
+    process = start(*MANY)
+    first = b"".join(process.stdout.read(1) for _ in range(40))
+    process.send_signal(signal.SIGINT)
+    code, rest, err = ended(process)
+    assert code == 130
+    assert b"interrupted" in err
+    text = (first + rest).split(b"==>")[1].split(b"<==\n")[1].rstrip(b"\n")
+    assert text
+    assert ended(start(*LONG))[1].startswith(text)
+
+
+def assert_an_encoding_does_not_fail(start, encoding, form):
+    # The bytes of a zero-width joiner: no single-byte code page has it.
+    words = ("--allow-ids", "226,128,141", "--seed", "1", "--max-tokens", "12", "h\u00e9\U0001f600")
+    env = {"PYTHONIOENCODING": encoding}
+    code, out, err = ended(start(*words, "--format", form, own=True, env=env))
+    assert code == 0, (encoding, err)
+    assert form == "text" or json.loads(out.decode(encoding))["prompt"] == words[-1], encoding
+
+
+def test_ascii_does_not_fail(start):
+    assert_an_encoding_does_not_fail(start, "ascii", "json")
+
+
+def test_no_escape_sequences_off_a_terminal(start):
+    env = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "1"}
+    _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", own=True, env=env))
+    assert b"\x1b" not in out + err
+
+
+def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished():
+    for env in [{"NO_COLOR": "1"}, {"TERM": "dumb"}]:
+        shown = command("--allow-ids", "97,98", "--max-tokens", "9", "hi", "yo")
+        drawn = on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": ""})
+        plain = on_a_terminal(shown, {"TERM": "xterm", "NO_COLOR": "", **env})
+        for label in (b"==> 1: hi <==", b"==> 2: yo <=="):
+            assert label in drawn, env
+            assert label in plain, env
+        assert b"\x1b" in drawn, env
+        assert b"\x1b" not in plain, env

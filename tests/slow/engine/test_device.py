@@ -1,0 +1,181 @@
+"""On a device of its own: the same texts, one wait for the device a step, and no tensor left on the host."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, Limits, Verification
+from gencli.models.fake import FakeRunner
+from gencli.models.hf import HFRunner
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.ngram import NgramDrafter
+from tests.engine.beams.harness import request as search
+from tests.engine.beams.harness import texts as searched
+from tests.engine.harness import request
+from tests.models.tiny_models import build
+from tests.sham import CUDA, on_sham, sham_device
+from tests.speculative.cases import LETTERS, WIDTH, everything, outcomes
+
+# The one wait of the host: what a step chose, behind an event where the next step is launched meanwhile.
+READ = ("tolist", "gencli/engine/step_result.py:_read"), ("event", "processors/upload.py:read")
+
+
+READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
+
+
+CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
+
+
+class Counting(FakeRunner):
+    """The fake model, which counts the steps that choose a token."""
+
+    def __init__(self, width=WIDTH, **options):
+        super().__init__(width, **options)
+        self.steps = 0
+
+    def forward(self, plan):
+        self.steps += bool(plan.num_rows)
+        return super().forward(plan)
+
+
+def short(requests):
+    return [replace(one, limits=Limits(max_tokens=min(one.limits.max_tokens, 8))) for one in requests]
+
+
+def check(requests, *, drafter=lambda **where: None, **options):
+    """Compare both devices; the host waits for each step's tokens, and for no more but a draft model's."""
+    runner = Counting()
+    here, _ = outcomes(requests, runner=runner, drafter=drafter(), **options)
+    with sham_device() as seen:
+        there, stood = outcomes(
+            requests, runner=Counting(device=CUDA), drafter=drafter(device=CUDA), **options
+        )
+    assert there == here
+    assert reads(seen) == runner.steps
+    assert set(seen.waits) <= {READ_DRAFT}
+    return stood
+
+
+def reads(seen):
+    """How often the host waited for a step's tokens; these waits are taken from what was seen."""
+    return sum(seen.waits.pop(one, 0) for one in READ)
+
+
+def asks_the_host(one):
+    """The scheme selfhash hashes each of the best tokens with those before it, on the host."""
+    kgw = one.chain.get("kgw")
+    return kgw is not None and kgw.scheme == "selfhash"
+
+
+def check_each(step):
+    check([one for one in short(everything()) if not asks_the_host(one)][::step], max_batch=16)
+
+
+def test_stages_stops_and_grammars():
+    check_each(4)
+
+
+def test_searches_choices_and_guided_requests_beside_others():
+    check([request("Hello", chain=LETTERS, beams=Beams(3), max_tokens=8), request("abc", chain=LETTERS)])
+    alpha = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
+    check([alpha, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
+    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
+    requests = [request(c * 9, key=c, chain=CHAIN, guidance=guidance) for c in "ab"]
+    check([*requests, request("c", chain=CHAIN)], max_batch=4, step_tokens=8)
+    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
+    runner = Counting()
+    here = searched(requests, runner=runner)
+    with sham_device() as seen:
+        assert searched(requests, runner=Counting(device=CUDA)) == here
+    assert reads(seen) == runner.steps  # a search reads its own, once a step
+    assert not seen.waits
+
+
+DRAFTERS = {
+    "ngram": lambda **where: NgramDrafter(),
+    "model": lambda **where: ModelDrafter(FakeRunner(WIDTH, **where)),
+}
+
+
+def check_drafts(name, policy):
+    def drafter(**where):
+        return AdaptiveDrafter(DRAFTERS[name](**where), name=name, clock=lambda: 0.0)
+
+    two = "allowed=[97,98]"
+    chains = (LETTERS, f"{two} | temperature=0.7 | top_p=0.9", f"{two} | repetition=1.3 | top_k=3")
+    drafting = Drafting(name, 3, verification=Verification(policy))
+    requests = [request("abcabcdabc", key=c, chain=c, drafting=drafting) for c in chains]
+    assert check(requests, drafter=drafter), (name, policy)
+
+
+def test_drafts_however_they_are_verified():
+    for case in (("ngram", "match"), ("model", "rejection"), ("model", "lossy-typical")):
+        check_drafts(*case)
+
+
+class Wide(FakeRunner):
+    """The fake model with logits of 8,256 ids, more than are drawn from one by one."""
+
+    def __init__(self):
+        super().__init__(258)
+        self.table = self.table.repeat(1, 32).to(CUDA)
+        self._spec = replace(self._spec, vocab_size=self.table.shape[1], device=CUDA)
+
+
+# Kernels that a decode step of 8 rows launches outside the model, by chain. Raise a number only for a reason.
+LAUNCHES = {
+    "temperature=0": 9,
+    "temperature=0.8": 10,
+    "temperature=0.8 | top_k=50": 12,
+    "temperature=0.8 | top_p=0.9": 12,
+    "temperature=0.8 | min_p=0.05": 12,
+    "repetition=1.1 | temperature=0.8": 10,
+    'bias={"98": 1, "99": -2} | temperature=0.8': 10,
+    "allowed=[97,98,99] | temperature=0.8": 10,
+    "min_tokens=30 | temperature=0.8 | top_p=0.9": 12,
+    "presence=0.5 | repetition=1.1 | temperature=0.8": 10,
+    "repetition=1.1 | frequency=0.5 | temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95": 12,
+    'grammar:kind=regex,text="[a-z]+" | repetition=1.1 | presence=0.2 | temperature=0.8 | top_p=0.95': 13,
+}
+
+
+needs_2_13 = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13"), reason="the table was made with PyTorch 2.13"
+)
+
+
+def check_launches(chain):
+    counts = []
+    for tokens in (4, 12):
+        with sham_device() as seen:
+            asked = {"chain": f"ignore_eos=true | {chain}", "max_tokens": tokens}
+            requests = [request(c * 5, key=c, **asked) for c in "abcdefgh"]
+            outcomes(requests, runner=Wide(), max_batch=8, run_ahead=False)
+            counts.append(sum(seen.launches.values()))
+    assert (counts[1] - counts[0]) / 8 <= LAUNCHES[chain], chain
+
+
+@needs_2_13
+def test_a_step_launches_no_more_kernels_than_the_table_says():
+    for chain in [*LAUNCHES][1::3]:
+        check_launches(chain)
+
+
+def check_model(kind):
+    sizes = {"a": 3, "b": 40, "c": 12, "d": 1, "e": 25}
+    requests = [request(c * size, key=c, chain=CHAIN, max_tokens=6) for c, size in sizes.items()]
+    here = outcomes(requests, runner=HFRunner(build(kind), max_lanes=4), max_batch=3, step_tokens=16)
+    with sham_device() as seen:
+        runner = HFRunner(on_sham(build(kind)), max_lanes=4)
+        seen.clear()  # of what loading tried: it may wait, steps may not
+        assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here, kind
+    new_cache = ("tensor of host values", "gencli/models/kv/calls.py:__call__")
+    assert reads(seen), kind
+    assert set(seen.waits) == ({new_cache} if kind == "falcon_h1" else set()), kind
+
+
+def test_prompts_chunks_and_decoding_share_steps_on_a_model():
+    for kind in ("gemma3", "falcon_h1"):
+        check_model(kind)

@@ -1,0 +1,3 @@
+"""The fixtures of tests/explain."""
+
+from tests.explain.conftest import gencli

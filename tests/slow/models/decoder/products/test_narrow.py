@@ -1,0 +1,51 @@
+"""Products on CUDA with narrow weights: values by the interpreter, and the weights are those of the CPU."""
+
+from itertools import product
+
+import torch
+
+from gencli.models.decoder.products.fixed import counters_of, fixed_product_torch
+from gencli.models.decoder.products.int4 import GROUP, Int4Weights
+from gencli.models.decoder.products.int8 import Int8Weights
+from tests.interpreted import interpreted
+from tests.models.cases import case
+from tests.models.decoder.products.test_narrow import matrix
+
+LAUNCH = "gencli.models.decoder.products.fixed_launch"
+
+
+SHAPES = [(7, 32), (130, 608)]  # sums in one part and in two
+
+
+def weights_of(bits: int, shape: tuple[int, int]) -> tuple[torch.Tensor, ...]:
+    """Codes, scales and zeros; in float32, as the interpreter has no bfloat16."""
+    kind = Int8Weights if bits == 8 else Int4Weights
+    codes, *rest = kind.of(shape, [matrix(*shape)]).tensors
+    return codes, *(part.float() for part in rest)
+
+
+def dense(codes: torch.Tensor, scales: torch.Tensor, *zeros: torch.Tensor) -> torch.Tensor:
+    """The weights that the codes stand for, [out, in] float64."""
+    if not zeros:
+        return codes.double() * scales[:, None].double()
+    steps = Int4Weights(codes, scales, zeros[0]).unpacked(slice(None)).double().unflatten(1, (-1, GROUP)) - 8
+    return (steps * scales[..., None] + zeros[0][..., None]).flatten(1)
+
+
+def test_the_kernel_multiplies_the_weights_of_the_cpu() -> None:
+    for bits, shape in product([8, 4], SHAPES):
+        with case(bits, shape):
+            dtype = torch.float16
+            codes, scales, *zeros = weights_of(bits, shape)
+            bias, given = matrix(shape[0]).to(dtype), matrix(130, shape[1]).to(dtype)
+            wide = dense(codes, scales, *zeros)
+            size = given.double().abs() @ wide.abs().T + bias.double().abs()
+            rest = (codes, scales, zeros[0] if zeros else None, bias, counters_of(codes))
+            launch = interpreted(LAUNCH, "fixed_product_triton")
+            for run in (launch, fixed_product_torch):
+                whole = run(given, *rest)
+                # A weight of four bits is rounded once to the format of the activations.
+                bound = (torch.finfo(dtype).eps + shape[1] * 2.0**-23) * size
+                assert ((whole.double() - (given.double() @ wide.T + bias)).abs() <= bound).all()
+                for count in (1, 33):
+                    assert torch.equal(run(given[:count], *rest), whole[:count])

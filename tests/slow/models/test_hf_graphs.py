@@ -1,0 +1,63 @@
+"""Decode steps of transformers in static shapes: recorded and replayed they give what they give eagerly."""
+
+import pytest
+import transformers as hf
+
+from gencli.models.hf import HFRunner
+from processors.graphs import Graphs
+from tests.models.cases import case
+from tests.models.schedules import check_replays, texts
+from tests.models.test_hf_graphs import model, runner
+from tests.models.test_selfcheck import unknown
+from tests.models.tiny_models import VOCAB, base, build, long_rope
+from tests.recorder import CpuRecorder
+from tests.sham import on_sham, sham_device
+
+
+def falcon():
+    config = hf.FalconConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    return hf.FalconForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_replayed_steps_choose_the_tokens_of_eager_ones(kind):
+    check_replays(lambda graphs: runner(kind, graphs), num_seeds=4, least=15)
+
+
+def test_steps_ahead_and_those_of_other_shapes_choose_the_same_tokens():
+    graphs = Graphs(CpuRecorder)
+    ahead, plain = runner("llama", graphs), runner("llama")
+    for seed in range(6):
+        assert texts(seed, ahead, run_ahead=True) == texts(seed, plain), seed
+    assert graphs.num_replayed
+
+
+def dynamic_rope():
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**base(), rope_parameters=rope))
+
+
+def loop_over_experts():
+    whole = build("qwen3_moe")
+    whole.set_experts_implementation("eager")
+    return whole
+
+
+def test_what_has_no_static_shapes_says_why():
+    for make, reason in [
+        (lambda: build("mamba"), "the model runs one request at a time in each step"),
+        (lambda: build("stablelm"), "the model runs one request at a time in each step"),
+        (lambda: unknown(build("llama")), "the model's code is its own"),
+        (falcon, "the model runs one request at a time in each step"),
+        (lambda: build("doge"), "transformers does not compile doge models as one graph"),
+        (lambda: long_rope("phimoe"), "its rotary factors follow the longest text of a step"),
+        (dynamic_rope, "its rotary factors follow the longest text of a step"),
+        (loop_over_experts, "the host looks up which experts a token uses"),
+    ]:
+        model = make()
+        with case(type(model).__name__, reason):
+            spec = HFRunner(model, graphs=Graphs(CpuRecorder)).spec
+            assert (spec.graphs, spec.can_run_ahead) == (None, False)
+            with sham_device():
+                there = HFRunner(on_sham(make())).spec
+            assert (there.graphs, there.no_graphs) == (None, reason)

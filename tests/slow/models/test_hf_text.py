@@ -1,0 +1,155 @@
+"""The text through the runner is the library's own, whatever shares the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from gencli.core.step import Feed, StepPlan
+from gencli.errors import ModelError
+from gencli.models.decoder.decoder import Decoder
+from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.files.library import transformers_version
+from gencli.models.hf import HFRunner
+from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
+from tests.models.native import native_decoder
+from tests.models.tiny_models import NO_ROLLBACK, PROMPTS, build, build_native, continued
+
+COUNT = 64
+
+
+OWN_CACHE = {"mamba", "rwkv", "falcon_h1", "bamba", "stablelm"}
+
+
+if transformers_version() < (5, 24):  # whose code of GPT-J takes no function and mask of ours
+    OWN_CACHE.add("gptj")
+
+
+# One of each way to attend: to all, to a window, with experts, by a state, with sinks.
+SUITE = ["llama", "gemma3", "qwen3_moe", "mamba", "native-llama", "native-gemma3", "native-gpt_oss"]
+
+
+# What shares the steps: (lanes, steps between admissions, tokens of a chunk).
+SCHEDULES = {
+    "one batch": ([0, 1, 2, 3], 0, COUNT),
+    "an idle lane between them": ([0, 1, 3, 4], 0, COUNT),
+    "lanes far apart": ([7, 0, 5, 1], 0, COUNT),
+    "chunks": ([0, 1, 2, 3], 0, 5),
+    "joining while others decode": ([2, 0, 3, 1], 7, 9),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, four prompts, and generate()'s greedy texts."""
+
+    kind: str
+    model: Any
+    prompts: list[list[int]]
+    texts: list[list[int]]
+    decoder: Decoder | None = None
+
+    def runner(self) -> HFRunner | DecoderRunner:
+        if self.decoder is not None:
+            return DecoderRunner(self.decoder, max_lanes=8)
+        return HFRunner(self.model, name=self.kind, max_lanes=8)
+
+    def jobs(self, lanes: Sequence[int] = range(4), *, every: int = 0) -> list[Job]:
+        return [
+            Job(lane, list(prompt), admitted=index * every)
+            for index, (lane, prompt) in enumerate(zip(lanes, self.prompts, strict=True))
+        ]
+
+
+@cache
+def case_of(kind: str) -> Case:
+    if not kind.startswith("native-"):
+        model = build(kind)
+        return Case(kind, model, PROMPTS, continued(model, COUNT))
+    model = build_native(kind.removeprefix("native-"))
+    return Case(kind, model, PROMPTS, continued(model, COUNT), native_decoder(model))
+
+
+def check_spec(case: Case) -> None:
+    """Texts are varied enough to mean something, and lanes are run as expected."""
+    assert min(len(set(text)) for text in case.texts) >= 10
+    spec = case.runner().spec
+    assert bool(spec.notices) == (case.kind in OWN_CACHE)
+    assert spec.can_rollback == (case.kind not in NO_ROLLBACK)
+
+
+def check_schedules(case: Case) -> None:
+    """A text is the library's own whatever shares its steps, and whatever its lane has held."""
+    for name, (lanes, every, chunk) in SCHEDULES.items():
+        found = decode(case.runner(), case.jobs(lanes, every=every), count=COUNT, chunk=chunk)
+        assert found == case.texts, name
+    runner = case.runner()
+    for lane, prompt, text in zip([0, 0, 2, 0], case.prompts, case.texts, strict=True):
+        assert decode(runner, [Job(lane, list(prompt))], count=COUNT) == [text], "alone in a reused lane"
+    pair = [Job(5, list(case.prompts[3])), Job(1, list(case.prompts[0]))]
+    assert decode(runner, pair, count=COUNT) == [case.texts[3], case.texts[0]]
+    eight = [*case.jobs([7, 6, 5, 4]), *case.jobs([0, 2, 1, 3])][::-1]
+    assert decode(runner, eight, count=COUNT) == [*case.texts, *case.texts][::-1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gencli.models.kv.buffers.STEP", 4)
+        found = decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=COUNT)
+        assert found == case.texts, "growing buffers"
+
+
+def check_drafts(case: Case) -> None:
+    """Rejected drafts leave no trace, in texts and in logits."""
+    for num_drafts in (1, 3):
+        runner = case.runner()
+        if case.kind in NO_ROLLBACK:
+            with pytest.raises(ModelError, match="cannot forget"):
+                decode_with_drafts(runner, case.jobs(), case.texts, num_drafts=num_drafts)
+        else:
+            assert decode_with_drafts(runner, case.jobs(), case.texts, num_drafts=num_drafts) == case.texts
+    for num_kept in () if case.kind in NO_ROLLBACK else (0, 2, 4):
+        runner, other = case.runner(), case.runner()
+        found, fresh = after_rollback(runner, other, case.prompts, case.texts, num_kept=num_kept)
+        torch.testing.assert_close(found, fresh, atol=1e-5, rtol=0)
+
+
+def check_continuation(case: Case) -> None:
+    """Several tokens can follow what a lane has read, and a fork goes on alone."""
+    runner = case.runner()
+    starts = [len(prompt) for prompt in case.prompts]
+    runner.forward(StepPlan(tuple(Feed(lane, 0, tuple(prompt)) for lane, prompt in enumerate(case.prompts))))
+    for first, last in [(0, 9), (9, 40)]:
+        feeds = [
+            Feed(lane, start + first, tuple(text[first:last]), 4)
+            for lane, (start, text) in enumerate(zip(starts, case.texts, strict=True))
+        ]
+        rows = runner.forward(StepPlan(tuple(feeds))).argmax(-1).view(-1, 4).tolist()
+        assert rows == [text[last - 3 : last + 1] for text in case.texts]
+
+    runner = case.runner()
+    prompt, text = case.prompts[2], case.texts[2]
+    runner.forward(StepPlan((Feed(0, 0, tuple(prompt)),)))
+    runner.fork(0, 3)
+    runner.release(0)
+    other = [*case.prompts[1], *case.texts[1][:3]]
+    jobs = [Job(0, list(other)), Job(3, [text[0]], held=len(prompt), text=text[:1])]
+    assert decode(runner, jobs, count=COUNT - 3) == [case.texts[1][3:], text[: COUNT - 3]]
+
+
+@pytest.mark.parametrize("kind", SUITE)
+def test_texts_are_those_of_the_library_whatever_shares_the_steps(kind: str) -> None:
+    check_spec(case_of(kind))
+    check_schedules(case_of(kind))
+
+
+@pytest.mark.parametrize("kind", SUITE)
+def test_rejected_drafts_leave_no_trace(kind: str) -> None:
+    check_drafts(case_of(kind))
+
+
+@pytest.mark.parametrize("kind", SUITE)
+def test_several_tokens_can_follow_and_a_fork_goes_on_alone(kind: str) -> None:
+    check_continuation(case_of(kind))

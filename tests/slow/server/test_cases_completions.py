@@ -1,0 +1,17 @@
+"""Cases of completions in suites of other servers: prompts, seeds, samples, streams, log-probabilities."""
+
+from tests.server.conftest import events
+from tests.server.test_cases_completions import post
+
+
+def test_samples_differ_and_end_for_themselves(fake):
+    body = {"prompt": "hi", "n": 3, "max_tokens": 900, "seed": 42, "logprobs": 0}
+    choices = post(fake, **body)["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2]
+    assert len({choice["text"] for choice in choices}) == 3
+    assert len({len(choice["logprobs"]["tokens"]) for choice in choices}) > 1
+    chunks = events(fake.post("/v1/completions", json={**body, "stream": True}))
+    parts = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert sum(part["finish_reason"] is not None for part in parts) == 3
+    joined = ["".join(part["text"] for part in parts if part["index"] == number) for number in range(3)]
+    assert joined == [choice["text"] for choice in choices]

@@ -1,0 +1,57 @@
+"""What goes wrong between a client and the server: full queues, gone clients, slow readers, a dead engine."""
+
+import asyncio
+import json
+from random import Random
+
+from gencli.server.serving import Conditions
+from tests.server.conftest import idle
+from tests.server.test_exchange import Client, scenario
+
+
+async def until(condition):
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+async def begun(serving, app, body):
+    """A client whose request is in the engine, and its task."""
+    client = Client(app, body)
+    task = asyncio.create_task(client.run())
+    await until(lambda: serving.thread.num_open)
+    return client, task
+
+
+def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
+    draw = Random(5)
+    bodies = [
+        {"prompt": f"{number} " * draw.randint(1, 40), "seed": number, "max_tokens": draw.randint(1, 120),
+         "n": draw.randint(1, 2), "temperature": draw.choice([0.7, 1.5]), "stream": draw.random() < 0.5}
+        for number in range(200)
+    ]  # fmt: skip
+    gone = {number: draw.uniform(0, 0.3) for number in draw.sample(range(200), 100)}
+
+    def texts(client):
+        if client.scope["stream"]:
+            parts = [json.loads(line[6:]) for line in client.body.decode().split("\n\n")[:-2]]
+            choices = [part["choices"][0] for part in parts]
+            return ["".join(one["text"] for one in choices if one["index"] == n) for n in range(2)]
+        found = [choice["text"] for choice in json.loads(client.body)["choices"]]
+        return [*found, ""][:2]
+
+    async def story(serving, app):
+        async def ask(number, *, seconds=None):
+            client = Client(app, bodies[number])
+            client.scope["stream"] = bodies[number]["stream"]
+            if seconds is not None:
+                asyncio.get_running_loop().call_later(seconds, client.gone.set)
+            return await client.run()
+
+        together = await asyncio.gather(*(ask(number, seconds=gone.get(number)) for number in range(200)))
+        await until(lambda: idle(serving))
+        kept = [number for number in range(200) if number not in gone]
+        for number in kept[::5]:
+            assert texts(together[number]) == texts(await ask(number))
+        assert all(together[number].status == 200 for number in kept)
+
+    scenario(story, Conditions(max_queue=1000), max_batch=8)

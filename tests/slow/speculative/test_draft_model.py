@@ -1,0 +1,26 @@
+"""A draft model: each token is computed once, in batches; drafts use the target's noise."""
+
+from itertools import product
+
+import pytest
+
+from gencli.errors import ModelError
+from gencli.runtime.models import ModelChoice, load
+
+
+def test_the_first_layers_share_the_weights():
+    runner, native = (
+        load(ModelChoice("tiny", dtype="float32", backend=kind)).runner for kind in ("transformers", "native")
+    )
+    weights = {p.data_ptr() for p in runner._model.parameters()}
+    for count in (1, 5):
+        first = runner.first_layers(count, max_lanes=2)
+        assert first.spec.vocab_size == runner.spec.vocab_size, count
+        assert {p.data_ptr() for p in first._model.parameters()} < weights, count
+        assert len(first._model.base_model.layers) == count
+    first = native.first_layers(2, max_lanes=2)
+    assert first._decoder.layers == native._decoder.layers[:2]
+    assert first._decoder.embeddings is native._decoder.embeddings
+    for whole, count in product((runner, native), (0, 6, 7)):
+        with pytest.raises(ModelError, match="1 to 5 can be the first"):
+            whole.first_layers(count, max_lanes=2)

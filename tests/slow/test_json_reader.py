@@ -1,0 +1,32 @@
+"""A document is read as RFC 8259 writes it; whatever else readers let pass is refused with its place."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gencli.json_reader import parse_json
+from gencli.structured.validate.select import compact
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",))),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",))), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(JSON, st.booleans(), st.sampled_from([None, 1, "\t"]))
+def test_what_json_writes_is_read_as_json_reads_it(value, ascii_only, indent):
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert repr(parse_json(text)) == repr(json.loads(text))
+
+
+@given(JSON)
+def test_compact_text_reads_back_as_the_same_value(value):
+    assert repr(parse_json(compact(value))) == repr(value)

@@ -1,0 +1,24 @@
+"""Streamed text equals the text of all tokens, byte for byte [65]."""
+
+from __future__ import annotations
+
+import random
+
+from tests.text.test_detok import BYTE_LEVEL, FALLBACK
+
+
+def test_every_text_streams_as_the_library_decodes_it(make, texts, hf_decode):
+    for name in BYTE_LEVEL + FALLBACK:
+        tokenizer = make(name)
+        for text in [*texts, "".join(texts)]:
+            ids = tokenizer.encode(text)
+            assert tokenizer.decode(ids) == hf_decode(tokenizer, ids), name
+
+
+def test_random_single_bytes_stream_as_the_library_decodes_them(make, hf_decode):
+    for name in BYTE_LEVEL:
+        tokenizer, rng = make(name), random.Random(1)
+        single = [i for i, piece in enumerate(tokenizer.token_bytes) if len(piece) == 1]
+        for _ in range(500):
+            chosen = rng.choices(single, k=rng.randint(0, 16))
+            assert tokenizer.decode(chosen) == hf_decode(tokenizer, chosen), name

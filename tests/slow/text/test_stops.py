@@ -1,0 +1,70 @@
+"""Stop strings and patterns [62, 63]."""
+
+from __future__ import annotations
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gencli.text.stops import StopMatch, StopMatcher
+from tests.text.test_stops import patterns, run
+
+many = settings(max_examples=400)
+
+
+def reference(text, strings, include=False):
+    """The plain definition: try every end, then every string in order."""
+    for end in range(1, len(text) + 1):
+        for string in strings:
+            if text[:end].endswith(string):
+                start = end - len(string)
+                return text[: end if include else start], StopMatch(string, start)
+    return text, None
+
+
+@st.composite
+def split_texts(draw):
+    text = draw(st.text("ab\n", max_size=24))
+    return text, draw(st.lists(st.integers(0, len(text)), max_size=8))
+
+
+stop_lists = st.lists(st.text("ab\n", min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@many
+@given(split_texts(), stop_lists, st.booleans())
+def test_every_split_gives_what_plain_search_gives(split, strings, include):
+    text, cuts = split
+    assert run(text, cuts, strings, include=include) == reference(text, strings, include)
+
+
+@many
+@given(st.text("ab\n", max_size=24), stop_lists)
+def test_no_more_is_held_than_the_longest_real_prefix(text, strings):
+    matcher = StopMatcher(strings)
+    released = matcher.push(text)
+    if matcher.match is None:
+        tails = (text[i:] for i in range(len(text) + 1))
+        longest = next(tail for tail in tails if any(s.startswith(tail) and s != tail for s in strings))
+        assert released + longest == text
+
+
+@many
+@given(split_texts(), stop_lists)
+def test_literal_patterns_stop_where_strings_do(split, strings):
+    text, cuts = split
+    import regex
+
+    assert run(text, cuts, patterns=[regex.escape(strings[0])]) == reference(text, strings[:1])
+
+
+@many
+@given(split_texts(), patterns)
+def test_every_split_gives_what_trying_a_pattern_after_each_character_gives(split, pattern):
+    import regex
+
+    assume(not regex.search(pattern, ""))
+    text, cuts = split
+    tries = (regex.search(pattern, text[:end]) for end in range(1, len(text) + 1))
+    first = next((found for found in tries if found), None)
+    want = (text, None) if first is None else (text[: first.start()], StopMatch(first[0], first.start()))
+    assert run(text, cuts, patterns=[pattern]) == want

@@ -1,0 +1,102 @@
+"""The detectors, ours and those of transformers, find marked texts of a model and no others."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, WatermarkDetector, WatermarkingConfig
+
+from gencli import LLM, SamplingParams
+from gencli.models.files.locate import bundled_folder
+from gencli.watermark.detect import detect
+from gencli.watermark.evidence import KgwScorer, scorer_of
+from gencli.watermark.key_file import read_key_file
+
+PROMPTS = ["Once upon a time", "One winter, a fox"]
+
+
+MARKS = {
+    "kgw": ("kgw", "{key: 15485863, bias: 4}"),
+    "selfhash": ("kgw", "{key: 15485863, bias: 6, scheme: selfhash, width: 2}"),
+    "synthid": ("synthid", "60902184713"),
+    "gumbel": ("gumbel", "60902184713"),
+    "dual": ("gumbel", "{key: 60902184713, alpha: 0.1}"),
+}
+
+
+VOCAB = 2048
+
+
+draws_by_its_key = pytest.mark.filterwarnings("ignore:The watermark gumbel draws by its key")
+
+
+@pytest.fixture(scope="module")
+def llm():
+    return LLM("tiny", dtype="float32")
+
+
+def scorer(kind, content, tmp_path):
+    path = tmp_path / "mark.key"
+    path.write_text(content)
+    return str(path), scorer_of(read_key_file(kind, str(path)), vocab=VOCAB)
+
+
+def check_marked(llm, name, tmp_path, prompts):
+    """200 marked tokens have a p value below one in a million; return the judge."""
+    path, judge = scorer(*MARKS[name], tmp_path)
+    params = SamplingParams(max_tokens=200, ignore_eos=True, temperature=1.5, seed=1)
+    for out in llm.generate(prompts, params.replaced(watermark=MARKS[name][0], watermark_key=path)):
+        assert detect(judge, llm.tokenizer.encode(out.text, special=False)).p_value < 1e-6, name
+    return judge
+
+
+@draws_by_its_key
+def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, tmp_path):
+    for name in ("kgw", "synthid", "gumbel"):
+        check_marked(llm, name, tmp_path, PROMPTS[:1])
+
+
+def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, tmp_path):
+    path, _ = scorer("kgw", "{key: 42, bias: 5}", tmp_path)
+    model = AutoModelForCausalLM.from_pretrained(bundled_folder("tiny"))
+    config = WatermarkingConfig(hashing_key=42, bias=5.0)
+    theirs = WatermarkDetector(model.config, "cpu", config)
+    ours = KgwScorer(read_key_file("kgw", path), VOCAB, is_once=False)
+    params = SamplingParams(
+        max_tokens=100, ignore_eos=True, seed=1, temperature=1.5, watermark="kgw", watermark_key=path
+    )
+    prompt = llm.tokenizer.encode(PROMPTS[0])
+    (out,) = llm.generate(PROMPTS[:1], params)
+    torch.manual_seed(0)
+    made = model.generate(
+        torch.tensor([prompt]), watermarking_config=config, do_sample=True, temperature=1.5,
+        max_new_tokens=100, min_new_tokens=100,
+    )[0, len(prompt) :]  # fmt: skip
+    for ids in (llm.tokenizer.encode(out.text, special=False), made.tolist()):
+        expected = theirs(torch.tensor([ids]), return_dict=True)
+        assert expected.prediction[0]
+        assert ours.facts(ours.evidence(ids))["z"] == pytest.approx(float(expected.z_score[0]))
+
+
+def check_drafts_and_company(llm, name, tmp_path):
+    path, _ = scorer(*MARKS[name], tmp_path)
+    params = SamplingParams(max_tokens=40, seed=0, watermark=MARKS[name][0], watermark_key=path)
+    alone = llm.generate(PROMPTS[:1], params)[0].text
+    beside = llm.generate([PROMPTS[0], *["The"] * 7], params)[0].text
+    drafted = llm.generate(PROMPTS[:1], params.replaced(draft="ngram"))[0].text
+    assert alone == beside == drafted, name
+
+
+@draws_by_its_key
+def test_drafts_and_company_change_no_marked_text(llm, tmp_path):
+    check_drafts_and_company(llm, "gumbel", tmp_path)
+
+
+@draws_by_its_key
+def test_a_banned_token_stays_banned(llm, tmp_path):
+    banned = set(range(1, VOCAB, 2))
+    params = SamplingParams(max_tokens=60, ignore_eos=True, seed=2, suppress_ids=sorted(banned), logprobs=0)
+    for name, (kind, content) in MARKS.items():
+        path, _ = scorer(kind, content, tmp_path)
+        (done,) = llm.generate(PROMPTS[:1], params.replaced(watermark=kind, watermark_key=path))
+        chosen = {one.chosen.id for one in done.samples[0].logprobs}
+        assert len(chosen) > 1, name
+        assert not chosen & banned, name
