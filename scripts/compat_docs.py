@@ -17,7 +17,7 @@ from gencli.config.options.compat import READS_MODEL, profiles
 from tests.config.test_compat_hf import CHAINS, NAMES
 from tests.config.test_compat_wheels import STAGES as OF_WHEELS
 from tests.helpers.profiles import OF_LLAMA_CPP
-from tests.processors.test_vectors import CASES
+from tests.processors.vectors import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, TABLE = ROOT / "docs" / "compat.md", ROOT / "docs" / "compat.csv"
