@@ -4,9 +4,8 @@
 
 What both print, write and answer is collected as texts with names, by this script and the cases in
 scripts/contract-cases.txt, each tree in processes of its own, and compared. Only what a user sees is asked:
-commands, files, HTTP, public names of Python. Paths, times, random ids and versions are masked. The base's
-texts are kept in .contract/. docs/contract-changes.md lists differences that are wanted; with any other the
-exit code is 1. Linux only.
+commands, files, HTTP, public names of Python. Paths, times, random ids and versions are masked.
+docs/contract-changes.md lists differences that are wanted; with any other the exit code is 1. Linux only.
 """
 
 import argparse
@@ -29,10 +28,12 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
+from functools import reduce
 from importlib.metadata import distributions
+from operator import or_
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import quote
@@ -47,12 +48,13 @@ Mask = tuple[re.Pattern[str], str]
 VOLATILE: tuple[Mask, ...] = tuple((re.compile(pattern, re.MULTILINE), new) for pattern, new in (
     (r'("timings":\s*)\{[^}]*\}', r"\1<times>"),
     (r"^(\s*)timings:\n(?:\1  .*\n)+", r"\1timings: <times>\n"),
-    (r'((?:"compile_seconds"|"seconds"|"rows_per_second"|"tokens_per_second"|"created(?:_at)?"|"completed_at"'
-     r'|compile_seconds)"?:\s*)[\d.e-]+', r"\1<time>"),
+    (r'("?\b(?:\w*seconds?|occupancy|created|created_at|completed_at)"?:\s*)\d[\d.e-]*', r"\1<time>"),
     (r"\d[\d.,]*(?= (?:(?:tok|rows)/s|s\b|ms\b))", "<time>"),
     (r"\b(in|roughly) \d+:\d\d\b", r"\1 <time>"),
     (r"^\d+ of \d+ rows, <time> rows/s, .* full\n", ""),  # of a slow batch, every five seconds
-    (r"[\d.]+ [KMG]iB (Python and PyTorch|are free)", r"<size> \1"),
+    (r"<time> tok/s, \d+% full", "<time> tok/s, <time> full"),  # a mean over time
+    (r"[\d.]+ [KMG]iB (Python and PyTorch|are free|free)\b", r"<size> \1"),
+    (r"(?<= at )0x[0-9a-f]+", "<address>"),
     (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?", "<date>"),
     (r"\b(cmpl-|chatcmpl-|resp_|msg_|call_|fc_)[0-9a-f]{12,}", r"\1<id>"),
     (r"(?i)^(date|content-length|x-request-id): .*", r"\1: <masked>"),
@@ -129,12 +131,10 @@ class Shell:
             sys.argv = ["gencli", *words]
             code = importlib.import_module("gencli.__main__").main()
             sys.stdout.flush()
-        except SystemExit as end:
-            code = end.code
+            os._exit(code)
         except BaseException:
             traceback.print_exc()
-            code = 1
-        os._exit(code if isinstance(code, int) else 1)
+        os._exit(1)
 
     def end(self, process: int) -> str:
         """Wait for a process, and return exit code, stdout and stderr."""
@@ -164,20 +164,16 @@ class Shell:
 
 def _in_order(content: str) -> str:
     """Return the content; the rows of a journal, which the time of compiling orders, by their number."""
-    if not content.startswith('{"gencli_journal"'):
-        return content
-    head, *rows = content.splitlines()
-    return "\n".join([head, *sorted(rows, key=lambda row: int(json.loads(row)["row"]))])
+    head, *rows = content.splitlines() if content.startswith('{"gencli_journal"') else [content]
+    return "\n".join([head, *sorted(rows, key=lambda row: int(re.findall(r"\d+", row)[0]))])
 
 
 def helps(show: Callable[[list[str]], str], *words: str) -> Iterator[tuple[str, str]]:
     """Yield the words and the help of gencli, of each command and of the commands of each group."""
     text = show([*words, "--help"])
     yield " ".join(words), text
-    if words[1:]:
-        return
     listed = re.search(r"^Commands:\n((?: .*\n?)+)", text, re.MULTILINE)
-    for name in re.findall(r"^  (\w\S*)", listed[1], re.MULTILINE) if listed else ():
+    for name in re.findall(r"^  (\w\S*)", listed[1], re.MULTILINE) if listed and not words[1:] else ():
         yield from helps(show, *words, name)
 
 
@@ -227,34 +223,26 @@ def schema_items(shell: Shell) -> Iterator[tuple[str, str]]:
 
 def _described(thing: object) -> str:
     """Return the signatures of a public name, and of the public members of a class."""
-    if not (isinstance(thing, type) or inspect.isroutine(thing)):
-        return type(thing).__name__
     members = inspect.getmembers(thing) if isinstance(thing, type) else []
     said = []
     for name, member in [("", thing), *(pair for pair in members if pair[0][0] != "_")]:
         with suppress(TypeError, ValueError):
             said.append(f"{name}{inspect.signature(member)}\n")
-    return "".join(said)
+    return "".join(said) or type(thing).__name__
 
 
 def command_items(shell: Shell) -> Iterator[tuple[str, str]]:
     yield from shell.table("commands")
-    yield "doctor", re.sub(r"(?<!exit )\d[\d.,]*", "#", shell.line("doctor"))  # such as of free memory
     read, write = os.pipe()
     process = shell.begin(["run", "--seed", "7", "-"], read)
-    _until_waiting(process)
-    os.kill(process, signal.SIGINT)
-    yield "130-interrupted", shell.end(process)
-    os.close(write)
-
-
-def _until_waiting(process: int) -> None:
-    """Return when the process has slept for half a second, or has ended."""
     still = 0
-    while still < 5:
+    while still < 5:  # it sleeps for half a second: it reads
         time.sleep(0.1)
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         still = still + 1 if state in "SZ" else 0
+    os.kill(process, signal.SIGINT)
+    yield "130-interrupted", shell.end(process)
+    os.close(write)
 
 
 def batch_items(shell: Shell) -> Iterator[tuple[str, str]]:
@@ -268,11 +256,8 @@ def batch_items(shell: Shell) -> Iterator[tuple[str, str]]:
 
 
 def server_items(shell: Shell) -> Iterator[tuple[str, str]]:
-    for title, requests in shell.tables.items():
-        kind, _, rest = title.partition(" ")
-        if kind != "server":
-            continue
-        name, *options = rest.split()
+    for title in (title for title in shell.tables if title.startswith("server ")):
+        _, name, *options = title.split()
         (shell.aside / "err").write_text("")
         process = shell.begin(["serve", "--port", "0", *options])
         pattern, ready = re.compile(r"answers? at http://[\d.]+:(\d+)/v1"), None
@@ -280,7 +265,8 @@ def server_items(shell: Shell) -> Iterator[tuple[str, str]]:
             time.sleep(0.05)
             ready = pattern.search((shell.aside / "err").read_text())
         if ready:
-            yield from ((f"{name}/{item}", asked(int(ready[1]), line)) for item, line in lines(requests))
+            for item, line in lines(shell.tables[title]):
+                yield f"{name}/{item}", asked(int(ready[1]), line)
             os.kill(process, signal.SIGTERM)
         yield name, shell.end(process)
 
@@ -293,12 +279,10 @@ def asked(port: int, line: str) -> str:
     headers = {"Content-Type": "application/json"} if body else {}
     headers |= dict(text.split(":", 1) for text in given)
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
-    try:
+    with closing(connection):
         connection.request(method, path, body or None, headers)
         reply = connection.getresponse()
         text, is_stream = reply.read().decode(), "event-stream" in reply.headers.get("content-type", "")
-    finally:
-        connection.close()
     if path == "/metrics":
         text = re.sub(r"(?m)^(\w.*) \S+$", r"\1 <number>", text)
     return f"{reply.status} {reply.reason}\n{reply.headers}{spoken(text) if is_stream else text}"
@@ -324,9 +308,7 @@ def spoken(text: str) -> str:
         if data and not block.startswith(":"):  # a comment, sent where nothing else comes for a while
             events.append((kind, event))
     ordered = [event for choice in sorted(by_choice) for event in by_choice[choice]]
-    return "".join(
-        f"{kind}{event if isinstance(event, str) else json.dumps(event)}\n" for kind, event in ordered
-    )
+    return "".join(f"{kind}{json.dumps(event)}\n" for kind, event in ordered)
 
 
 def _joined(a: object, b: object, key: str = "") -> object:
@@ -336,9 +318,8 @@ def _joined(a: object, b: object, key: str = "") -> object:
     if isinstance(a, str) and isinstance(b, str) and key in ("content", "text", "delta", "arguments"):
         return a + b
     if isinstance(a, list) and isinstance(b, list):
-        if key in ("choices", "tool_calls") and len(a) == len(b):
-            return [_joined(*pair) for pair in zip(a, b, strict=True)]
-        return a + b
+        is_of_parts = key in ("choices", "tool_calls") and len(a) == len(b)
+        return [*map(_joined, a, b)] if is_of_parts else a + b
     if a != b:
         raise ValueError(key)
     return a
@@ -346,14 +327,9 @@ def _joined(a: object, b: object, key: str = "") -> object:
 
 PARTS: dict[str, Callable[[Shell], Iterator[tuple[str, str]]]] = {
     "golden": lambda shell: importlib.import_module("scripts.golden_texts").outputs(),
-    "help": help_items,
-    "pages": lambda shell: shell.table("pages"),
-    "compat": compat_items,
-    "schemas": schema_items,
-    "commands": command_items,
-    "server": server_items,
-    "batch": batch_items,
-}
+    "help": help_items, "pages": lambda shell: shell.table("pages"), "compat": compat_items,
+    "schemas": schema_items, "commands": command_items, "server": server_items, "batch": batch_items,
+}  # fmt: skip
 # A process of each collects these parts, in about the same time.
 GROUPS = (("server", "golden"), ("commands", "help", "pages", "compat", "schemas", "batch"))
 
@@ -376,12 +352,11 @@ def collect(tree: Path, parts: Sequence[str], target: Path) -> None:
                 with suppress(Exception):  # what needs a package that is not there
                     importlib.import_module(module.name)
     torch.set_num_threads(1)
-    folder = target.parent / "work"
     places = [(str(target.parent), "<tmp>"), (str(tree), "<tree>"), (sys.prefix, "<env>"),
               (gencli.__version__, "<version>")]  # fmt: skip
     texts: dict[str, str] = {}
     for part in parts:
-        for name, text in PARTS[part](Shell(folder / part)):
+        for name, text in PARTS[part](Shell(target.parent / part)):
             is_fixed = part == "help" or name.startswith("docs/")  # its times are those of the text
             texts[f"{part}/{name}"] = masked(text, places, () if is_fixed else VOLATILE)
     target.write_text(json.dumps(texts))
@@ -394,12 +369,11 @@ def collected(tree: Path, parts: Sequence[str]) -> dict[str, str]:
         own |= {"HOME": folder, "HF_HOME": f"{folder}/hf", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(tree),
                 "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "100", "TERM": "dumb",
                 "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}  # fmt: skip
-        target = Path(folder, "texts.json")
-        words = [sys.executable, __file__, "--collect", str(target), *parts]
+        words = [sys.executable, __file__, "--collect", target := f"{folder}/texts.json", *parts]
         done = subprocess.run(words, cwd=tree, env=own, stdin=subprocess.DEVNULL, capture_output=True)
         if done.returncode:
             raise SystemExit(f"{tree}, {parts}: exit {done.returncode}\n{done.stderr.decode()}")
-        texts: dict[str, str] = json.loads(target.read_text())
+        texts: dict[str, str] = json.loads(Path(target).read_text())
         return texts
 
 
@@ -436,24 +410,21 @@ def both(commit: str, parts: Sequence[str], *, is_cached: bool) -> tuple[dict[st
     """Return the texts of the commit and of this tree. Two processes at once collect them."""
     groups = [group for names in GROUPS if (group := [name for name in names if name in parts])]
     cache = cache_path(commit, parts)
-    if is_cached and cache.exists():
-        before = json.loads(cache.read_text())
-        with ThreadPoolExecutor(2) as pool:
-            return before, _together(pool.map(lambda group: collected(ROOT, group), groups))
-    with checkout(commit) as tree, ThreadPoolExecutor(2) as pool:
-        jobs = [(one, group) for group in groups for one in (tree, ROOT)]
-        found = list(pool.map(lambda job: collected(*job), jobs))
-    before, after = _together(found[::2]), _together(found[1::2])
+    is_known = is_cached and cache.exists()
+    with nullcontext() if is_known else checkout(commit) as tree, ThreadPoolExecutor(2) as pool:
+        jobs = [(one, group) for group in groups for one in (tree, ROOT) if one]
+        found = [*zip(jobs, pool.map(lambda job: collected(*job), jobs), strict=True)]
+    before, after = (
+        reduce(or_, (texts for job, texts in found if job[0] == one), {}) for one in (tree, ROOT)
+    )
     KEPT.mkdir(exist_ok=True)
-    if is_cached:
+    if is_known:
+        before = json.loads(cache.read_text())
+    elif is_cached:
         for old in sorted(KEPT.glob("base-*.json"), key=lambda path: path.stat().st_mtime)[:-3]:
             old.unlink()
         cache.write_text(json.dumps(before))
     return before, after
-
-
-def _together(found: Iterable[dict[str, str]]) -> dict[str, str]:
-    return {name: text for texts in found for name, text in texts.items()}
 
 
 def wanted(page: str) -> list[str]:
@@ -471,21 +442,14 @@ def difference(name: str, before: str | None, after: str | None) -> str:
     """Return the name and the beginning of a unified diff; both texts are left in files."""
     shown, files = [], []
     for side, text in (("base", before), ("head", after)):
-        files.append(KEPT / "differences" / f"{quote(name, safe=' ')}.{side}")
-        files[-1].write_text(text if text is not None else "(no such item)\n")
-        shown.append(_short_lines(text) if text is not None else [])
+        files.append(f"    {KEPT / 'differences' / quote(name, safe=' ')}.{side}")
+        Path(files[-1].strip()).write_text(text or "")
+        # Texts with long lines, such as JSON and pages, are cut behind commas and brackets.
+        cut, whole = re.sub(r"([,;{}>\]]) ?\b", r"\1\n", text or ""), text or ""
+        shown.append((cut if any(line[WIDTH:] for line in whole.split("\n")) else whole).split("\n"))
     diff = [*difflib.unified_diff(*shown, "base", "head", lineterm="", n=1)]
-    rest = [f"... {len(diff) - NUM_LINES} more lines"] if len(diff) > NUM_LINES else []
-    lines = [line[:WIDTH] for line in diff[:NUM_LINES]] + rest
-    return "\n".join([name, *(f"    {line}" for line in lines), *(f"    {file}" for file in files)])
-
-
-def _short_lines(text: str) -> list[str]:
-    """Return the lines; long ones, as of JSON and pages, are cut behind their commas and brackets."""
-    cut = (
-        re.sub(r"(?<=[,;{}>\]]) ?(?=\S)", "\n", line) if line[WIDTH:] else line for line in text.splitlines()
-    )
-    return [line for lines in cut for line in lines.splitlines()]
+    rest = [f"    ... {len(diff) - NUM_LINES} more lines"] if len(diff) > NUM_LINES else []
+    return "\n".join([name, *(f"    {line[:WIDTH]}" for line in diff[:NUM_LINES]), *rest, *files])
 
 
 def compare(before: dict[str, str], after: dict[str, str], patterns: Sequence[str]) -> int:
@@ -528,8 +492,8 @@ def main() -> int:
     patterns = wanted(WANTED.read_text())
     patterns = [one for one in patterns if not told.parts or one.partition("/")[0] in ("*", *told.parts)]
     code = compare(before, after, patterns)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(f"{time.monotonic() - start:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of the CPU")
+    used = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    print(f"{time.monotonic() - start:.0f} s, {used:.0f} s of the CPU")
     return code
 
 
