@@ -169,7 +169,7 @@ def _in_order(content: str) -> str:
 
 
 def helps(show: Callable[[list[str]], str], *words: str) -> Iterator[tuple[str, str]]:
-    """Yield the words and the help of gencli, of each command and of the commands of each group."""
+    """Yield words and help of gencli, of each command, and of the commands of each group."""
     text = show([*words, "--help"])
     yield " ".join(words), text
     listed = re.search(r"^Commands:\n((?: .*\n?)+)", text, re.MULTILINE)
@@ -394,36 +394,35 @@ def git(*words: str) -> str:
     return subprocess.check_output(["git", *words], cwd=ROOT, text=True).strip()
 
 
-def cache_path(commit: str, parts: Sequence[str]) -> Path:
+def cache_path(commit: str) -> Path:
     """Return where the texts of a commit are kept, made by these cases with these packages on this CPU."""
-    cases = [Path(__file__), CASES, ROOT / "scripts" / "golden_texts.py"]
-    cases += sorted((ROOT / "tests" / "processors" / "vectors").glob("*.py"))
+    vectors = sorted((ROOT / "tests" / "processors" / "vectors").glob("*.py"))
+    cases = [Path(__file__), CASES, ROOT / "scripts" / "golden_texts.py", *vectors]
     names = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("*.yaml"))
     machine = re.findall(r"^model name.*", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     packages = sorted(f"{one.name} {one.version}" for one in distributions())
-    on = [commit, parts, names, sys.version, platform.platform(), machine[:1], packages]
-    data = repr(on).encode() + b"".join(path.read_bytes() for path in cases)
-    return KEPT / f"base-{hashlib.sha256(data).hexdigest()[:20]}.json"
+    on = [commit, names, sys.version, platform.platform(), machine[:1], packages]
+    key = hashlib.sha256(repr(on).encode() + b"".join(path.read_bytes() for path in cases)).hexdigest()
+    return KEPT / f"base-{key[:20]}.json"
 
 
 def both(commit: str, parts: Sequence[str], *, is_cached: bool) -> tuple[dict[str, str], dict[str, str]]:
     """Return the texts of the commit and of this tree. Two processes at once collect them."""
     groups = [group for names in GROUPS if (group := [name for name in names if name in parts])]
-    cache = cache_path(commit, parts)
-    is_known = is_cached and cache.exists()
+    cache = cache_path(commit)
+    kept: dict[str, str] = json.loads(cache.read_text()) if is_cached and cache.exists() else {}
+    is_known = {*parts} <= {name.partition("/")[0] for name in kept}
     with nullcontext() if is_known else checkout(commit) as tree, ThreadPoolExecutor(2) as pool:
         jobs = [(one, group) for group in groups for one in (tree, ROOT) if one]
         found = [*zip(jobs, pool.map(lambda job: collected(*job), jobs), strict=True)]
-    before, after = (
-        reduce(or_, (texts for job, texts in found if job[0] == one), {}) for one in (tree, ROOT)
-    )
-    KEPT.mkdir(exist_ok=True)
+    before, after = (reduce(or_, (new for job, new in found if job[0] == one), {}) for one in (tree, ROOT))
     if is_known:
-        before = json.loads(cache.read_text())
+        before = {name: text for name, text in kept.items() if name.partition("/")[0] in parts}
     elif is_cached:
+        KEPT.mkdir(exist_ok=True)
         for old in sorted(KEPT.glob("base-*.json"), key=lambda path: path.stat().st_mtime)[:-3]:
             old.unlink()
-        cache.write_text(json.dumps(before))
+        cache.write_text(json.dumps(kept | before))
     return before, after
 
 
@@ -460,8 +459,8 @@ def compare(before: dict[str, str], after: dict[str, str], patterns: Sequence[st
     differing = [name for name in names if before.get(name) != after.get(name)]
     declared = {name for name in differing if any(matches(pattern, name) for pattern in patterns)}
     for name in differing:
-        said = "WANTED" if name in declared else "DIFFERS"
-        print(f"{said} {difference(name, before.get(name), after.get(name))}")
+        said = difference(name, before.get(name), after.get(name))
+        print(f"{'WANTED' if name in declared else 'DIFFERS'} {said}")
     idle = [one for one in patterns if not any(matches(one, name) for name in differing)]
     for pattern in idle:
         print(f"IDLE {pattern}: {WANTED.name} lists it, and nothing that it names differs")
