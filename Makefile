@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-nightly test-install test-gpu check format clean
+.PHONY: help demo test test-nightly test-install test-gpu check contract format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ check: $(VENV)/.installed-dev  ## format, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
+
+# In minutes. The commit is that of scripts/contract-base; docs/contract-changes.md lists wanted differences.
+contract: $(VENV)/.installed-dev  ## whether this tree behaves, byte for byte, as a base commit does
+	$(BIN)/python scripts/contract.py $(if $(NO_CACHE),--no-cache) $(PARTS)
 
 format: $(VENV)/.installed-dev  ## rewrite the code as ruff wants it
 	$(BIN)/ruff format .

@@ -16,7 +16,7 @@ import yaml
 from gencli.config.options.compat import READS_MODEL, profiles
 from tests.config.test_compat_hf import CHAINS, NAMES
 from tests.helpers.profiles import OF_LLAMA_CPP
-from tests.processors.test_vectors import CASES
+from tests.processors.vectors import CASES
 from tests.slow.config.test_compat_wheels import STAGES as OF_WHEELS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.processors.test_vectors import CASES
+from tests.processors.vectors import CASES
 
 PAGE = Path(__file__).parent.parent / "docs" / "vectors.md"
 

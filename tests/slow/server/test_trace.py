@@ -3,7 +3,6 @@
 from tests.server.test_trace import BODY, CHAT, facts, post, streamed
 
 
-
 def test_each_answer_has_its_own_in_any_company(tiny):
     for path, body in [("completions", BODY), ("chat/completions", CHAT)]:
         many = {**body, "n": 3}
