@@ -6,7 +6,6 @@ import pytest
 from mypy import api
 
 
-@pytest.mark.slow
 def test_a_script_of_a_user_passes_the_strict_type_checker():
     script = Path(__file__).parents[2] / "runtime" / "typed_script.py"
     output, errors, code = api.run(["--strict", str(script)])

@@ -12,7 +12,7 @@ from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.processors.test_vectors import Words
+from tests.processors.vectors.run import Words
 
 llama_cpp = pytest.importorskip("llama_cpp")
 TEXTS = tuple("abcdef")

@@ -11,7 +11,7 @@ from processors.reference.repeats import _since
 from processors.reference.view import View
 from processors.rows import Rows
 from processors.stages.cuts import Cuts
-from tests.processors.test_vectors import Words
+from tests.processors.vectors.run import Words
 
 TEXTS = ("a", "b", "ab", "x", "", "ba", "\n", "aab")
 

@@ -6,7 +6,7 @@ import pytest
 
 from processors.catalog.endings import LengthDecayParams
 from processors.errors import ParamError, TokenError
-from tests.processors.test_vectors import Words
+from tests.processors.vectors.run import Words
 
 INF = math.inf
 

@@ -13,7 +13,7 @@ from processors.history import History
 from processors.reference import REFERENCE, View
 from processors.registry import builtin_registry
 from processors.rows import Rows
-from tests.processors.test_vectors import Words
+from tests.processors.vectors.run import Words
 
 INF = math.inf
 
