@@ -78,8 +78,10 @@ def test_what_can_be_no_trace_is_refused_by_name(bench, monkeypatch):
     bench.write(ROWS[:1])
     (bench.folder / "old").write_text("x")
     for flags, said in cases:
+        for left in bench.folder.glob("out.jsonl*"):  # the journal of a run that could not begin its trace
+            left.unlink()
         done = bench.call("in.jsonl", "-o", "out.jsonl", "--model", "fake", *flags)
-        assert (done.code, said in done.err) == (2, True), done.err
+        assert (done.code, said in done.err) == (2, True), (flags, done.err)
         assert (bench.folder / "old").read_text() == "x", flags
         assert not bench.output.exists(), flags
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.slow.clients.test_lm_eval import ROOT, TASKS, expected, same
+from tests.slow.clients.test_lm_eval import ROOT, TASKS, evaluate, expected, same, tiny
 
 pytestmark = pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-eval is not installed")
 

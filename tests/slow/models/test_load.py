@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tests.models.test_load import edit_weights, folder
+from tests.models.test_load import edit_weights, folder, saved
 
 
 def test_nothing_reaches_the_terminal(folder: Path) -> None:

@@ -33,15 +33,14 @@ def llm():
     return LLM("tiny", dtype="float32")
 
 
-def scorer(kind, content, tmp_path):
-    path = tmp_path / "mark.key"
+def scorer(kind, content, path):
     path.write_text(content)
     return str(path), scorer_of(read_key_file(kind, str(path)), vocab=VOCAB)
 
 
 def check_marked(llm, name, tmp_path, prompts):
     """200 marked tokens have a p value below one in a million; return the judge."""
-    path, judge = scorer(*MARKS[name], tmp_path)
+    path, judge = scorer(*MARKS[name], tmp_path / name)
     params = SamplingParams(max_tokens=200, ignore_eos=True, temperature=1.5, seed=1)
     for out in llm.generate(prompts, params.replaced(watermark=MARKS[name][0], watermark_key=path)):
         assert detect(judge, llm.tokenizer.encode(out.text, special=False)).p_value < 1e-6, name
@@ -55,7 +54,7 @@ def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, tmp_path):
 
 
 def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, tmp_path):
-    path, _ = scorer("kgw", "{key: 42, bias: 5}", tmp_path)
+    path, _ = scorer("kgw", "{key: 42, bias: 5}", tmp_path / "kgw")
     model = AutoModelForCausalLM.from_pretrained(bundled_folder("tiny"))
     config = WatermarkingConfig(hashing_key=42, bias=5.0)
     theirs = WatermarkDetector(model.config, "cpu", config)
@@ -77,7 +76,7 @@ def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, 
 
 
 def check_drafts_and_company(llm, name, tmp_path):
-    path, _ = scorer(*MARKS[name], tmp_path)
+    path, _ = scorer(*MARKS[name], tmp_path / name)
     params = SamplingParams(max_tokens=40, seed=0, watermark=MARKS[name][0], watermark_key=path)
     alone = llm.generate(PROMPTS[:1], params)[0].text
     beside = llm.generate([PROMPTS[0], *["The"] * 7], params)[0].text
@@ -95,7 +94,7 @@ def test_a_banned_token_stays_banned(llm, tmp_path):
     banned = set(range(1, VOCAB, 2))
     params = SamplingParams(max_tokens=60, ignore_eos=True, seed=2, suppress_ids=sorted(banned), logprobs=0)
     for name, (kind, content) in MARKS.items():
-        path, _ = scorer(kind, content, tmp_path)
+        path, _ = scorer(kind, content, tmp_path / name)
         (done,) = llm.generate(PROMPTS[:1], params.replaced(watermark=kind, watermark_key=path))
         chosen = {one.chosen.id for one in done.samples[0].logprobs}
         assert len(chosen) > 1, name

@@ -43,12 +43,11 @@ def rows(kind, count):
 
 
 def ours(chain, logits):
-    pipeline, history, slots = Pipeline(Env(WIDTH)), History(), range(10)
+    pipeline, history, slots = Pipeline(Env(WIDTH)), History(), range(len(logits) // 100)
     for slot in slots:
         history.admit(slot, (1,))
         pipeline.admit(slot, chain, Admission((1,)))
-    drafts = [0] * (len(logits) // len(slots) - 1)
-    return pipeline(logits, Rows.build(history, slots, [drafts] * len(slots)))
+    return pipeline(logits, Rows.build(history, slots, [[0] * 99] * len(slots)))
 
 
 # What of ties: the same stay; as many, but theirs are any (R3: here the lowest ids stay); or here fewer
