@@ -1,5 +1,7 @@
 """Plugins as files, and as packages that are installed: a real entry point on a real path."""
 
+import shutil
+
 import pytest
 
 from tests.cli.conftest import gencli, run
@@ -37,6 +39,8 @@ def plugin(tmp_path):
     def write(code, name="my_plugin.py"):
         path = tmp_path / name
         path.write_text(code, encoding="utf-8")
+        # Python would run the bytecode of an earlier file that was as long and as old, in seconds.
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
         return path
 
     return write
