@@ -13,14 +13,9 @@ from multiprocessing import get_context
 import pytest
 import torch
 
-__all__ = ["ON_CUDA", "interpreted", "launches_kernels"]
+__all__ = ["ON_CUDA", "interpreted"]
 
 ON_CUDA = os.environ.get("GENCLI_KERNELS") == "cuda"
-
-
-def launches_kernels(test):
-    """Mark a test that calls `interpreted` by a helper, so that it runs on a card wherever it stands."""
-    return pytest.mark.gpu(test) if ON_CUDA else test
 
 
 def interpreted(module, function):

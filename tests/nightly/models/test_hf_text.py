@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gencli.models.files.library import transformers_version
 from tests.models.tiny_models import CONFIGS, NATIVE_CONFIGS
 from tests.slow.models.test_hf_text import (
-    OWN_CACHE,
     SUITE,
     case_of,
     check_continuation,
@@ -15,10 +13,6 @@ from tests.slow.models.test_hf_text import (
     check_schedules,
     check_spec,
 )
-
-if transformers_version() < (5, 24):  # whose code of GPT-J takes no function and mask of ours
-    OWN_CACHE.add("gptj")
-
 
 KINDS = [*CONFIGS, *(f"native-{kind}" for kind in NATIVE_CONFIGS)]
 

@@ -12,14 +12,6 @@ from tests.processors.grammar.kit import backend_of, compiled, env_of, legal, vo
 pytestmark = pytest.mark.usefixtures("own_children")  # it bounds their memory and stack
 
 
-# The time limit in seconds of what xgrammar does not compile; all else has enough on a busy machine, too.
-# `never ends` is all forced.
-HASTY = dict.fromkeys(("huge repeat", "pattern: huge repeat", "never ends"), 1)
-
-
-HASTY |= {"long chain": 1, "long forced text": 4, "pattern: long forced text": 1}
-
-
 def test_a_grammar_whose_steps_take_too_long_is_refused(monkeypatch):
     monkeypatch.setattr(trial, "MAX_STEP_SECONDS", 0.01)
     constraint = Constraint("regex", HOSTILE["regex", "nested repeats"](), "xgrammar")

@@ -5,7 +5,7 @@ import math
 import torch
 
 from processors.rejection import rejection_torch
-from tests.interpreted import interpreted, launches_kernels
+from tests.interpreted import interpreted
 from tests.processors.kernels.drafts import MANY, case
 
 NAN, INF = math.nan, math.inf
@@ -22,13 +22,11 @@ def check(given, name=None):
 CASES = [(0, 5, MANY), (1, 5, (4,)), (2, 512, MANY), (3, 700, (1, 1)), (4, 8192, (4,)), (5, 9001, MANY)]
 
 
-@launches_kernels
 def test_a_step_is_decided_as_by_the_reference():
     for given in CASES:
         check(case(*given), given)
 
 
-@launches_kernels
 def test_all_stand_where_target_and_proposal_are_the_same():
     given = case(1, 600, (3, 2), certain=0, near=0)
     accepted, replacement = check(given)
@@ -36,7 +34,6 @@ def test_all_stand_where_target_and_proposal_are_the_same():
     assert replacement.tolist() == [-1, -1]
 
 
-@launches_kernels
 def test_what_the_target_cannot_bring_is_replaced_at_once():
     for certain in (0, 1):
         given = case(2, 600, (3, 2), certain=certain)
@@ -48,14 +45,12 @@ def test_what_the_target_cannot_bring_is_replaced_at_once():
         assert (replacement != drafts[:, 0]).all(), certain
 
 
-@launches_kernels
 def test_without_a_proposal_every_draft_is_certain():
     given = case(3, 600, (3, 2, 1), certain=1)
     assert given[7] is None
     check(given)
 
 
-@launches_kernels
 def test_where_nothing_is_left_the_replacement_comes_from_the_target():
     *given, chances = case(4, 600, (2, 2), certain=0, near=0)
     accepted, replacement = check([*given, 1000 * chances])  # so that a draft falls although p = q
@@ -63,7 +58,6 @@ def test_where_nothing_is_left_the_replacement_comes_from_the_target():
     assert (replacement >= 0).all()
 
 
-@launches_kernels
 def test_a_broken_row_is_left_to_the_sampler_and_its_neighbour_goes_on():
     for broken in (NAN, INF, -INF):
         given = case(5, 9000, (2, 2))

@@ -2,13 +2,9 @@
 
 import pytest
 
-from tests.processors.grammar.compile.test_hostile import HASTY
 from tests.slow.processors.grammar.compile.test_hostile import CASES, check, compilers
 
 pytestmark = pytest.mark.usefixtures("own_children")  # it bounds their memory and stack
-
-
-HASTY |= {"long chain": 1, "long forced text": 4, "pattern: long forced text": 1}
 
 
 @pytest.mark.parametrize(("backend", "kind"), sorted({case[:2] for case in CASES}))

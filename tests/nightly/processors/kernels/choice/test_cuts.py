@@ -6,33 +6,28 @@ import pytest
 import torch
 
 from processors.kernels.choice.parts import CAPACITY, Mark
-from tests.interpreted import launches_kernels
 from tests.processors.kernels.choice.cases import KINDS, SHAPES, controls_of, made, patches_of
 from tests.slow.processors.kernels.choice.test_cuts import CUTS, check
 
 
-@launches_kernels
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernels_agree_on_all_cuts_of_all_kinds_of_logits(kind):
     for cut in CUTS:
         check(made(kind, 2, 600), controls_of(2, **CUTS[cut]), case=(cut, kind))
 
 
-@launches_kernels
 def test_the_kernels_agree_on_all_logits_with_patches():
     for cut, width in product(("k", "p", "all", "flat", "without a temperature"), (600, 12_000)):
         logits = made("normal", 2, width)
         check(logits, controls_of(2, **CUTS[cut]), patches_of(logits), (cut, width))
 
 
-@launches_kernels
 def test_a_bin_that_is_looked_at_in_the_row_has_its_patches():
     logits = torch.zeros(2, 2 * CAPACITY)
     marks = check(logits, controls_of(2, TOP_P=0.9, heat=1.0), patches_of(logits))[-1]
     assert marks[1, Mark.IN_BINS] > CAPACITY
 
 
-@launches_kernels
 def test_the_kernels_agree_on_rows_of_any_width():
     for cut, shape in product(("all", "p first", "large k", "flat"), SHAPES):
         check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]), case=(cut, shape))

@@ -2,12 +2,10 @@
 
 from itertools import product
 
-from tests.interpreted import launches_kernels
 from tests.processors.kernels.choice.cases import KINDS, SHAPES
 from tests.slow.processors.kernels.choice.test_draws import check
 
 
-@launches_kernels
 def test_the_kernels_agree_on_rows_of_any_width():
     for kind, shape in product(KINDS, SHAPES):
         check(kind, shape)

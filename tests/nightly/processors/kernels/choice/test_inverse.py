@@ -2,12 +2,10 @@
 
 from itertools import product
 
-from tests.interpreted import launches_kernels
 from tests.processors.kernels.choice.cases import KINDS, SHAPES
 from tests.slow.processors.kernels.choice.test_inverse import CUTS, check
 
 
-@launches_kernels
 def test_the_kernels_agree_on_rows_of_any_width():
     for cut, kind, shape in product(CUTS, KINDS, SHAPES):
         check(cut, kind, shape)

@@ -7,7 +7,7 @@ from processors.kernels.choice.draws import draw_listed_torch, kept
 from processors.kernels.choice.parts import CAPACITY, OPEN, Mark
 from processors.kernels.choice.patches import patched
 from processors.kernels.choice.rows import all_facts_torch
-from tests.interpreted import interpreted, launches_kernels
+from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import KINDS, controls_of, made, patches_of
 
 EXACT = [mark for mark in Mark if mark != Mark.LEAST]  # which may be any order between two logits
@@ -69,26 +69,22 @@ def check(logits, controls, patches=None, case=None):
 TELLING = dict(zip(CUTS, 2 * [*KINDS], strict=True))
 
 
-@launches_kernels
 def test_the_kernels_agree_on_each_cut_and_kind_of_logits():
     for cut, kind in TELLING.items():
         check(made(kind, 2, 600), controls_of(2, **CUTS[cut]), case=(cut, kind))
 
 
-@launches_kernels
 def test_the_kernels_agree_on_logits_with_patches():
     for cut in ("k", "all"):
         logits = made("normal", 2, 600)
         check(logits, controls_of(2, **CUTS[cut]), patches_of(logits), cut)
 
 
-@launches_kernels
 def test_the_kernels_agree_on_rows_of_some_widths():
     for cut, shape in (("all", (1, 1)), ("p first", (3, 31)), ("flat", (2, 513))):
         check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]), case=(cut, shape))
 
 
-@launches_kernels
 def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
     logits = torch.zeros(2, CAPACITY + 1200)
     logits[:, 7], logits[1, 4000:] = 3.0, -20.0
@@ -96,7 +92,6 @@ def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
     assert (marks[0, Mark.IN_BINS] > CAPACITY, marks[0, Mark.COLLECTED]) == (True, 0)
 
 
-@launches_kernels
 def test_where_more_is_kept_than_a_list_holds_its_last_bin_is_collected_alone():
     logits = 2 * torch.randn(1, 12_000, generator=torch.Generator().manual_seed(3))
     marks = check(logits, controls_of(1, TOP_P=0.999, heat=2.0))[-1]
@@ -104,7 +99,6 @@ def test_where_more_is_kept_than_a_list_holds_its_last_bin_is_collected_alone():
     assert marks[0, Mark.COUNT] > marks[0, Mark.COUNT_BEFORE] > CAPACITY
 
 
-@launches_kernels
 def test_a_few_of_many_candidates_are_kept():
     logits = torch.randn(1, 9000, generator=torch.Generator().manual_seed(3))
     first, _, last = check(logits, controls_of(1, TOP_P=0.5, heat=0.9))
@@ -112,7 +106,6 @@ def test_a_few_of_many_candidates_are_kept():
     assert last[0, Mark.COUNT] < CAPACITY
 
 
-@launches_kernels
 def test_of_rows_together_each_has_its_own_cut():
     logits = made("normal", 4, 3000)
     controls = controls_of(

@@ -11,7 +11,7 @@ from processors.kernels.choice.rows import all_facts_torch, row_facts_torch
 from processors.sampler import EMPTY, NON_FINITE, gumbel_max
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
-from tests.interpreted import interpreted, launches_kernels
+from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, patches_of
 
 HOME = "processors.kernels.choice"
@@ -60,7 +60,6 @@ def test_tokens_are_those_of_the_sampler():
         assert torch.equal(drawn(logits, controls)[0], expected(logits, controls)), (kind, shape)
 
 
-@launches_kernels
 def test_the_kernels_agree_on_each_kind_of_logits():
     for kind in KINDS:
         check(kind, (2, 513))
@@ -79,7 +78,6 @@ def check(kind, shape):
         assert torch.allclose(facts, same_facts, rtol=1e-5), (kind, shape)
 
 
-@launches_kernels
 def test_a_draw_reads_logits_with_their_patches():
     for shape in ((3, 31), (2, 700), (3, 5000)):
         logits = made("normal", *shape)
@@ -90,7 +88,6 @@ def test_a_draw_reads_logits_with_their_patches():
                 assert torch.equal(drawn(logits, controls, functions, patches)[0], tokens), shape
 
 
-@launches_kernels
 def test_failed_rows_are_told_apart():
     logits = torch.randn(4, 5000)
     logits[0], logits[1, 7], logits[2, 7] = -INF, torch.nan, INF
@@ -101,7 +98,6 @@ def test_failed_rows_are_told_apart():
         assert marks[:, Mark.FAULT].tolist() == [EMPTY, NON_FINITE, NON_FINITE, 0]
 
 
-@launches_kernels
 def test_the_first_of_equal_logits_is_the_greedy_one():
     logits = torch.full((1, 3000), -5.0)
     logits[0, [2999, 1700, 1024]] = 2.0
@@ -109,7 +105,6 @@ def test_the_first_of_equal_logits_is_the_greedy_one():
         assert drawn(logits, controls_of(1, GREEDY=1), functions)[0].tolist() == [1024]
 
 
-@launches_kernels
 def test_where_a_cut_may_begin_follows_from_the_facts():
     for kind in ("normal", "masked", "huge"):
         logits = made(kind, 3, 5000)

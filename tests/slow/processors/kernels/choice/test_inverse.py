@@ -11,7 +11,7 @@ from processors.kernels.choice.patches import patched
 from processors.sampler import inverse_cdf
 from processors.stages.temperature import cool_
 from processors.stages.tokens import LOWEST
-from tests.interpreted import interpreted, launches_kernels
+from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked, patches_of
 
 MODULE = "processors.kernels.choice.inverse_triton"
@@ -56,7 +56,6 @@ def test_tokens_are_those_of_the_sampler():
         assert torch.equal(found, expected(logits, controls, is_kept)), (cut, kind, shape)
 
 
-@launches_kernels
 def test_the_kernels_agree_on_each_kind_of_logits():
     for cut, kind in zip([*CUTS, *CUTS], KINDS, strict=False):
         check(cut, kind, (3, 1300))
@@ -70,7 +69,6 @@ def check(cut, kind, shape):
     assert torch.equal(found, tokens_of(logits, controls, REFERENCES)[0]), (cut, kind, shape)
 
 
-@launches_kernels
 def test_a_draw_reads_logits_with_their_patches():
     logits = made("normal", 3, 1300)
     patches = patches_of(logits)
@@ -80,7 +78,6 @@ def test_a_draw_reads_logits_with_their_patches():
         assert torch.equal(found, expected(patched(logits, patches), controls, is_kept)), cut
 
 
-@launches_kernels
 def test_failed_rows_keep_their_tokens():
     logits = torch.randn(3, 700)
     logits[0], logits[1, 7] = -INF, torch.nan

@@ -5,14 +5,13 @@ import torch
 from processors.kernels.choice.edits import Edit, Turn
 from processors.kernels.choice.patches import num_words, patch_logits_torch, patched
 from processors.kernels.choice.processed import processed_logits_torch
-from tests.interpreted import interpreted, launches_kernels
+from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, controls_of, made, marked
 from tests.processors.kernels.choice.test_patches import CASES, inputs
 
 MODULE = "processors.kernels.choice.patches_triton"
 
 
-@launches_kernels
 def test_the_kernels_agree_on_each_edit():
     for name, kind in zip(CASES, 2 * ["normal", "whole numbers", "masked", "huge"], strict=True):
         check(name, kind, 700, ways=2)

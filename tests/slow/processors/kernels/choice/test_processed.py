@@ -3,7 +3,7 @@
 import torch
 
 from processors.kernels.choice.processed import processed_logits_torch
-from tests.interpreted import interpreted, launches_kernels
+from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, controls_of, made, marked
 
 MODULE = "processors.kernels.choice.processed_triton"
@@ -12,7 +12,6 @@ MODULE = "processors.kernels.choice.processed_triton"
 CUTS = {"off": {}, "k": {"TOP_K": 7}, "raw": {"heat": 0, "TOP_P": 0.6}, "late": {"HEAT_CUT": 0, "MIN_P": 0.1}}
 
 
-@launches_kernels
 def test_the_kernel_agrees_on_each_kind_of_logits():
     for cut, kind in zip([*CUTS, *CUTS], KINDS, strict=False):
         check(cut, kind, (4, 4097) if kind == "normal" else (2, 513))
