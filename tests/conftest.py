@@ -3,6 +3,8 @@
 Generated examples are the same in each run, without a clock; `--hypothesis-profile=default` tries others.
 """
 
+import atexit
+import gc
 import os
 import subprocess
 import sys
@@ -25,6 +27,15 @@ settings.register_profile(
 )
 settings.load_profile("suite")
 torch.set_num_threads(1)
+
+
+gc.disable()  # what is imported and collected stays until the end
+atexit.register(gc.unfreeze)  # or xgrammar reports leaks
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 COMMAND = child._command  # of children

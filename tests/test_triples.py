@@ -1,6 +1,7 @@
 """Three options at once: each run ends with a code of the table and, where it fails, with a reason."""
 
 import hashlib
+from functools import cache
 from itertools import combinations
 
 from tests.helpers.option_walk import KEYS
@@ -16,8 +17,10 @@ def rank(triple):
     return hashlib.blake2b(" ".join(triple).encode(), digest_size=8).digest()
 
 
-TRIPLES = sorted(combinations(TRIED, 3), key=rank)[:NUMBER]
+@cache
+def triples():
+    return sorted(combinations(TRIED, 3), key=rank)[:NUMBER]
 
 
 def test_every_option_is_in_some_triple():
-    assert {key for triple in TRIPLES for key in triple} == set(TRIED)
+    assert {key for triple in triples() for key in triple} == set(TRIED)

@@ -1,5 +1,6 @@
 """Rows go through the engine as each of them would alone, a few at a time."""
 
+from functools import cache
 from itertools import product
 
 from gencli.batch.feed import row_key, row_request
@@ -43,16 +44,19 @@ def texts(rows, **options):
     return {one.index: one.result["texts"] for one in loop(**options).run(rows)}
 
 
-ALONE = {one.record.index: texts([one], max_batch=3)[one.record.index] for one in ROWS}
+@cache
+def alone():
+    """The texts of each row that runs by itself."""
+    return {one.record.index: texts([one], max_batch=3)[one.record.index] for one in ROWS}
 
 
 def test_every_row_is_what_it_is_alone():
     for max_batch, order in product([3, 8], [1, -1]):
-        assert texts(ROWS[::order], max_batch=max_batch) == ALONE, (order, max_batch)
+        assert texts(ROWS[::order], max_batch=max_batch) == alone(), (order, max_batch)
 
 
 def test_every_row_is_what_it_is_alone_where_the_memory_is_small():
-    assert texts(ROWS, max_batch=8, runner=FakeRunner(memory_lanes=2)) == ALONE
+    assert texts(ROWS, max_batch=8, runner=FakeRunner(memory_lanes=2)) == alone()
 
 
 def test_rows_are_read_only_as_far_as_they_are_needed():
@@ -94,7 +98,7 @@ def test_a_row_that_cannot_run_fails_alone():
     ]
     mixed = [bad[0], *ROWS[:20], bad[1], *ROWS[20:], bad[2]]
     found = list(loop().run(mixed))
-    assert {one.index: one.result["texts"] for one in found if not one.is_error} == ALONE
+    assert {one.index: one.result["texts"] for one in found if not one.is_error} == alone()
     assert sorted(one.index for one in found if one.is_error) == [40, 41, 42]
 
 
@@ -108,7 +112,7 @@ def test_after_a_stop_rows_are_whole_or_absent():
                 running.stop(drain)
         assert running.is_stopped, drain
         assert len(found) < len(ROWS), drain
-        assert found == {index: ALONE[index] for index in found}, drain
+        assert found == {index: alone()[index] for index in found}, drain
         assert (len(found) > 5) == (drain > 0), drain
 
 

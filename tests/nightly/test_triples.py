@@ -3,9 +3,9 @@
 import pytest
 
 from tests.slow.test_triples import check, folder
-from tests.test_triples import GROUPS, TRIPLES
+from tests.test_triples import GROUPS, triples
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_no_triple_ends_in_a_fault(group, folder, monkeypatch):
-    check(TRIPLES[group::GROUPS], folder, monkeypatch)
+    check(triples()[group::GROUPS], folder, monkeypatch)

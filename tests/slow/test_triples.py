@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.commit import commit, drawn
 from tests.helpers.option_walk import OptionWalk, command_line, merged, pair_setups, run_line
-from tests.test_triples import GROUPS, TRIPLES, rank
+from tests.test_triples import GROUPS, rank, triples
 
 CODES = {0, 2, 3, 4, 5, 6, 7}
 
@@ -26,9 +26,9 @@ def line(triple):
     return command_line(arguments)
 
 
-def check(triples, folder, monkeypatch):
+def check(some, folder, monkeypatch):
     monkeypatch.chdir(folder)
-    for triple in triples:
+    for triple in some:
         code, out, err = run_line(line(triple))
         case = f"{triple}; GENCLI_COMMIT={commit()} repeats the choice"
         assert code in CODES, case
@@ -37,4 +37,4 @@ def check(triples, folder, monkeypatch):
 
 
 def test_a_few_triples_end_in_no_fault(folder, monkeypatch):
-    check(TRIPLES[drawn() % GROUPS :: GROUPS], folder, monkeypatch)
+    check(triples()[drawn() % GROUPS :: GROUPS], folder, monkeypatch)

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.batch.engines.worker import Worker
 from gencli.errors import ModelError
-from tests.batch.test_loop import ALONE, ROWS, loop
+from tests.batch.test_loop import ROWS, alone, loop
 
 ray = pytest.importorskip("ray")
 
@@ -37,7 +37,7 @@ def test_a_worker_takes_rows_while_others_run_and_makes_what_each_is_alone():
         report = worker.exchange(blocks.pop(0) if blocks else ())
         found.update((one.index, one.result["texts"]) for one in report.outcomes)
         tokens += report.tokens
-    assert found == ALONE
+    assert found == alone()
     assert tokens > 0
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
-from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
@@ -28,6 +27,13 @@ from tests.models.tiny_models import PROMPTS, build_native
 from tests.sham import sham_device
 
 CPU = torch.device("cpu")
+
+
+def by_transformers(blocks: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    # Imported here: the import takes a second, and tests are collected more often than this one runs.
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    return convert_moe_packed_tensors(blocks, scales, dtype=dtype)
 
 
 def codes(outputs: int, inputs: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -50,7 +56,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
             blocks, scales = codes(*sides)
             tensors |= {f"{whole}_blocks": blocks, f"{whole}_scales": scales}
             del tensors[whole]
-            weight = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+            weight = by_transformers(blocks, scales, torch.float32)
             getattr(layer.mlp.experts, name).data = weight
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
@@ -63,7 +69,7 @@ def test_every_code_and_scale_is_widened_as_transformers_does() -> None:
     blocks = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(1, 254, -1, -1)
     scales = torch.arange(254, dtype=torch.uint8).view(1, -1, 1).expand(-1, -1, 16)  # finite in float32
     for dtype in (torch.float32, torch.bfloat16):
-        expected = convert_moe_packed_tensors(blocks, scales, dtype=dtype)[0].t()
+        expected = by_transformers(blocks, scales, dtype)[0].t()
         assert torch.equal(widened_mxfp4(blocks[0], scales[0]).to(dtype), expected)
 
 

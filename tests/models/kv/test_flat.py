@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ CPU = torch.device("cpu")
 _SIZES: dict[str, Any] = {"mixtral": {"num_local_experts": 4}, "gemma": {"head_dim": 8}}
 
 
-CONFIG_OF = {config.model_type: config for config in (make() for make in CONFIGS.values())}
+@cache
+def configs() -> dict[str, Any]:
+    return {config.model_type: config for config in (make() for make in CONFIGS.values())}
 
 
 # Lane, tokens it holds, tokens it is fed: prompts beside single tokens and drafts, with idle lanes between.
@@ -27,7 +30,7 @@ STEP = ((0, 9, 1), (1, 30, 4), (2, 3, 1), (4, 0, 21), (5, 300, 1), (6, 41, 4), (
 
 
 def build(kind: str, implementation: str | None) -> Any:
-    config = CONFIG_OF.get(kind) or hf.AutoConfig.for_model(kind, **base(**_SIZES.get(kind, {})))
+    config = configs().get(kind) or hf.AutoConfig.for_model(kind, **base(**_SIZES.get(kind, {})))
     torch.manual_seed(0)
     return hf.AutoModelForCausalLM.from_config(config, attn_implementation=implementation).eval()
 
