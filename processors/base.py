@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import (
     Any,
@@ -53,14 +52,6 @@ class Compiler(Protocol):
 
     def compile(self, constraint: Constraint, seconds: float = ...) -> Any:
         """Return the compiled grammar. GrammarError if it is wrong or not compiled within `seconds`."""
-        ...
-
-    def start(self, constraint: Constraint, seconds: float = ...) -> Future[Any]:
-        """Compile in the background."""
-        ...
-
-    def abandon(self, constraint: Constraint) -> None:
-        """Cancel a compile whose result is no longer needed, if it can be cancelled."""
         ...
 
 

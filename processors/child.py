@@ -83,10 +83,6 @@ class Child:
         """Whether the process still runs."""
         return self._process.poll() is None
 
-    def kill(self) -> None:
-        """Kill the process from another thread; the thread that waits in `ask` gets ChildDied."""
-        self._process.kill()
-
     def close(self) -> None:
         """Kill the process and close its pipes."""
         self._process.kill()

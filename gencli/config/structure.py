@@ -69,6 +69,8 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
     spec = plan_output(kind, settings[kind], asked, name=settings.name(kind))
     if settings["schema_strict"]:
         refuse_open(spec.plan, name=settings.name("schema_strict"))
+        exact = tuple(variant for variant in spec.plan.variants if variant.audit.is_exact)
+        spec = replace(spec, plan=replace(spec.plan, variants=exact))
     return replace(
         spec,
         source=_short(option(kind), settings[kind]),

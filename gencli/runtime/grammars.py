@@ -1,34 +1,32 @@
-"""Compile each grammar once, its variants concurrently, and choose the best one that is ready in time."""
+"""Compile each grammar once: the best of its variants that a back end does not refuse."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from gencli.config.job import Job
 from gencli.errors import ConfigError
 from gencli.models.files.vocabulary import end_ids
 from gencli.recent import Recent
 from gencli.runtime.models import Loaded
+from gencli.structured.audit.notices import plan_notices
+from gencli.structured.errors import OutOfTime
 from gencli.structured.output_spec import OutputSpec
 from gencli.structured.plan import Plan, Variant
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
-from processors.errors import GrammarError
+from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.compile.compiler import GrammarCompiler
 
 __all__ = ["Compiled", "Compiling", "Grammars", "PerSpec", "compile_plan", "grammar_env", "make_compiler"]
 
 T = TypeVar("T")
 _MAX_ENTRIES = 256  # as many as a compiler caches
-_HEAD_START = 1.0  # seconds in which only the first variant compiles; most variants need less
-# A ready variant waits for a better one during this share of the plan's seconds, and at most 6 s.
-_PATIENCE, _MOST_PATIENCE = 0.2, 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,84 +41,42 @@ class Compiled:
     passed_over: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Why better variants do not run, and what this one leaves to the final check; () for the best."""
+        backend = self.variant.constraint.backend
+        if not self.passed_over:
+            return ()
+        less = plan_notices(Plan((self.variant,), f"{backend} does not enforce all of this schema."))
+        return (*(f"{reason} {backend} takes its place." for reason in self.passed_over), *less)
+
 
 def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
-    """Compile the variants concurrently. Raises ConfigError with all reasons if none compiles.
+    """Compile the best variant; another one only where the back end of the one before refuses its grammar.
 
-    The first variant is chosen if it is ready within a fifth of the plan's seconds (at most 6 s), otherwise
-    the best one that is ready then. The other compiles are stopped.
+    A slow compile ends in OutOfTime at the limit, and never in a variant that enforces less: which variant
+    runs depends on the plan and the installed back ends alone. Raises ConfigError with all reasons if none
+    compiles.
     """
-    return _Race(plan, compiler).winner()
-
-
-class _Race:
-    """The variants that have not failed, best first; `_futures` belong to the first of them."""
-
-    def __init__(self, plan: Plan, compiler: Compiler) -> None:
-        self._compiler, self._seconds = compiler, plan.seconds
-        self._variants = list(plan.variants)
-        self._futures: list[Future[Any]] = []
-        self._reasons: list[str] = []
-        self._begin = time.monotonic()
-
-    def winner(self) -> Compiled:
-        patience = min(_PATIENCE * self._seconds, _MOST_PATIENCE)
-        while self._variants:
-            if not self._futures and self._reasons and self._elapsed >= self._seconds:
-                self._reasons += [
-                    f"{variant.constraint.backend}: no time was left for it." for variant in self._variants
-                ]
-                break
-            if not self._futures:
-                self._start(1)
-            elif self._elapsed >= _HEAD_START:
-                self._start(len(self._variants))
-            self._drop_failed()
-            ready = next((n for n, future in enumerate(self._futures) if future.done()), None)
-            if ready is not None and (ready == 0 or self._elapsed >= patience):
-                return self._choose(ready)
-            if self._futures:
-                is_whole = len(self._futures) == len(self._variants)
-                self._wait(patience if ready is not None else math.inf if is_whole else _HEAD_START)
-        raise ConfigError(
-            f"No back end compiles the grammar. {' '.join(self._reasons)}",
-            hint="Make it smaller, or give it more time with `grammar_timeout`.",
-        )
-
-    @property
-    def _elapsed(self) -> float:
-        return time.monotonic() - self._begin
-
-    def _start(self, count: int) -> None:
-        """Start compiling the first `count` variants."""
-        for variant in self._variants[len(self._futures) : count]:
-            left = max(0.0, self._seconds - self._elapsed)
-            self._futures.append(self._compiler.start(variant.constraint, left))
-
-    def _drop_failed(self) -> None:
-        for index, future in reversed(list(enumerate(self._futures))):
-            if future.done() and (error := future.exception()) is not None:
-                if not isinstance(error, GrammarError):
-                    raise error
-                variant = self._variants.pop(index)
-                del self._futures[index]
-                self._reasons.append(f"{variant.constraint.backend}: {error}")
-
-    def _wait(self, until: float) -> None:
-        """Wait for one more future, at most until `until` seconds after the start."""
-        open_ = [future for future in self._futures if not future.done()]
-        timeout = None if math.isinf(until) else max(0.0, until - self._elapsed)
-        wait(open_, timeout, return_when=FIRST_COMPLETED)
-
-    def _choose(self, index: int) -> Compiled:
-        seconds, variant = self._elapsed, self._variants[index]
-        for one, future in zip(self._variants, self._futures, strict=False):
-            if not future.done():
-                self._compiler.abandon(one.constraint)
-        late = f"it was not ready after {seconds:.2g} s, as the next one was."
-        self._reasons += [f"{one.constraint.backend}: {late}" for one in self._variants[:index]]
-        warnings = self._futures[index].result().warnings
-        return Compiled(variant, seconds, tuple(self._reasons), warnings)
+    begin, reasons = time.monotonic(), list[str]()
+    for variant in plan.variants:
+        left = max(0.0, plan.seconds - (time.monotonic() - begin))
+        try:
+            grammar = compiler.compile(variant.constraint, left)
+        except GrammarTimeout as error:
+            several = ", or choose another back end with `grammar_backend`" * (len(plan.variants) > 1)
+            raise OutOfTime(
+                " ".join([*reasons, str(error)]),
+                hint=f"Make the grammar smaller, give it more time with `grammar_timeout`{several}.",
+            ) from error
+        except GrammarError as error:
+            reasons.append(f"{variant.constraint.backend}: {error}")
+        else:
+            return Compiled(variant, time.monotonic() - begin, tuple(reasons), grammar.warnings)
+    raise ConfigError(
+        f"No back end compiles the grammar. {' '.join(reasons)}",
+        hint="Make it smaller, or give it more time with `grammar_timeout`.",
+    )
 
 
 def grammar_env(loaded: Loaded) -> Env:
@@ -190,10 +146,14 @@ class PerSpec(Generic[T]):
 
 
 class Grammars:
-    """Compiles each grammar at its first request. If that fails, all requests for the grammar fail."""
+    """Compiles each grammar at its first request. If a back end refuses it, all requests for it fail.
 
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = compiler
+    So do all requests of a run for a grammar that was not compiled in time. Where requests keep coming, with
+    `retries_late`, that fails its request alone, and a later one tries again.
+    """
+
+    def __init__(self, compiler: Compiler, *, retries_late: bool = False) -> None:
+        self._compiler, self._retries_late = compiler, retries_late
         self._found = PerSpec(self._compile)
 
     def ready(self, job: Job) -> Job:
@@ -212,4 +172,6 @@ class Grammars:
         try:
             return None if structure is None else compile_plan(structure.plan, self._compiler)
         except ConfigError as error:
+            if self._retries_late and isinstance(error, OutOfTime):
+                raise
             return error

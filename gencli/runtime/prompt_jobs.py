@@ -27,7 +27,11 @@ class PromptJobs:
     """
 
     def __init__(self, settings: Settings, loaded: Loaded, compiler: Compiler) -> None:
-        self._jobs, self._loaded, self._grammars = Jobs(settings, params_layer), loaded, Grammars(compiler)
+        self._jobs, self._loaded, self._grammars = (
+            Jobs(settings, params_layer),
+            loaded,
+            Grammars(compiler, retries_late=True),
+        )
         self.notices: dict[str, None] = {}
 
     def make(
@@ -55,8 +59,7 @@ class PromptJobs:
         """Return the job with its compiled grammar; a fallback to another back end is a notice."""
         compiled = self._grammars.compiled(job)
         if compiled is not None:
-            backend = compiled.variant.constraint.backend
-            self.note(f"{reason} {backend} takes its place." for reason in compiled.passed_over)
+            self.note(compiled.notices)
         return self._grammars.ready(job)
 
     def note(self, texts: Iterable[str]) -> None:

@@ -62,7 +62,9 @@ class Serving:
         self.settings = settings
         self._model = str(settings["model"])
         self.name = name or public_name(self._model)
-        self.preparer = Preparer(settings, loaded.tokenizer, Grammars(compiler), context=self.spec.context)
+        self.preparer = Preparer(
+            settings, loaded.tokenizer, Grammars(compiler, retries_late=True), context=self.spec.context
+        )
         self.engine: Engine = make_engine(
             loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW
         )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from gencli.structured.audit.audit import Graded, duplicate_name_finding, finding, free_names, graded
 from gencli.structured.audit.relax import above, relax, split_origins
 from gencli.structured.deadline import NEVER, Deadline
-from gencli.structured.errors import GiveUp, OutOfTime, SchemaError
+from gencli.structured.errors import GiveUp, SchemaError
 from gencli.structured.plan import UNIQUE_NAMES, Audit, Finding, Plan, Variant
 from gencli.structured.rewrite.rewrite import Rewritten
 from gencli.structured.rewrite.rewrite import rewrite as rewritten_for
@@ -23,22 +23,19 @@ from processors.grammar.backends.json_lark import unmarked
 __all__ = ["Candidate", "candidate", "choose"]
 
 _BACKENDS = ("xgrammar", "llguidance")
-_SHARE = 0.25  # share of the remaining time for rewriting the schema for one back end
 _ONCE = ", but for free names that come twice"
-_LATE = " It stands as it was given where rewriting it took too long."
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A variant with its numbers of `loose` (not enforced) and `tight` (too strictly enforced) keywords.
 
-    `is_late`: rewriting the schema took too long. `is_endless`: formats have no length limit.
+    `is_endless`: formats have no length limit.
     """
 
     variant: Variant
     loose: int
     tight: int
-    is_late: bool = False
     is_endless: bool = False
 
     @property
@@ -65,8 +62,9 @@ def choose(
     """Return the variants of a schema, best first, and the reason for the order.
 
     `extra`: allow additional properties where the schema does not mention them. `any_order`: allow properties
-    in any order. With `rewrite=False`, or if rewriting takes too long, each back end gets the given schema
-    without the keywords that it rejects. Raises SchemaError if no value satisfies the schema, and OutOfTime.
+    in any order. With `rewrite=False`, or if the rewritten schema becomes too large, each back end gets the
+    given schema without the keywords that it rejects. Raises SchemaError if no value satisfies the schema,
+    and OutOfTime.
     """
     names = _BACKENDS if backend == "auto" else (backend,)
     found = [
@@ -82,12 +80,11 @@ def choose(
         for name in names
     ]
     found = [_known(one, draft_of(schema)) for one in found]
-    late = _LATE if any(one.is_late for one in found) else ""
     if backend != "auto":
         rest = "" if found[0].is_exact else ", and does not enforce all of this schema"
-        return Plan((found[0].variant,), f"{backend} was asked for{rest}.{late}", schema)
+        return Plan((found[0].variant,), f"{backend} was asked for{rest}.", schema)
     best, other, reason = _ordered(*found)
-    return Plan((best.variant, other.variant), reason + late, schema)
+    return Plan((best.variant, other.variant), reason, schema)
 
 
 def _ordered(first: Candidate, second: Candidate) -> tuple[Candidate, Candidate, str]:
@@ -145,13 +142,10 @@ def candidate(
     if not rewrite:
         return _as_it_stands(schema, backend, whitespace, deadline)
     try:
-        end = deadline.part(_SHARE)
-        form = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=end)
-        return _rewritten(schema, form, backend, whitespace, end)
+        form = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
+        return _rewritten(schema, form, backend, whitespace, deadline)
     except GiveUp:
         return _as_it_stands(schema, backend, whitespace, deadline)
-    except OutOfTime:
-        return replace(_as_it_stands(schema, backend, whitespace, deadline), is_late=True)
 
 
 def _rewritten(schema: Any, form: Rewritten, backend: str, whitespace: int, deadline: Deadline) -> Candidate:

@@ -27,10 +27,6 @@ class Deadline:
         """Return the deadline `seconds` from now."""
         return cls(seconds, time.monotonic() + seconds)
 
-    def part(self, share: float) -> Deadline:
-        """Return an earlier deadline, after this share of the remaining time."""
-        return Deadline(self.seconds, time.monotonic() + share * self.left)
-
     @property
     def left(self) -> float:
         """Remaining seconds, at least 0."""
@@ -39,7 +35,10 @@ class Deadline:
     def check(self) -> None:
         """Raise OutOfTime if the deadline has passed."""
         if time.monotonic() > self.end:
-            raise OutOfTime(self.seconds)
+            raise OutOfTime(
+                f"The schema was not checked within the time limit of {self.seconds:g} s.",
+                hint="Make it smaller, or give it more time with `grammar_timeout`.",
+            )
 
     def watch(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items; check the deadline before each."""

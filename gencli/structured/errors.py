@@ -16,13 +16,7 @@ class SchemaError(ConfigError):
 
 
 class OutOfTime(ConfigError):
-    """A schema was not checked and planned within the time limit."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"The schema was not checked within the time limit of {seconds:g} s.",
-            hint="Make it smaller, or give it more time with `grammar_timeout`.",
-        )
+    """A schema was not checked, planned or compiled within the time limit."""
 
 
 class GiveUp(Exception):

@@ -1,17 +1,16 @@
 """Compiling a plan: what is known afterwards of the variant that runs."""
 
 import json
-import threading
-from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.runtime import grammars as compiling
-from gencli.runtime.grammars import compile_plan
-from gencli.structured.plan import Audit, Plan, Variant
+from gencli.runtime.grammars import Grammars, compile_plan
+from gencli.structured.errors import OutOfTime
+from gencli.structured.plan import Audit, Finding, Plan, Variant
 from processors.constraint import Constraint
-from processors.errors import GrammarError
+from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.compile.compiler import GrammarCompiler
 from tests.processors.grammar.kit import env_of
 
@@ -31,85 +30,68 @@ class Grammar:
 
 
 class Compiler:
-    """Compiles what is told to, when it is told to."""
+    """Compiles what it is told to: each back end has a grammar, or raises its error."""
 
-    def __init__(self):
-        self.futures, self.seconds, self.abandoned = {}, {}, []
-        self.started = {name: threading.Event() for name in ("xgrammar", "llguidance")}
+    def __init__(self, **answers):
+        self.answers, self.asked, self.seconds = answers, [], []
 
-    def start(self, constraint, seconds):
-        self.seconds[constraint.backend] = seconds
-        self.started[constraint.backend].set()
-        return self.futures.setdefault(constraint.backend, Future())
-
-    def abandon(self, constraint):
-        self.abandoned.append(constraint.backend)
-
-    def ready(self, name):
-        self.futures.setdefault(name, Future()).set_result(Grammar())
-
-    def fail(self, name):
-        self.futures.setdefault(name, Future()).set_exception(GrammarError(f"{name} cannot"))
+    def compile(self, constraint, seconds):
+        self.asked.append(constraint.backend)
+        self.seconds.append(seconds)
+        answer = self.answers[constraint.backend]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
-def plan_of(*names, seconds=30.0):
-    constraints = (Constraint("json_schema", "{}", name) for name in names)
-    return Plan(tuple(Variant(one, Audit(one.backend)) for one in constraints), seconds=seconds)
+def variant(name, *open_):
+    findings = tuple(Finding(f"/{keyword}", keyword, "check", "too hard") for keyword in open_)
+    return Variant(Constraint("json_schema", "{}", name), Audit(name, findings))
 
 
-BOTH = plan_of("xgrammar", "llguidance")
+BOTH = Plan((variant("xgrammar"), variant("llguidance", "pattern")), seconds=30.0)
 
 
-@pytest.fixture(autouse=True)
-def no_head_start(monkeypatch):
-    monkeypatch.setattr(compiling, "_HEAD_START", 0.0)
-    monkeypatch.setattr(compiling, "_MOST_PATIENCE", 0.0)
-
-
-def test_the_first_runs_where_both_are_ready_and_else_the_one_that_is():
-    compiler = Compiler()
-    compiler.ready("llguidance")
-    found = compile_plan(BOTH, compiler)
-    assert found.variant.constraint.backend == "llguidance"
-    assert compiler.abandoned == ["xgrammar"]
-    assert "was not ready" in found.passed_over[0]
-    assert all(seconds > 29 for seconds in compiler.seconds.values())  # both have the whole time
-    compiler.ready("xgrammar")
-    found = compile_plan(BOTH, compiler)
-    assert (found.variant.constraint.backend, found.passed_over) == ("xgrammar", ())
-
-
-def test_a_better_one_is_waited_for_with_patience(monkeypatch):
-    monkeypatch.setattr(compiling, "_MOST_PATIENCE", 60.0)
-    compiler = Compiler()
-    compiler.ready("llguidance")
-    thread = threading.Thread(
-        target=lambda: compiler.started["llguidance"].wait() and compiler.ready("xgrammar")
+def test_the_best_runs_and_the_next_only_where_a_back_end_refuses():
+    compiler = Compiler(xgrammar=Grammar(), llguidance=Grammar())
+    compiled = compile_plan(BOTH, compiler)
+    assert (compiled.variant, compiled.notices, compiler.asked) == (BOTH.variants[0], (), ["xgrammar"])
+    compiled = compile_plan(BOTH, Compiler(xgrammar=GrammarError("It cannot."), llguidance=Grammar()))
+    assert compiled.variant == BOTH.variants[1]
+    assert compiled.notices == (
+        "xgrammar: It cannot. llguidance takes its place.",
+        "llguidance does not enforce all of this schema.\n  pattern at /pattern: final check (too hard)",
     )
-    thread.start()
-    found = compile_plan(plan_of("xgrammar", "llguidance", seconds=300.0), compiler)
-    thread.join()
-    assert (found.variant.constraint.backend, compiler.abandoned) == ("xgrammar", [])
 
 
-def test_the_second_begins_where_the_first_fails_and_not_where_it_is_ready_at_once(monkeypatch):
-    monkeypatch.setattr(compiling, "_HEAD_START", 60.0)
-    compiler = Compiler()
-    compiler.ready("xgrammar")
-    compile_plan(BOTH, compiler)
-    assert not compiler.started["llguidance"].is_set()
-    compiler = Compiler()
-    compiler.fail("xgrammar")
-    compiler.ready("llguidance")
-    found = compile_plan(BOTH, compiler)
-    assert found.variant.constraint.backend == "llguidance"
-    assert found.passed_over == ("xgrammar: xgrammar cannot",)
+def test_a_compile_that_takes_too_long_is_an_error_and_no_weaker_promise():
+    compiler = Compiler(xgrammar=GrammarTimeout("It did not end."), llguidance=Grammar())
+    with pytest.raises(OutOfTime, match=r"It did not end\.") as caught:
+        compile_plan(BOTH, compiler)
+    assert compiler.asked == ["xgrammar"]
+    assert "`grammar_timeout`" in caught.value.hint
+    assert "`grammar_backend`" in caught.value.hint
 
 
 def test_where_none_compiles_all_reasons_are_told():
-    compiler, names = Compiler(), ("xgrammar", "llguidance")
-    for name in names:
-        compiler.fail(name)
-    with pytest.raises(ConfigError) as caught:
+    compiler = Compiler(xgrammar=GrammarError("It cannot."), llguidance=GrammarError("Nor can this."))
+    with pytest.raises(ConfigError, match=r"xgrammar: It cannot\. llguidance: Nor can this\."):
         compile_plan(BOTH, compiler)
-    assert all(f"{name} cannot" in str(caught.value) for name in names)
+
+
+def test_each_back_end_has_the_time_that_is_left():
+    compiler = Compiler(xgrammar=GrammarError("It cannot."), llguidance=Grammar())
+    compile_plan(BOTH, compiler)
+    first, last = compiler.seconds
+    assert 29.0 < last <= first <= 30.0
+
+
+def test_a_grammar_that_was_late_is_tried_again_where_requests_keep_coming():
+    for retries_late in (True, False):
+        compiler = Compiler(xgrammar=GrammarTimeout("It did not end."))
+        grammars = Grammars(compiler, retries_late=retries_late)
+        job = SimpleNamespace(structure=SimpleNamespace(plan=BOTH))
+        for _ in range(2):
+            with pytest.raises(OutOfTime):
+                grammars.compiled(job)
+        assert len(compiler.asked) == 1 + retries_late

@@ -137,8 +137,8 @@ def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
-        for text in compiled.passed_over:
-            voice.notice(f"{text} {compiled.variant.constraint.backend} takes its place.")
+        for text in compiled.notices:
+            voice.notice(text)
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
     return Ready(job, loaded, seconds, engine, compiled)
 

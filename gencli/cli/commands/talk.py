@@ -238,7 +238,10 @@ class _Talker:
         """Return the job with the first grammar variant that compiles."""
         if job.structure is None:
             return job
-        return job.on(compile_plan(job.structure.plan, self._compiler).variant.constraint)
+        compiled = compile_plan(job.structure.plan, self._compiler)
+        for text in compiled.notices:
+            self._say_once(text, self._voice.notice)
+        return job.on(compiled.variant.constraint)
 
     def _write_answer(self, job: Job, shades: Shades | None) -> Finish:
         """Run the engine and return the answer's Finish. Writes the answer to stdout, reasoning to stderr.

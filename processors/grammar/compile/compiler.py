@@ -16,12 +16,12 @@ from pathlib import Path
 
 from processors.base import Env
 from processors.constraint import Constraint
-from processors.errors import GrammarError
+from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.backends.base import Backend, Grammar, load_backend
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.compile.limits import check_size, is_small
 from processors.grammar.compile.messages import Portable, Reply, Setup
-from processors.grammar.compile.process import CompileProcess, Patience
+from processors.grammar.compile.process import CompileProcess, TimeLimit
 from processors.grammar.compile.store import GrammarStore
 from processors.grammar.compile.threads import Lane
 from processors.grammar.compile.trial import TRIAL
@@ -51,7 +51,6 @@ class GrammarCompiler:
         self._backends: dict[str, Backend] = {}
         self._futures: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
         self._idle: dict[str, list[CompileProcess]] = {}
-        self._running: dict[Constraint, CompileProcess] = {}
         self._vocabulary_digest = ""
         # Small grammars have their own threads, so that they never wait for large ones.
         self._lanes = {small: Lane(threads=2) for small in (True, False)}
@@ -84,21 +83,6 @@ class GrammarCompiler:
                 self.timings.pop(dropped, None)
             return future
 
-    def abandon(self, constraint: Constraint) -> None:
-        """Cancel a compile that has not finished, and kill its child process.
-
-        Waiting callers get a GrammarError; a later call compiles anew. A small grammar, which is compiled in
-        this process, is not interrupted.
-        """
-        with self._lock:
-            future = self._futures.get(constraint)
-            if future is None or future.done():
-                return
-            del self._futures[constraint]
-            process = self._running.pop(constraint, None)
-        if not future.cancel() and process is not None:
-            process.kill()
-
     def close(self) -> None:
         """End idle threads and processes; busy ones end after their task, or with the program."""
         with self._lock:
@@ -111,6 +95,10 @@ class GrammarCompiler:
         try:
             grammar = self._compile(constraint, seconds)
         except BaseException as error:
+            if isinstance(error, GrammarTimeout):
+                with self._lock:  # a later call tries again
+                    if self._futures.get(constraint) is future:
+                        del self._futures[constraint]
             future.set_exception(error)
         else:
             with self._lock:
@@ -129,7 +117,7 @@ class GrammarCompiler:
                 return self._grammar(constraint, stored)
             except GrammarError:
                 pass  # compile again and replace the stored data
-        reply = self._try(constraint, Patience(self.timeout, seconds))
+        reply = self._try(constraint, TimeLimit(self.timeout, seconds))
         if self._store:
             self._store.put(key, reply.data)
         return self._grammar(constraint, reply.data)
@@ -141,24 +129,20 @@ class GrammarCompiler:
             return backend.load(data)
         return backend.compile(constraint)
 
-    def _try(self, constraint: Constraint, patience: Patience) -> Reply:
-        process = self._take(constraint)
+    def _try(self, constraint: Constraint, limit: TimeLimit) -> Reply:
+        process = self._take(constraint.backend)
         try:
             backend = self.backend(constraint.backend)  # loads the back end while the process starts
-            return process.compile(constraint, patience, twice=not isinstance(backend, Portable))
+            return process.compile(constraint, limit, twice=not isinstance(backend, Portable))
         finally:
             with self._lock:
-                is_wanted = self._running.get(constraint) is process
-                if is_wanted:
-                    del self._running[constraint]
-                if is_wanted and process.is_alive:
+                if process.is_alive:
                     self._idle.setdefault(constraint.backend, []).append(process)
                 else:
                     process.close()
 
-    def _take(self, constraint: Constraint) -> CompileProcess:
-        """Return an idle or new process for the constraint's back end, and register it for `abandon`."""
-        name = constraint.backend
+    def _take(self, name: str) -> CompileProcess:
+        """Return an idle or new process for a back end."""
         with self._lock:
             process = self._idle[name].pop() if self._idle.get(name) else None
         if process is None:
@@ -166,8 +150,6 @@ class GrammarCompiler:
             process = CompileProcess(
                 Setup(name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _RECOMPILE_SECONDS)
             )
-        with self._lock:
-            self._running[constraint] = process
         return process
 
     def _key(self, constraint: Constraint) -> str:

@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import signal
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
 from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.compile.messages import Reply, Setup
 
-__all__ = ["CompileProcess", "Patience"]
+__all__ = ["CompileProcess", "TimeLimit"]
 
-_GRACE = 1.5  # seconds over the limit allowed for starting the process and sending its result
+_START_SECONDS = 300.0  # to start the process and import its back end, which is no compile time
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """Time budget of one grammar, counted from `begin`: the smaller of `limit` and `left`, in seconds."""
+class TimeLimit:
+    """Seconds that one grammar may take to compile: the smaller of `limit` and `left`."""
 
     limit: float
     left: float
-    begin: float = field(default_factory=time.perf_counter)
 
     @property
     def seconds(self) -> float:
         """Seconds that the compile may take."""
         return min(self.limit, self.left)
-
-    @property
-    def rest(self) -> float:
-        """Seconds until the process is killed."""
-        return max(0.0, self.seconds + _GRACE - (time.perf_counter() - self.begin))
 
     def __str__(self) -> str:
         is_part = self.left < 0.95 * self.limit
@@ -47,27 +40,22 @@ class CompileProcess:
         self._is_ready = False
         self._child = Child("processors.grammar.compile.worker")
 
-    def compile(self, constraint: Constraint, patience: Patience, *, twice: bool = False) -> Reply:
+    def compile(self, constraint: Constraint, limit: TimeLimit, *, twice: bool = False) -> Reply:
         """Compile a constraint. GrammarTimeout if out of time, GrammarError if the process dies; both end it.
 
-        Starting the process may take 1.5 seconds more. `twice`: the caller compiles the grammar again, so
+        The limit counts from when the process has started. `twice`: the caller compiles the grammar again, so
         half of the time is left for this compile.
         """
-        purpose = f"compile this {constraint.kind} within {patience}"
         if not self._is_ready:
-            self._answer(self._setup, patience.rest, purpose)
+            self._answer(self._setup, _START_SECONDS, "start")
             self._is_ready = True
-        most = min(patience.seconds, patience.rest) / (1 + twice)
-        return self._answer(constraint, most, purpose)
+        purpose = f"compile this {constraint.kind} within {limit}"
+        return self._answer(constraint, limit.seconds / (1 + twice), purpose)
 
     @property
     def is_alive(self) -> bool:
         """Whether the process still runs."""
         return self._child.is_alive
-
-    def kill(self) -> None:
-        """Kill the process from another thread; the thread that waits in `compile` gets a GrammarError."""
-        self._child.kill()
 
     def close(self) -> None:
         """Kill the process."""

@@ -1,10 +1,8 @@
 """The compiler: each grammar once, beside other work, kept on disk."""
 
 import json
-import math
 import os
 import threading
-import time
 
 import pytest
 
@@ -12,7 +10,6 @@ from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.compile.compiler import GrammarCompiler
 from processors.grammar.compile.limits import is_small
-from processors.grammar.compile.process import Patience
 from processors.grammar.compile.store import GrammarStore
 from tests.processors.grammar.kit import PERSON, TREE, env_of
 
@@ -77,13 +74,6 @@ def test_each_vocabulary_has_its_own_file(compilers):
     assert compilers()._key(schema(BOUNDED)) != compilers("no end")._key(schema(BOUNDED))
 
 
-def test_a_process_is_killed_within_two_seconds_of_the_limit_wherever_they_went(monkeypatch):
-    monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
-    assert Patience(5.0, math.inf, 100.0 - 2.0).rest == 4.5
-    assert Patience(5.0, 1.0, 100.0 - 0.0).rest == 2.5
-    assert Patience(1.0, 1.0, 100.0 - 9.0).rest == 0.0
-
-
 def test_a_broken_file_is_no_content(tmp_path):
     store = GrammarStore(tmp_path)
     for broken in (b"", b"short", b"\0" * 50):
@@ -141,25 +131,3 @@ def test_a_closed_compiler_opens_again(compilers):
     compiler.compile(schema(SMALL_SCHEMA))
     compiler.close()
     assert compiler.compile(schema("{}")).matcher()
-
-
-def test_a_constraint_that_is_abandoned_ends_with_its_process_and_may_be_asked_for_again(compilers):
-    compiler = compilers()
-    slow = schema(json.dumps({"type": "string", "maxLength": 3_000_000}))
-    future = compiler.start(slow)
-    while slow not in compiler._running:
-        time.sleep(0.01)
-    process = compiler._running[slow]
-    compiler.abandon(slow)
-    with pytest.raises(GrammarError):
-        future.result(timeout=60)
-    assert not process.is_alive
-    assert slow not in compiler._futures
-
-
-def test_what_is_compiled_already_is_not_abandoned(compilers):
-    compiler, small = compilers(), schema(SMALL_SCHEMA)
-    grammar = compiler.compile(small)
-    compiler.abandon(small)
-    compiler.abandon(schema("{}"))
-    assert compiler.compile(small) is grammar
