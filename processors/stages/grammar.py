@@ -23,6 +23,7 @@ from processors.grammar.state.narrowing import Narrower
 from processors.grammar.state.pattern_samples import samples_of
 from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
+from processors.grammar.state.triggers import find_triggers
 from processors.kernels.bitmask import apply_bitmask
 from processors.rows import Rows
 from processors.upload import copy_to, upload
@@ -70,6 +71,7 @@ class GrammarStage(Processor[GrammarParams]):
         )
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
         self._samples = lru_cache(maxsize=64)(samples_of)
+        self._triggers = lru_cache(maxsize=64)(self._triggers_of)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
         """Compile the grammar, or reuse that of an earlier request, and set the state of the slot."""
@@ -95,6 +97,7 @@ class GrammarStage(Processor[GrammarParams]):
             budget=None if shortest is None else budget,
             shortest=shortest or (),
             samples=samples,
+            triggers=() if budget is None or is_json else self._triggers(grammar, params.text),
             usual=self._default_separators,
         )
         self._states[slot] = GrammarState.start(grammar.matcher(), rules)
@@ -109,6 +112,10 @@ class GrammarStage(Processor[GrammarParams]):
         context = JsonContext() if is_json else None
         spot = Spot(grammar.matcher(), b"", context, self._canonical, samples)
         return self._narrower(backend).shortest(spot, budget)
+
+    def _triggers_of(self, grammar: Grammar, text: str) -> tuple[bytes, ...]:
+        assert self._canonical is not None
+        return find_triggers(text, grammar.matcher(), self._canonical.byte_ids)
 
     def _narrower(self, name: str) -> Narrower:
         if name not in self._narrowers:

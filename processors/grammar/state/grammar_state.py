@@ -47,8 +47,9 @@ class Rules:
 
     `ends`: ids that end the text. `is_canonical`: forced text must have the tokens that the tokenizer would
     produce. `budget`: limit of output tokens within which the document has to be completed; None for no such
-    limit. With a budget, `shortest` is a short complete document, and `samples` are texts that its strings
-    may end with. `usual`: the separator counts of a document that has not begun.
+    limit. With a budget, `shortest` is a short complete document, `samples` are texts that its strings may
+    end with, and `triggers` end free text (see find_triggers). `usual`: the separator counts of a document
+    that has not begun.
     """
 
     canonical: CanonicalTokenizer
@@ -60,6 +61,7 @@ class Rules:
     budget: int | None = None
     shortest: tuple[int, ...] = ()
     samples: tuple[str, ...] = ()
+    triggers: tuple[bytes, ...] = ()
     usual: SeparatorModel = field(default_factory=SeparatorModel)
 
 
@@ -178,7 +180,7 @@ class GrammarState:
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
         if rules.budget is not None and outlook is not None and outlook.is_near:
-            rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count)
+            rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count, rules.triggers)
         return None
 
     def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:

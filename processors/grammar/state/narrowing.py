@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from processors.grammar.backends.bits import allowed_ids, allows, forbid
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds, Where
+from processors.grammar.state.triggers import TriggerTokens
 from processors.grammar.state.work import Work
 
 __all__ = ["Narrower", "Outlook"]
@@ -48,6 +49,7 @@ class Narrower:
 
     def __init__(self, closer: Closer, kinds: TokenKinds, width: int) -> None:
         self.closer, self._kinds, self._width = closer, kinds, width
+        self._triggering = TriggerTokens(closer.canonical.token_bytes)
         self.has_given_up = False
 
     def shortest(self, spot: Spot, most: int) -> tuple[int, ...] | None:
@@ -87,33 +89,73 @@ class Narrower:
         self.has_given_up |= path is None and work.is_spent
         return path
 
-    def narrow(self, mask: Tensor, spot: Spot, path: tuple[int, ...] | None, left: int) -> None:
+    def narrow(
+        self,
+        mask: Tensor,
+        spot: Spot,
+        path: tuple[int, ...] | None,
+        left: int,
+        triggers: Sequence[bytes] = (),
+    ) -> None:
         """Forbid in mask [W] the tokens after which no completion fits; `left` >= 1 tokens remain.
 
-        One token of each kind is tried. Tokens that the work budget leaves untried are forbidden, except the
-        first of the completion `path`. Without a `path` that fits, the mask is unchanged.
+        One token of each kind is tried. Without a `path` that fits, the mask is unchanged. Where the text may
+        end here, a token is forbidden only if it was tried itself, so that free text stays as it is. Where it
+        may not, tokens that the work budget leaves untried are forbidden, except the first of the `path`.
         """
         if path is None or not len(path) <= left <= len(path) + _SLACK:
             return
         ids = allowed_ids(mask, self._width)
-        where = self._where(mask, spot)
-        is_last = where in ("pattern", "text") and left <= len(path) + _LAST
-        if is_last or len(ids) <= _FEW:
-            size, groups = len(ids), torch.arange(len(ids))
+        if path:
+            forbid(mask, self._misfits(ids, self._where(mask, spot), spot, path, left))
         else:
-            kinds = self._kinds.at(where)
-            size, groups = kinds.count, kinds.of[ids]
-        first = torch.full((size,), self._width).scatter_reduce(0, groups, ids, "amin")
+            forbid(mask, self._openers(ids, self._where(mask, spot), spot, left, triggers))
+
+    def _misfits(self, ids: Tensor, where: Where, spot: Spot, path: tuple[int, ...], left: int) -> Tensor:
+        """Return the ids of kinds whose first token leaves no room for a completion, and of kinds untried."""
+        is_last = where in ("pattern", "text") and left <= len(path) + _LAST
+        groups, first = self._grouped(ids, where, alone=is_last or len(ids) <= _FEW)
         present = (first < self._width).nonzero().flatten()
         if is_last:
             present = present[:_LAST_FEW]
         work, tried = Work(_NARROW_CALLS), zip(present.tolist(), first[present].tolist(), strict=True)
-        fits = torch.zeros(size, dtype=torch.bool)
+        fits = torch.zeros(len(first), dtype=torch.bool)
         fits[[group for group, token in tried if self._fits(spot, token, left - 1, path, work)]] = True
-        out = ~fits[groups]
-        if path:
-            out &= ids != path[0]
-        forbid(mask, ids[out])
+        return ids[~fits[groups] & (ids != path[0])]
+
+    def _openers(self, ids: Tensor, where: Where, spot: Spot, left: int, triggers: Sequence[bytes]) -> Tensor:
+        """Return the ids after which a text that may end here cannot be ended in time, each of them tried.
+
+        These are tokens that complete one of the `triggers`, and all tokens of a kind whose first one is such
+        a token.
+        """
+        work = Work(_NARROW_CALLS)
+        allowed = set(ids.tolist())
+        tried = [token for token in self._triggering.completing(spot.text, triggers) if token in allowed]
+        groups, first = self._grouped(ids, where, alone=len(ids) <= _FEW)
+        heads = first[first < self._width].tolist()
+        if not triggers and where in ("pattern", "text") and left <= _LAST:
+            heads = ids.tolist()
+        late = {token for token in (*tried, *heads) if self._is_late(spot, token, left - 1, work)}
+        of_late = groups[torch.isin(ids, torch.tensor(sorted(late.intersection(heads)), dtype=ids.dtype))]
+        members = ids[torch.isin(groups, of_late)].tolist()
+        late.update(
+            token for token in members if token not in late and self._is_late(spot, token, left - 1, work)
+        )
+        return torch.tensor(sorted(late), dtype=ids.dtype)
+
+    def _is_late(self, spot: Spot, token: int, left: int, work: Work) -> bool:
+        """Whether no completion within `left` tokens was found after this token, with work left to look."""
+        return not self._fits(spot, token, left, (), work) and not work.is_spent
+
+    def _grouped(self, ids: Tensor, where: Where, *, alone: bool) -> tuple[Tensor, Tensor]:
+        """Return the kind of each id, and the first id of each kind, or the width of the mask."""
+        if alone:
+            count, groups = len(ids), torch.arange(len(ids))
+        else:
+            kinds = self._kinds.at(where)
+            count, groups = kinds.count, kinds.of[ids]
+        return groups, torch.full((count,), self._width).scatter_reduce(0, groups, ids, "amin")
 
     def _fits(self, spot: Spot, token: int, left: int, path: tuple[int, ...], work: Work) -> bool:
         if not work.spend():
