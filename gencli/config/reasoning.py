@@ -29,8 +29,9 @@ TAGS: tuple[tuple[str, str], ...] = (
 def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[Assigned]:
     """Yield the tags that the chain's values leave unset, if they set a reasoning budget.
 
-    The end tag is `constrain_after`, if given; otherwise both tags are the first known pair in the chat
-    template. Raises UsageError for a message without a budget, and for an end tag whose start tag is unknown.
+    The end tag is `constrain_after`, if given, up to which the output is thinking from its beginning on;
+    otherwise both tags are the first known pair in the chat template. Raises UsageError for a message
+    without a budget, and for an end tag whose start tag is unknown.
     """
     given = {entry.field: entry for entry in values if entry.stage == _STAGE}
     if "tokens" not in given or given["tokens"].value is None:
@@ -38,9 +39,12 @@ def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[
             said = next(iter(given.values())).said
             raise UsageError(f"{said} is given, but there is no budget.", hint="Add `reasoning_budget`.")
         return
+    marker = settings["constrain_after"]
+    budget = given["tokens"]
+    if marker and "open" not in given and ("end" not in given or given["end"].value == marker):
+        yield Assigned(_STAGE, "open", True, budget.origin, settings.said("constrain_after"), budget.rank)
     if {"start", "end"} <= given.keys():
         return
-    marker = settings["constrain_after"]
     if "start" in given or "end" in given:
         start, end = (given[field].value if field in given else "" for field in ("start", "end"))
         pair = next((pair for pair in TAGS if start in ("", pair[0]) and end in ("", pair[1])), None)
@@ -59,7 +63,7 @@ def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[
         )
     for field, value in zip(("start", "end"), pair, strict=True):
         if field not in given and value != ReasoningBudgetParams.default(field):
-            yield Assigned(_STAGE, field, value, given["tokens"].origin, said, given["tokens"].rank)
+            yield Assigned(_STAGE, field, value, budget.origin, said, budget.rank)
 
 
 @lru_cache(maxsize=64)

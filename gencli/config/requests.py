@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.config.job import Job
 from gencli.core.request import Guidance, Request
 from gencli.templates.conversation import render_conversation
+from processors.marker import Marker
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -51,7 +52,14 @@ def make_request(
         prompt_logprobs=job.prompt_logprobs,
         trace=job.trace,
         keep_logits=job.keep_logits,
+        marker=_awaited_marker(job, prompt_ids, tokenizer),
     )
+
+
+def _awaited_marker(job: Job, prompt_ids: tuple[int, ...], tokenizer: Tokenizer) -> str:
+    """Return the text that ends the reasoning of the output; "" if the prompt has ended it."""
+    after = job.structure.after if job.structure else ""
+    return "" if not after or Marker.of(after, tokenizer).ends(prompt_ids) else after
 
 
 def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:

@@ -148,7 +148,8 @@ class Request:
     token's explanation (processors.explain); None: no explanations. `keep_logits`: with `trace`, the number
     of largest logits that each explanation keeps. `dola`: parameters of DoLa, for a request without guidance.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
-    requests of the same salt only. Neither changes a text.
+    requests of the same salt only. Neither changes a text. `marker`: for those who read the output: it is
+    reasoning up to this text; "" if it is none, as after a prompt that ends with it.
     """
 
     id: str
@@ -177,6 +178,7 @@ class Request:
     prefix: tuple[int, ...] = ()
     priority: int = 0
     salt: str = ""
+    marker: str = ""
 
     @property
     def verification(self) -> Verification:

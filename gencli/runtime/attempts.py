@@ -93,7 +93,7 @@ class RetryingEngine:
         if attempt.number > 1:
             event = replace(event, request=attempt.request.id, sample=attempt.sample)
         if isinstance(event, Finish):
-            event = self._validators(attempt.structure)(event)
+            event = self._validators(attempt.structure)(event, attempt.request.marker)
             if event.verdict is not None:
                 event = replace(event, verdict=replace(event.verdict, attempts=attempt.number))
         if (

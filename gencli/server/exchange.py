@@ -89,7 +89,7 @@ class _Exchange:
         mailbox = serving.thread.open(prepared.orders)
         try:
             events = await self._first(mailbox, call)
-            answers = Answers([order.request.id for order in prepared.orders], prepared.n, prepared.shape)
+            answers = Answers(prepared.shapes, prepared.n)
             reply = self._reply(call, prepared)
             if call.is_stream:
                 self._open = self._streamed(reply, answers)

@@ -43,14 +43,14 @@ _MAX_PRESETS = 64  # combinations of presets that are cached
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The orders of a call, and how their texts become answers.
+    """The orders of a call, and how their texts become answers, by the ids of their requests.
 
     `seed`: seed of the call, before it is derived for each prompt. `echoes`: the prompts as text and ids, if
     texts begin with them.
     """
 
     orders: tuple[Order, ...]
-    shape: Shape
+    shapes: Mapping[str, Shape]
     n: int
     seed: int
     echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
@@ -124,10 +124,11 @@ class Preparer:
             Order(self._request(call, job, f"{name}-{place}", ids, place), job.structure)
             for place, ids in enumerate(prompts)
         ]
+        shape = self.shape(call, job)
         echoes = [self._echo(*pair) for pair in zip(call.prompts, prompts, strict=False)]
         return Prepared(
             tuple(orders),
-            self.shape(call, job),
+            {one.request.id: replace(shape, marker=one.request.marker) for one in orders},
             orders[0].request.n,
             job.seed,
             tuple(echoes) if call.echo else (),
@@ -149,7 +150,7 @@ class Preparer:
         return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
 
     def shape(self, call: Call, job: Job) -> Shape:
-        """Return how the texts of a job become answers."""
+        """Return how the texts of a job become answers, but for the marker, which depends on the prompt."""
         structure = job.structure
         is_live = job.beams is None and job.best_of is None
         if structure is None:
@@ -157,11 +158,10 @@ class Preparer:
         has_tools = structure.kind == "tools" and call.is_chat
         return Shape(
             is_live and not structure.retries and not structure.is_data,
-            structure.after,
-            self.tool_format if has_tools else None,
-            has_tools and structure.is_document,
-            call.has_one_call,
-            call.options.values.get("tool_choice") not in (None, "auto", "required"),
+            tools=self.tool_format if has_tools else None,
+            has_only_calls=has_tools and structure.is_document,
+            has_one_call=call.has_one_call,
+            is_named=call.options.values.get("tool_choice") not in (None, "auto", "required"),
         )
 
     def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
@@ -171,7 +171,7 @@ class Preparer:
 
     def render(self, call: Call, job: Job) -> str:
         """Return the conversation of a call rendered by the chat template."""
-        if "documents" in call.variables and "documents" not in (self._declared[0] or ""):
+        if call.variables.get("documents") and "documents" not in (self._declared[0] or ""):
             raise bad_field(
                 "documents", "documents are given, but the model's chat template has no place for them."
             )

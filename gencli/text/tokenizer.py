@@ -13,6 +13,7 @@ from gencli.errors import ModelError, UsageError, is_panic
 from gencli.models.files.fit import check_files
 from gencli.models.files.locate import is_bundled
 from gencli.models.gguf.head import is_gguf
+from gencli.templates.content import Form, content_form, in_form
 from gencli.templates.messages import MAX_CHAT, Order, Rendered
 from gencli.templates.renderer import renderer
 from gencli.text.detok import ByteDecoder, TokenDecoder, WindowDecoder
@@ -136,6 +137,7 @@ class HFTokenizer:
         marked = {token_id for token_id, token in added.items() if token.special}
         self.special_ids = frozenset(marked | set(hf.all_special_ids))
         self._pieces = _pieces(hf, self.special_ids)
+        self._forms: dict[tuple[str, str], Form] = {}  # by template and role
 
     @classmethod
     def load(
@@ -213,21 +215,40 @@ class HFTokenizer:
 
         The template runs in jinja2's sandbox; for models not bundled with gencli also in a process with
         bounded time and memory. `kwargs`: variables of the template, and add_generation_prompt (default
-        true). Raises ModelError for a template that is missing or fails.
+        true). Each content is a text here; the template gets it as a list of typed parts if it wants one.
+        Raises ModelError for a template that is missing, fails or drops messages of a role.
         """
         if not self.has_chat_template:
             raise no_template(self.name)
         if reserved := _RESERVED & kwargs.keys():
             raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template.")
         kwargs.setdefault("add_generation_prompt", True)
-        conversation = [dict(message) for message in messages]
         try:
+            conversation = [in_form(one, self._form(one["role"], kwargs)) for one in messages]
             rendered = self._rendered(conversation, kwargs)
+        except ModelError:
+            raise
         except Exception as error:  # a tokenizer may have several templates, none of which applies
             raise self._template_error(str(error) or type(error).__name__) from error
         if rendered.error:
             raise self._template_error(rendered.error)
         return rendered.text
+
+    def _form(self, role: str, kwargs: dict[str, Any]) -> Form:
+        """Return the form in which the template wants the content of messages of a role."""
+        template = self._hf.get_chat_template(None, kwargs.get("tools"))
+        key = (template, role)
+        if key not in self._forms:
+            self._forms[key] = content_form(
+                role, lambda probe: self._probed(probe, kwargs), lambda other: self._form(other, kwargs)
+            )
+        if self._forms[key] == "dropped":
+            raise self._template_error(f"it does not write messages of the role {role!r}, in any form.")
+        return self._forms[key]
+
+    def _probed(self, conversation: Sequence[Mapping[str, Any]], kwargs: dict[str, Any]) -> str | None:
+        rendered = self._rendered([dict(message) for message in conversation], kwargs)
+        return None if rendered.error else rendered.text
 
     def _rendered(self, conversation: list[dict[str, str]], kwargs: dict[str, Any]) -> Rendered:
         """Render the template with the variables that transformers passes."""

@@ -58,6 +58,7 @@ class ReasoningBudgetParams(Params):
     )
     start: str = param("<think>", "The text, or special token, with which thinking begins.")
     end: str = param("</think>", "The text, or special token, that ends it.")
+    open: bool = param(False, "The output begins inside thinking, unless the prompt ends with its end.")
     message: str = param("", "This text is written before the end, such as one that sums up.")
 
     def __post_init__(self) -> None:

@@ -57,7 +57,7 @@ class _Rules:
         return _State(
             0,
             tuple([watch.first(prompt) for watch in self._tags]),
-            tuple([watch.first() for watch in self._afters]),
+            tuple([watch.first(prompt) for watch in self._afters]),
             tuple([watch.first() for watch in self._documents]),
         )
 

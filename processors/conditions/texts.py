@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from processors.base import Vocabulary
 from processors.conditions.when import Tags
+from processors.marker import ends_with
 
 __all__ = ["AfterState", "AfterText", "Spelling", "TagState", "TagWatch"]
 
@@ -28,6 +29,10 @@ class Spelling:
             return found
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
+    def ends(self, prompt: Sequence[int], text: bytes) -> bool:
+        """Whether a prompt ends with a text, white space aside."""
+        return ends_with(prompt, text, self.of)
+
 
 class TagState(NamedTuple):
     """Whether the output is between the tags, and its last bytes, in which the next tag may begin."""
@@ -39,7 +44,8 @@ class TagState(NamedTuple):
 class TagWatch:
     """Whether an output is between a start tag and the next end tag; tags may repeat.
 
-    The state changes after a tag's last token. With an empty start tag the output begins inside, once.
+    The state changes after a tag's last token. With an empty start tag the output begins inside, once,
+    unless the prompt ends with the end tag.
     """
 
     def __init__(self, tags: Tags, spelling: Spelling) -> None:
@@ -47,10 +53,10 @@ class TagWatch:
         self._spelling = spelling
         self._kept = max(len(self._start), len(self._end)) - 1
 
-    def first(self, prompt: Iterable[int]) -> TagState:
+    def first(self, prompt: Sequence[int]) -> TagState:
         """Return the state of an empty output: inside if the last tag in the prompt is a start tag."""
         if not self._start:
-            return TagState(True)
+            return TagState(not self._spelling.ends(prompt, self._end))
         text = b"".join(map(self._spelling.of, prompt))
         start, end = text.rfind(self._start), text.rfind(self._end)
         return TagState(start > end)
@@ -79,9 +85,9 @@ class AfterText:
     def __init__(self, text: str, spelling: Spelling) -> None:
         self._text, self._spelling = text.encode(), spelling
 
-    def first(self) -> AfterState:
-        """Return the state of an empty output."""
-        return AfterState(not self._text)
+    def first(self, prompt: Sequence[int]) -> AfterState:
+        """Return the state of an empty output; a prompt that ends with the text counts as well."""
+        return AfterState(self._spelling.ends(prompt, self._text))
 
     def next(self, state: AfterState, token: int) -> AfterState:
         """Return the state after one more token. `rest`: the bytes that the token adds after the text."""

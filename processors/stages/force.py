@@ -11,7 +11,7 @@ from torch import Tensor
 from processors.base import Admission
 from processors.catalog.forcing import ForceParams
 from processors.errors import TokenError
-from processors.grammar.state.grammar_state import Marker
+from processors.marker import Marker
 from processors.rows import Rows
 from processors.stages.script import Script, ScriptStage, spelled
 from processors.stages.tokens import checked
@@ -83,6 +83,7 @@ class Force(ScriptStage[ForceParams]):
             if self.env.vocabulary is None:
                 raise TokenError("force waits for a text, but there is no tokenizer. Use at=id.")
             marker = Marker.of(params.after, self.env.vocabulary)
+            begin = 0 if marker.ends(request.prompt) else None
         elif params.at == "tokens":
             begin = params.after_tokens
         elif params.at == "start":

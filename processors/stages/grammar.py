@@ -17,7 +17,7 @@ from processors.grammar.backends.base import Ask, Backend, Grammar, load_backend
 from processors.grammar.backends.bits import count_allowed, mask_of, set_ids, words
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.grammar_state import GrammarState, Marker, Rules
+from processors.grammar.state.grammar_state import GrammarState, Rules
 from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 from processors.grammar.state.narrowing import Narrower
 from processors.grammar.state.pattern_samples import samples_of
@@ -25,6 +25,7 @@ from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.grammar.state.triggers import find_triggers
 from processors.kernels.bitmask import apply_bitmask
+from processors.marker import Marker
 from processors.rows import Rows
 from processors.upload import copy_to, upload
 
@@ -91,7 +92,7 @@ class GrammarStage(Processor[GrammarParams]):
             canonical=self._canonical,
             narrower=self._narrower(backend.name),
             ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
-            marker=Marker.of(params.after, self.env.vocabulary) if params.after else None,
+            marker=self._awaited(params.after, request.prompt),
             is_json=is_json,
             is_canonical=params.canonical,
             budget=None if shortest is None else budget,
@@ -112,6 +113,16 @@ class GrammarStage(Processor[GrammarParams]):
         context = JsonContext() if is_json else None
         spot = Spot(grammar.matcher(), b"", context, self._canonical, samples)
         return self._narrower(backend).shortest(spot, budget)
+
+    def _awaited(self, after: str, prompt: Sequence[int]) -> Marker | None:
+        """Return the marker after which the document begins; None if it begins with the output.
+
+        It does so after a prompt that ends with the marker, as a chat template writes it without thinking.
+        """
+        if not after or self.env.vocabulary is None:
+            return None
+        marker = Marker.of(after, self.env.vocabulary)
+        return None if marker.ends(prompt) else marker
 
     def _triggers_of(self, grammar: Grammar, text: str) -> tuple[bytes, ...]:
         assert self._canonical is not None

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from processors.base import Admission, Vocabulary
+from processors.base import Admission
 from processors.catalog.forcing import ReasoningBudgetParams
 from processors.errors import TokenError
-from processors.grammar.state.grammar_state import Marker
+from processors.marker import Marker
 from processors.stages.script import Script, ScriptStage, spelled
 
 __all__ = ["ReasoningBudget"]
 
 _State = Literal["outside", "counting", "waiting", "writing"]
 _LONGEST = 3  # bytes of an incomplete UTF-8 character
-_SPACES = 64  # white-space tokens allowed after the start tag of a prompt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +77,9 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
     """Write the message and the end tag once `tokens` tokens have followed a start tag.
 
     Tags are found in any tokenization, or as one special token. The closing waits for a complete character. A
-    prompt that ends with the start tag, white space aside, begins the count. Each further start tag begins a
-    new count. TokenError at admission: no tokenizer.
+    prompt that ends with the start tag, white space aside, begins the count; with `open`, so does each prompt
+    that does not end with the end tag. Each further start tag begins a new count. TokenError at admission: no
+    tokenizer.
     """
 
     name = "reasoning_budget"
@@ -93,20 +93,8 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
         start, end = Marker.of(params.start, vocabulary), Marker.of(params.end, vocabulary)
         closing = spelled(params.message + params.end, vocabulary, "reasoning_budget")
         script = _Thinking(_Rules(params.tokens or 0, start, end, closing))
-        return script.opened() if _ends_with(request.prompt, start, vocabulary) else script
-
-
-def _ends_with(prompt: tuple[int, ...], marker: Marker, vocabulary: Vocabulary) -> bool:
-    """Whether the prompt ends with the marker, white space aside."""
-    known, text = vocabulary.token_bytes, b""
-    for token in reversed(prompt[-_SPACES - len(marker.text) :]):
-        if token in marker.ids and not text.strip():
-            return True
-        data = known[token] if token < len(known) else b""
-        if not data:  # another special token
-            break
-        text = data + text
-    return text.endswith(marker.text) or text.rstrip().endswith(marker.text)
+        is_begun = start.ends(request.prompt) or (params.open and not end.ends(request.prompt))
+        return script.opened() if is_begun else script
 
 
 def _cut(text: bytes) -> bytes:

@@ -165,6 +165,22 @@ def test_thinking_goes_to_stderr_or_a_field(fake):
     assert (never.code, never.out, "before 'never'" in never.err) == (6, "", True)
 
 
+def test_a_prompt_that_ends_the_thinking_leaves_none(fake):
+    flags = ("--constrain-after", "</t>", "--choice", "yes", "--choice", "no")
+    for prompt in ("<t></t>", "<t>\n\n</t>\n\n"):
+        record = valid(fake(*flags, prompt, "--format", "json").json)
+        assert record["text"] in ("yes", "no"), prompt
+        assert record["thinking"] is None, prompt
+        assert "[thinking]" not in fake(*flags, prompt).err, prompt
+
+
+def test_a_budget_counts_thinking_that_only_its_end_marks(fake):
+    budget = ("--reasoning-budget", "3", "--constrain-after", "</think>", "--choice", "yes")
+    for prompt, thinking in [("hi", "aaa</think>"), ("<think></think>", None)]:
+        record = valid(fake(*budget, "--logit-bias", "97=99", prompt, "--format", "json").json)
+        assert (record["text"], record["thinking"]) == ("yes", thinking), prompt
+
+
 def test_a_record_says_what_constrained_it(tiny, schema, fake):
     record = valid(tiny("--json-schema", schema, "--format", "json", NORA).json)
     assert (record["valid"], record["parsed"]["city"], record["attempts"]) == (True, "Quito", 1)

@@ -33,6 +33,9 @@ def test_what_clients_add_changes_nothing(tiny):
         {"messages": [{**message, "id": "m1", "name": None} for message in MESSAGES]},
         {"user": "u", "metadata": {"a": "b"}, "store": False, "service_tier": "auto"},
         {"tools": [TOOL], "tool_choice": "none"},
+        {"tools": []},
+        {"tools": [], "tool_choice": "auto"},
+        {"stop": [], "logit_bias": {}, "chat_template_kwargs": {}, "stages": {}, "documents": []},
     ]
     for more in cases:
         assert content(tiny, **{**CHAT, **more}) == content(tiny, **CHAT), more
@@ -166,7 +169,7 @@ def test_every_sample_of_a_stream_has_its_role_and_its_end(fake):
 
 def test_wrong_tools_are_refused(tiny):
     cases = [
-        ({"tools": []}, "tools"),
+        ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice"),
         ({"tools": [{"type": "function"}]}, "tools"),
@@ -186,8 +189,10 @@ def test_a_tool_call_that_is_cut_is_no_call(tiny):
             chunks = events(tiny.post("/v1/chat/completions", json=body))
             parts = [choice for chunk in chunks for choice in chunk["choices"]]
             assert not any("tool_calls" in part["delta"] for part in parts), stream
+            assert not any(part["delta"].get("content") for part in parts), stream
             assert parts[-1]["finish_reason"] == "length", stream
         else:
             (choice,) = post(tiny, **body)["choices"]
             assert "tool_calls" not in choice["message"], stream
+            assert not choice["message"]["content"], stream
             assert choice["finish_reason"] == "length", stream

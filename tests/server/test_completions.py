@@ -165,6 +165,17 @@ def both(client, path, body):
     return whole, streamed
 
 
+def test_thinking_that_the_prompt_has_ended_is_none(fake):
+    structure = {"constrain_after": "</t>", "choice": ["yes", "no"]}
+    prompts = ["<t></t>\n", "a"]
+    body = {"prompt": prompts, **structure, "logit_bias": {"97": 99}, "max_tokens": 9, "n": 2}
+    texts = [choice["text"] for choice in post(fake, "completions", **body)["choices"]]
+    assert set(texts[:2]) <= {"yes", "no"}
+    assert texts[2:] == ["", ""]  # all of it is thinking
+    for chunk in events(fake.post("/v1/completions", json={**body, "prompt": prompts[0], "stream": True})):
+        assert "reasoning_content" not in chunk["choices"][0]
+
+
 def test_thinking_is_reasoning_content(fake):
     body = {**CHAT, "constrain_after": "ab", "choice": ["yes", "no"], "max_tokens": 900}
     del body["allow_ids"]

@@ -102,6 +102,46 @@ def test_a_conversation_is_rendered_with_the_generation_prompt_and_arguments(mak
     assert tokenizer.render_chat(messages[1:], add_generation_prompt=False) == "user: hi"
 
 
+TYPED = (
+    "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}"
+    "{% endif %}{% endfor %}{% endfor %}"
+)
+INDEXED = "{% for m in messages %}<{{ m.role }}>{{ m['content'][0]['text'] }}{% endfor %}"
+MIXED = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}<assistant>{{ m.content }}"
+    "{% elif m.role == 'tool' %}{% else %}<{{ m.role }}>{% for p in m.content %}"
+    "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
+)
+
+
+def test_a_template_gets_each_content_in_the_form_that_it_writes(make):
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "why"},
+    ]
+    for template in (CHATML.replace("<|{{ m.role }}|>", "<{{ m.role }}>"), TYPED, INDEXED, MIXED):
+        tokenizer = remade(make("byte-level"), chat_template=template)
+        text = tokenizer.render_chat(messages, add_generation_prompt=False)
+        assert text == "<system>Be kind.<user>hi<assistant>yes<user>why", template
+
+
+def test_a_message_that_arrives_in_no_form_is_an_error(make):
+    tokenizer = remade(make("byte-level"), chat_template=MIXED)
+    called = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}}]
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "", "tool_calls": called},
+        {"role": "tool", "content": "42", "tool_call_id": "1"},
+    ]
+    with pytest.raises(ModelError, match="does not write messages of the role 'tool'"):
+        tokenizer.render_chat(messages)
+    tokenizer = remade(make("byte-level"), chat_template="{% for m in messages %}{{ m.text }}{% endfor %}")
+    with pytest.raises(ModelError, match="role 'user'"):
+        tokenizer.render_chat(messages[:1])
+
+
 def test_a_missing_or_failing_template_is_an_error_that_says_what_to_do(make):
     tokenizer = make("byte-level")
     assert not tokenizer.has_chat_template

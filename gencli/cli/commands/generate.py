@@ -86,7 +86,9 @@ def generate(
         handler.on_first = engine.interrupt
         pen = _colored(scale, sink, requests, info) if scale else None
         writers: list[Writer] = [pen] if pen else []
-        writers += open_writers(settings, sink, results, info, voice, stack, pen)
+        writers += open_writers(
+            settings, sink, results, info, voice, stack, [request.marker for request in requests], pen
+        )
         writers += [make(results, info) for make in beside]
         for event in chain(refused, attempts.run()):
             results.add(event)
@@ -115,8 +117,8 @@ def _show_scores(results: Results, num_samples: int, tokenizer: Tokenizer) -> No
 def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInfo) -> ColoredPen:
     assert info.tokenizer is not None
     decoders = {request.id: partial(info.tokenizer.stream, request.prompt_ids) for request in requests}
-    structure = info.job.structure
-    return ColoredPen(Brush(sink), scale, decoders, structure.after if structure else "")
+    markers = {request.id: request.marker for request in requests}
+    return ColoredPen(Brush(sink), scale, decoders, markers)
 
 
 def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> Ready:

@@ -32,6 +32,7 @@ from gencli.config.job import Job, notices
 from gencli.config.options.flags import with_flags
 from gencli.config.requests import make_request
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
+from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
 from gencli.results.results import failure
@@ -204,7 +205,7 @@ class _Talker:
         self._handler.on_first = self._engine.interrupt
         try:
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
-            end = self._write_answer(job, shades)
+            end = self._write_answer(request, shades)
         except DeviceError:  # another engine would fail as well
             raise
         except BaseException:
@@ -215,7 +216,7 @@ class _Talker:
         self._context = replace(self._context, answers=(*self._context.answers, end))
         for line in _summary(end):
             self._voice.say(line)
-        if failed := failure(OutputValidator(job.structure)(end)):
+        if failed := failure(OutputValidator(job.structure)(end, request.marker)):
             self._is_valid = False
             say(
                 f"{with_flags(failed.message)} The answer is kept; /undo takes it back, /regen draws another."
@@ -243,13 +244,12 @@ class _Talker:
             self._say_once(text, self._voice.notice)
         return job.on(compiled.variant.constraint)
 
-    def _write_answer(self, job: Job, shades: Shades | None) -> Finish:
+    def _write_answer(self, request: Request, shades: Shades | None) -> Finish:
         """Run the engine and return the answer's Finish. Writes the answer to stdout, reasoning to stderr.
 
         Raises GenerationError if the engine fails.
         """
-        structure = job.structure
-        splitter = ThinkingSplitter(structure.after) if structure and structure.after else None
+        splitter = ThinkingSplitter(request.marker) if request.marker else None
         end: Finish | Error | None = None
         scores = Scores()
         for event in self._engine.run():  # to its end, so that an interrupt is completed
@@ -269,7 +269,9 @@ class _Talker:
                 say_part(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
-        if not (job.logprobs is None and job.prompt_logprobs is None):  # colours may need them as well
+        if not (
+            request.logprobs is None and request.prompt_logprobs is None
+        ):  # colours may need them as well
             show_scores(scores, 0, self._loaded.tokenizer)
         if isinstance(end, Finish):
             return end

@@ -51,13 +51,17 @@ def asking(job: Job, scale: Scale) -> Job:
 class ColoredPen:
     """A pen that colours texts by their tokens. It gets each event before the writer that uses it.
 
-    `decoders` makes a new decoder for the text after a request's prompt; `after`: as in Shades.
+    By request: `decoders` makes a new decoder for the text after its prompt, `markers` are as in Shades.
     """
 
     def __init__(
-        self, brush: Brush, scale: Scale, decoders: Mapping[str, Callable[[], TokenDecoder]], after: str = ""
+        self,
+        brush: Brush,
+        scale: Scale,
+        decoders: Mapping[str, Callable[[], TokenDecoder]],
+        markers: Mapping[str, str],
     ) -> None:
-        self._brush, self._scale, self._decoders, self._after = brush, scale, decoders, after
+        self._brush, self._scale, self._decoders, self._markers = brush, scale, decoders, markers
         self._shades: dict[tuple[str, int], Shades] = {}
 
     def add(self, event: Event) -> None:
@@ -83,5 +87,5 @@ class ColoredPen:
     def _of(self, request: str, sample: int) -> Shades:
         key = request, sample
         if key not in self._shades:
-            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._after)
+            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._markers[request])
         return self._shades[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from gencli.cli.terminal.pens import Pen
@@ -26,9 +27,12 @@ def open_writers(
     info: RunInfo,
     voice: Stderr,
     stack: ExitStack,
+    markers: Sequence[str],
     pen: Pen | None = None,
 ) -> list[Writer]:
     """Return the writer of the result, and the writers of reasoning and progress.
+
+    `markers` end the reasoning of each request's output.
 
     A progress bar is drawn only if the result itself does not show progress. `pen` writes the texts.
     """
@@ -38,7 +42,7 @@ def open_writers(
     is_shown = is_text and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
     thinking_writers = (
-        [_thinking(structure, results, voice)] if structure and structure.after and is_text else []
+        [_thinking(structure, results, voice, markers[0])] if structure and any(markers) and is_text else []
     )
     if is_shown and not is_one and not is_data and sink.has_control:
         return [_live(sink, results, info, voice, stack, pen), *thinking_writers]
@@ -70,10 +74,12 @@ def _writer(
     return BlockWriter(sink, results, is_streaming=is_streaming, pen=pen)
 
 
-def _thinking(structure: OutputSpec, results: Results, voice: Stderr) -> LiveThinking | ThinkingSummary:
+def _thinking(
+    structure: OutputSpec, results: Results, voice: Stderr, marker: str
+) -> LiveThinking | ThinkingSummary:
     is_one = sum(len(row.outcomes) for row in results.rows) == 1
     if is_one and voice.has_drawing and not structure.retries:  # with retries only the last attempt counts
-        return LiveThinking(structure.after)
+        return LiveThinking(marker)
     return ThinkingSummary(results, voice)
 
 

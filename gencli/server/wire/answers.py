@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -174,13 +174,13 @@ class _Sample:
 class Answers:
     """The answers of a call: sample j of prompt i has the index i * n + j.
 
-    `names`: ids of the requests, in prompt order.
+    `shapes`: by the ids of the requests, in prompt order.
     """
 
-    def __init__(self, names: Sequence[str], n: int, shape: Shape) -> None:
-        self._places: Mapping[str, int] = {name: place for place, name in enumerate(names)}
+    def __init__(self, shapes: Mapping[str, Shape], n: int) -> None:
+        self._places: Mapping[str, int] = {name: place for place, name in enumerate(shapes)}
         self._n = n
-        self._samples = [_Sample(shape) for _ in range(n * len(names))]
+        self._samples = [_Sample(shape) for shape in shapes.values() for _ in range(n)]
         self.usage = Usage()
         self.scores: dict[int, PromptScores] = {}  # by prompt
         self.num_open = len(self._samples)

@@ -160,8 +160,15 @@ def _names_file(name: str) -> ApiError:
 
 
 def _drop_idle_tools(options: Options) -> None:
-    """With `tool_choice` none, drop the tools, so that the model does not see them either."""
+    """With `tool_choice` none, drop the tools, so that the model does not see them either.
+
+    An empty list is no tools: some clients send it always.
+    """
     values = options.values
+    if values.get("tools") == "[]":
+        del values["tools"]
+        if values.get("tool_choice") == "auto":
+            del values["tool_choice"]
     if values.get("tool_choice") == "none":
         del values["tool_choice"]
         values.pop("tools", None)

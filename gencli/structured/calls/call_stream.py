@@ -37,12 +37,13 @@ class CallStream:
     """Parses the tool calls of one output; the result does not depend on how the text is cut into pieces.
 
     `has_only_calls`: the output has no free text. `has_one`: calls after the first are ignored. Text after
-    the first call is ignored, and white space before it. A call-like text without a name is text. `count`:
-    calls with a name so far. `is_whole`: no such call is incomplete. `is_over`: later calls are ignored.
+    the first call is ignored, and white space before it. A call-like text without a name is text, unless
+    it was cut. `count`: calls with a name so far. `is_whole`: no such call is incomplete. `is_over`: later
+    calls are ignored.
     """
 
     def __init__(self, form: ToolFormat, *, has_only_calls: bool = False, has_one: bool = False) -> None:
-        self._form, self._has_one = form, has_one
+        self._form, self._has_one, self._has_only_calls = form, has_one, has_only_calls
         self._has_json_trigger = form.begin.startswith(form.trigger) and not form.json_at
         self._free: ThinkingSplitter | None = ThinkingSplitter(form.trigger)
         if has_only_calls and self._has_json_trigger:  # the white space may differ from the trigger's
@@ -66,11 +67,11 @@ class CallStream:
         return Found(before, tuple(self._parts(text)))
 
     def finish(self) -> Found:
-        """Return the held text at the end of the output."""
-        if self.count:
+        """Return the held text at the end of the output; a call that was cut before its name is none."""
+        is_cut = self._free is None and not self.is_over
+        if self.count or is_cut or self._has_only_calls:
             return Found()
-        held = self._free.finish().thinking if self._free else self._unnamed
-        return Found(self._space + held)
+        return Found(self._space + (self._free.finish().thinking if self._free else self._unnamed))
 
     def _before(self, text: str) -> tuple[str, str]:
         """Return the free text that a piece completes, without white space at its end, and the rest."""

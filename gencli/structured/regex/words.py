@@ -55,11 +55,11 @@ def complement(text: str) -> str:
     raise GiveUp("the complement of such a pattern")
 
 
-def finite_texts(text: str) -> list[str] | None:
-    """Return the texts that a pattern matches if they are few, otherwise None."""
+def finite_texts(text: str, limit: int = _FEW) -> list[str] | None:
+    """Return the texts that a pattern matches if there are at most `limit`, otherwise None."""
     try:
         trees = whole(parse_regex(text))
-        return _words(trees[0], _FEW) if len(trees) == 1 else None
+        return list(dict.fromkeys(_words(trees[0], limit))) if len(trees) == 1 else None
     except (GiveUp, RegexError):
         return None
 
@@ -81,11 +81,16 @@ def _words(node: Node, limit: int = 200) -> list[str]:
     if node == Anchor("$"):
         return ["\0"]
     if isinstance(node, Alt):
-        found = [word for item in node.items for word in _words(item)]
+        found = [word for item in node.items for word in _words(item, limit)]
     elif isinstance(node, Seq):
         found = [""]
         for item in node.items:
-            found = [before + after for before in found for after in _words(item)][: limit + 1]
+            found = [before + after for before in found for after in _words(item, limit)][: limit + 1]
+    elif isinstance(node, Repeat) and node.most is not None:
+        found, times = [], [""]
+        for count in range(min(node.most, limit) + 1):
+            found += times if count >= node.least else []
+            times = [before + after for before in times for after in _words(node.body, limit)][: limit + 1]
     elif (
         isinstance(node, Chars)
         and not node.negated

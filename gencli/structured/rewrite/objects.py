@@ -11,7 +11,7 @@ from gencli.structured.audit.shapes import shapes_of
 from gencli.structured.audit.support import SUPPORT, Grade
 from gencli.structured.errors import GiveUp
 from gencli.structured.regex.tree import RegexError
-from gencli.structured.regex.words import texts_without
+from gencli.structured.regex.words import finite_texts, texts_without
 from gencli.structured.rewrite.intersect import check_names, intersect, matches
 from gencli.structured.rewrite.marks import mark_any_order
 from gencli.structured.rewrite.node import AT, Flat, Schema, Scope, origins, put, without
@@ -21,13 +21,14 @@ from processors.grammar.backends.json_lark import MARK
 __all__ = ["drop_dead_properties", "rewrite_object"]
 
 _BRANCHES = 40  # limit of flat schemas for minProperties and maxProperties
+_LISTED = 256  # limit of the names of a pattern that become properties
 _PATTERNS = 4  # limit of patterns of one object that are made disjoint
 
 
 def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
     """Return flat schemas, one of which has to hold; [] if no value satisfies the schema."""
     check_names(flat, [*flat.get("properties", ()), *flat.get("required", ())])
-    declared = _declared(_patterned(_named(flat, scope), scope), scope)
+    declared = _declared(_patterned(_finite(_named(_listed(flat, scope), scope), scope), scope), scope)
     if declared is None:
         return []
     closed = mark_any_order(_closed(declared, scope), scope)
@@ -132,6 +133,51 @@ def _only(flat: Flat, must: list[str], never: list[str], places: Any) -> Flat:
     flat = put(flat, "properties", properties, places)
     required = [*flat.get("required", []), *must]
     return put(flat, "required", required, places) if required else flat
+
+
+def _listed(flat: Flat, scope: Scope) -> Flat:
+    """Rewrite propertyNames that allow few names as optional properties with these names."""
+    names = flat.get("propertyNames")
+    if not isinstance(names, dict):
+        return flat
+    try:
+        pattern = _name_pattern(names)
+    except GiveUp:  # _named says so
+        return flat
+    listed = finite_texts(pattern, _LISTED) if pattern is not None else None
+    if not listed:
+        return flat
+    places = flat[AT].get("propertyNames", frozenset()) | origins(names)
+    given, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
+    properties: dict[str, Schema] = {name: below for name, below in given.items() if name in listed}
+    for name in listed:
+        matching = [below for key, below in patterns.items() if matches(key, name)]
+        if name not in given and not matching:
+            properties[name] = flat.get("additionalProperties", True)
+        for below in matching:
+            properties[name] = intersect(properties.get(name, True), below)
+    scope.note(places, "rewritten: optional properties with these names")
+    more = (place for key in ("patternProperties", "additionalProperties") for place in flat[AT].get(key, ()))
+    flat = without(flat, "propertyNames", "patternProperties")
+    flat = put(flat, "properties", properties, (*places, *flat[AT].get("properties", ()), *more))
+    return put(flat, "additionalProperties", False, places)
+
+
+def _finite(flat: Flat, scope: Scope) -> Flat:
+    """Rewrite patternProperties that match few names as optional properties with these names."""
+    patterns: dict[str, Schema] = flat.get("patternProperties", {})
+    listed = {key: names for key in patterns if (names := finite_texts(key, _LISTED)) is not None}
+    if not listed:
+        return flat
+    places = flat[AT].get("patternProperties", frozenset())
+    properties = dict(flat.get("properties", {}))
+    for key, names in listed.items():
+        for name in names:
+            properties[name] = intersect(properties.get(name, True), patterns[key])
+    scope.note(places, "rewritten: optional properties with the names that a pattern matches")
+    flat = put(flat, "properties", properties, places)
+    rest = {key: below for key, below in patterns.items() if key not in listed}
+    return put(flat, "patternProperties", rest) if rest else without(flat, "patternProperties")
 
 
 def _named(flat: Flat, scope: Scope) -> Flat:

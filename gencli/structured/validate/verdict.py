@@ -22,12 +22,14 @@ class OutputValidator:
         self._spec = spec
         self._faults = _value_check(spec)
 
-    def __call__(self, finish: Finish) -> Finish:
-        """Return the event with its verdict; unchanged if there is nothing to validate."""
+    def __call__(self, finish: Finish, marker: str = "") -> Finish:
+        """Return the event with its verdict; unchanged if there is nothing to validate.
+
+        The text up to `marker` is reasoning.
+        """
         if finish.document is None and self._spec is None:
             return finish
-        after = self._spec.after if self._spec else ""
-        pieces = split_thinking(finish.text, after) if after else None
+        pieces = split_thinking(finish.text, marker) if marker else None
         text = pieces.rest if pieces else finish.text
         fault = _cut(finish, self._spec)
         verdict = ValidationResult((fault,), written=text) if fault else self.validate(text)

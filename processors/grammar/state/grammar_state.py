@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from processors.base import GrammarStatus, Noise, Vocabulary
+from processors.base import GrammarStatus, Noise
 from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.bits import allow_only, allows
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
@@ -16,29 +16,9 @@ from processors.grammar.state.json_statistics import SeparatorModel
 from processors.grammar.state.narrowing import Narrower, Outlook
 from processors.grammar.state.predict import predict_next
 from processors.grammar.state.spot import Spot
+from processors.marker import Marker
 
-__all__ = ["GrammarState", "Marker", "Rules"]
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """The text after which the document begins, matched in any tokenization or as one special token."""
-
-    text: bytes
-    ids: tuple[int, ...]
-    vocabulary: Vocabulary
-
-    @classmethod
-    def of(cls, text: str, vocabulary: Vocabulary) -> Marker:
-        """Build for a vocabulary."""
-        ids = vocabulary.encode(text, special=False)
-        return cls(text.encode(), tuple(ids) if len(ids) == 1 else (), vocabulary)
-
-    def step(self, tail: bytes, token: int) -> bytes | None:
-        """Return the last bytes of the text after one more token; None if the marker is complete."""
-        known = self.vocabulary.token_bytes
-        text = tail + (known[token] if token < len(known) else b"")
-        return None if token in self.ids or self.text in text else text[1 - len(self.text) or len(text) :]
+__all__ = ["GrammarState", "Rules"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -35,15 +35,22 @@ def test_a_prompt_may_have_begun_the_thinking():
 
 def test_without_a_start_tag_the_output_begins_inside_once():
     assert states([6, 4, 5, 0, 6], tags=("", "</think>")) == [True, True, True, False, False, False]
+    assert states([6], tags=("", "</think>"), prompt=[6, 1]) == [False, False]
 
 
 def test_behind_a_text_is_what_its_last_token_adds():
     for tokens, rest in [([4, 5], b"x"), ([1], b""), ([6, 7], b"z"), ([4, 5, 6], b"y")]:
         watch = AfterText("</think>", Spelling(Words(), ["</think>"]))
-        state = watch.first()
+        state = watch.first([])
         for token in tokens:
             state = watch.next(state, token)
         assert (state.is_over, state.rest) == (True, rest), tokens
+
+
+def test_a_prompt_that_ends_with_the_text_is_behind_it():
+    watch = AfterText("</think>", Spelling(Words(), ["</think>"]))
+    for prompt, is_over in [([1], True), ([6, 4, 5], False), ([1, 6], False), ([], False)]:
+        assert watch.first(prompt).is_over is is_over, prompt
 
 
 def test_an_id_that_the_tokenizer_lacks_adds_nothing():

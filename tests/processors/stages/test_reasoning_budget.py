@@ -50,6 +50,12 @@ def test_a_prompt_that_ends_with_the_start_is_inside_of_thinking():
         assert slot.steps(X, B) == [None, B if is_open else None], prompt
 
 
+def test_an_output_that_begins_inside_needs_no_start_unless_the_prompt_has_ended_it():
+    for prompt, is_open in [("", True), ("x", True), ("xb", False), ("xb \n", False), ("bx", True)]:
+        slot = Slot(f"reasoning_budget:tokens=1,open=true,{TAGS}", prompt=tuple(ids(prompt)))
+        assert slot.steps(X, B) == [None, B if is_open else None], prompt
+
+
 def test_tags_may_be_special_tokens():
     user = 2  # <|user|>
     slot = Slot('reasoning_budget:tokens=1,start="a",end="b"', prompt=(user, A))

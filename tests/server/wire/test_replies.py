@@ -49,14 +49,14 @@ def reply(call, echoes=()):
 
 
 def whole(call, events, shape=None, echoes=()):
-    made = WholeReply(reply(call, echoes), Answers(["r-0"], 1, shape or Shape()))
+    made = WholeReply(reply(call, echoes), Answers({"r-0": shape or Shape()}, 1))
     for event in events:
         made.add(event)
     return made.body()
 
 
 def stream(call, events, shape=None, echoes=()):
-    made = StreamReply(reply(call, echoes), Answers(["r-0"], 1, shape or Shape()))
+    made = StreamReply(reply(call, echoes), Answers({"r-0": shape or Shape()}, 1))
     chunks = [*made.begin()]
     for event in events:
         chunks += made.add(event)
@@ -141,7 +141,7 @@ def test_a_stream_of_tool_calls_is_the_document_byte_by_byte():
 
 
 def test_a_stream_of_a_response_is_the_document_byte_by_byte():
-    made = ResponseStream(reply(call("responses")), Answers(["r-0"], 1, Shape()))
+    made = ResponseStream(reply(call("responses")), Answers({"r-0": Shape()}, 1))
     found = [*made.begin(), *(one for event in HI[:1] + HI[2:] for one in made.add(event))]
     place = '"item_id":"msg_1","output_index":0,"content_index":0'
     part = '{{"type":"output_text","text":"{}","annotations":[],"logprobs":[]}}'
@@ -162,12 +162,12 @@ def test_a_stream_of_a_response_is_the_document_byte_by_byte():
 
 def test_an_error_after_the_first_byte_is_an_event():
     error = ApiError(503, "The server is shutting down.", code="shutdown")
-    chat = StreamReply(reply(call()), Answers(["r-0"], 1, Shape()))
+    chat = StreamReply(reply(call()), Answers({"r-0": Shape()}, 1))
     assert chat.error(error) + chat.done == (
         b'data: {"error":{"message":"The server is shutting down.","type":"unavailable_error","param":null,'
         b'"code":"shutdown"}}\n\ndata: [DONE]\n\n'
     )
-    response = ResponseStream(reply(call("responses")), Answers(["r-0"], 1, Shape()))
+    response = ResponseStream(reply(call("responses")), Answers({"r-0": Shape()}, 1))
     assert response.error(error) + response.done == (
         b'event: error\ndata: {"type":"error","sequence_number":0,"code":"shutdown",'
         b'"message":"The server is shutting down.","param":null}\n\n'
@@ -264,7 +264,7 @@ def test_tool_calls_follow_the_text_before_them_in_pieces():
 
 
 def test_tool_calls_of_a_response_are_items_that_end_one_after_the_other():
-    made = ResponseStream(reply(call("responses")), Answers(["r-0"], 1, HERMES))
+    made = ResponseStream(reply(call("responses")), Answers({"r-0": HERMES}, 1))
     found = [*made.begin()]
     for event in tool_events(size=30):
         found += made.add(event)
@@ -292,7 +292,7 @@ def test_a_call_that_was_cut_has_its_arguments_so_far_and_says_why():
     assert (choice["finish_reason"], choice["faults"]) == ("length", ["cut"])
     assert calls_of(stream(call(), events, HERMES)) == choice["message"]["tool_calls"]
     early = whole(call(), tool_events(TEXT[:20], "length", ("cut",)), HERMES)["choices"][0]
-    assert (early["message"]["content"], "tool_calls" in early["message"]) == (TEXT[:20], False)
+    assert (early["message"]["content"], "tool_calls" in early["message"]) == ("Sure.", False)
 
 
 def test_calls_that_may_be_retried_come_at_the_end():

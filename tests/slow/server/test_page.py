@@ -32,6 +32,12 @@ def test_a_person_generates_looks_and_stops(browser, spawn):
     browser.do("document.querySelector('.token').focus(); document.activeElement.click()")
     assert "%" in browser.until("document.querySelector('#alternatives td') && get('alternatives').innerText")
 
+    browser.do("window.list = article('text', '')")
+    added = "addToken(list, { token, logprob: 0, top: [] })"
+    browser.do(f"for (const token of ['1. a', '\\n', '2. b\\n3.', ' c']) {added}")
+    boxes = "[...list.querySelectorAll('.token')].flatMap((one) => [...one.getClientRects()])"
+    assert browser.until(f"new Set({boxes}.map((box) => box.top)).size") == 3
+
     browser.do("get('edit').focus(); document.activeElement.click()")
     assert browser.until("document.activeElement === get('edited') && get('edited').value") == (
         '[{"top_p":{"p":0.9}}]'

@@ -77,8 +77,8 @@ def test_a_call_that_is_cut_has_the_arguments_so_far():
             if calls:
                 assert (free, calls[0][0]) == ("", "deep.f-1"), name
                 assert ARGUMENTS.startswith(calls[0][1]), name
-            else:  # without a name it is the text that it is
-                assert free == text[:length], name
+            else:  # before its name it is neither a call nor text
+                assert free == "", name
 
 
 def test_white_space_and_the_order_of_members_are_free_in_plain_json():

@@ -197,6 +197,24 @@ def test_the_back_end_is_wrong_without_it_and_right_with_it():
         assert found.is_exact, found.variant.audit.findings
 
 
+NAMES = [
+    {**O, "propertyNames": {"enum": ["p", "q"]}, "additionalProperties": I},
+    {**O, "propertyNames": {"const": "p"}, "minProperties": 1},
+    {**O, "propertyNames": {"enum": ["p", "q"]}, "patternProperties": {"^p": I}, "required": ["p"]},
+    {**O, "patternProperties": {"^(p|q)1?$": I}, "required": ["p"], "additionalProperties": False},
+]
+
+
+def test_names_of_a_finite_set_come_once_and_no_other_does():
+    for schema in NAMES:
+        for backend in ("xgrammar", "llguidance"):
+            found = candidate(schema, backend)
+            accepts = acceptor(backend, json.loads(found.variant.constraint.text))
+            assert accepts('{"p": 1}'), (backend, schema)
+            for text in ('{"p": 1, "p": 2}', '{"p": 1, }', '{"p": 1, "r": 1}'):
+                assert not accepts(text), (backend, schema, text)
+
+
 def test_the_values_are_the_same():
     for name in sorted(set(CASES) - {"all readings of a class"}):
         backend, schema, valid, invalid = CASES[name]

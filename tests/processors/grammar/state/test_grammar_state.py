@@ -5,9 +5,10 @@ import torch
 from processors.constraint import Constraint
 from processors.grammar.backends.bits import words
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.grammar_state import GrammarState, Marker, Rules
+from processors.grammar.state.grammar_state import GrammarState, Rules
 from processors.grammar.state.narrowing import Narrower
 from processors.grammar.state.token_kinds import TokenKinds
+from processors.marker import Marker
 from tests.processors.grammar.kit import backend_of, closer_of, env_of, ids_of
 
 BACKENDS = ["xgrammar", "llguidance"]
