@@ -15,6 +15,7 @@ from gencli.models.free_memory import refusing_full
 from gencli.models.onednn import pack
 from gencli.models.spread import ONE_DEVICE, Spread, check_plan
 from gencli.models.watch import OnBytes, watched
+from gencli.models.wide_head import widen_head
 
 __all__ = ["Loaded", "load_model"]
 
@@ -57,7 +58,9 @@ def load_model(
     with watched(checkpoint.table, on_bytes) if on_bytes else nullcontext():
         loaded, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return Loaded(loaded if spread.is_on else pack(_move(loaded, chosen)), reason, _unused_notice(report))
+    return Loaded(
+        loaded if spread.is_on else widen_head(pack(_move(loaded, chosen))), reason, _unused_notice(report)
+    )
 
 
 def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     """Return the bytes of a model's weights in memory, held as `quantize` says.
 
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
-    embeddings in memory is a second copy of them.
+    embeddings in memory is a second copy of them. Of weights in 16 bits it has 32.
     """
     whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
     if quantize == "none" and device.type == "cuda" and dtype.itemsize == 2 and spec is not None:
@@ -75,8 +75,12 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         rest = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
-        return kept_bytes(card.folder, rest) + (0 if stays_in_file(held, device) else held)
+        head = spec.vocab_size * spec.hidden * (4 - rest)
+        return kept_bytes(card.folder, rest) + head + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
+    if dtype.itemsize == 2:
+        layers = whole - (embeddings if spec.is_tied else 2 * embeddings)
+        return layers + 2 * embeddings + (0 if stays_in_file(embeddings, device) else embeddings)
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
     if is_shared:
         return whole

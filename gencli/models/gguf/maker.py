@@ -15,6 +15,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_in_file
 from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.dense import Float32Head
 from gencli.models.decoder.products.int4 import Int4Product, Int4Weights
 from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
 from gencli.models.decoder.products.narrow import FixedInt4Product
@@ -111,7 +112,10 @@ class KeptMaker(ProductMaker):
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
         """Return the embeddings and the vocabulary projection, both [V, H]."""
-        head = self.read(reader, [EMBEDDINGS if is_tied else HEAD], shape)
+        assert isinstance(reader, GgufReader)
+        name = EMBEDDINGS if is_tied else HEAD
+        reader.check([name], shape)
+        head = Float32Head(self.head(reader.joined([name], shape, dtype=torch.float32)))
         if stays_in_file(shape[0] * shape[1] * reader.dtype.itemsize, reader.device):
             return reader.embeddings(EMBEDDINGS, shape), head
         return HeldEmbeddings(reader.read(EMBEDDINGS, shape)), head
@@ -170,7 +174,14 @@ def kept_maker(
     wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
     plain, other = (choose_kernels(Counter(), one, device, options) for one in (dtype, wide))
     dense, rounded = plain.default, other.default
-    make = KeptMaker(dense, stacks_experts=plain.stacks_experts, four=four, rounded=rounded, wide=wide)
+    make = KeptMaker(
+        dense,
+        stacks_experts=plain.stacks_experts,
+        head=plain.head,
+        four=four,
+        rounded=rounded,
+        wide=wide,
+    )
     kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
     held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)
     used = {kernels[make._form(tensor.kind, dtype)] for tensor in held}

@@ -9,7 +9,7 @@ from torch.nn.functional import linear, pad
 from gencli.models.decoder.products.base import Product
 from gencli.models.onednn import PACKED_ROWS
 
-__all__ = ["PackedProduct", "PlainProduct", "RowPackedProduct", "TilePackedProduct"]
+__all__ = ["Float32Head", "PackedProduct", "PlainProduct", "RowPackedProduct", "TilePackedProduct"]
 
 # From this number of inputs on, the packed product of a single row adds up in another order.
 _MIN_SPLIT_INPUTS = 2048
@@ -79,6 +79,23 @@ class TilePackedProduct(PackedProduct):
     """
 
     is_invariant = False
+
+
+class Float32Head(Product):
+    """A vocabulary projection whose results are float32, whatever the format of the states.
+
+    Logits in 16 bits have exact ties: with 8 bits of precision in one of twenty steps at the top.
+    """
+
+    kernel = "float32"
+    is_invariant = False
+
+    def __init__(self, inner: Product) -> None:
+        self._inner, self.nbytes = inner, inner.nbytes
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out], float32, with `given` [N, in]."""
+        return self._inner(given.float())
 
 
 def _packed_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -14,6 +14,7 @@ from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_in_file
 from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import (
+    Float32Head,
     PackedProduct,
     PlainProduct,
     RowPackedProduct,
@@ -71,11 +72,13 @@ class ProductMaker:
     """Makes the products of a model. `kernels` are those of its sizes (out, in), `default` that of others.
 
     With `stacks_experts` the experts of a layer are one GroupedProduct, whose weights lie in one tensor.
+    `head` computes the vocabulary projection in float32 where the weights have another format.
     """
 
     default: type[Product]
     kernels: Mapping[tuple[int, int], type[Product]] = field(default_factory=dict)
     stacks_experts: bool = False
+    head: type[Product] = PlainProduct
 
     def __call__(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """Return the product with `weight` [out, in]."""
@@ -115,7 +118,7 @@ class ProductMaker:
         the layers' memory is still free.
         """
         weight = reader.read(EMBEDDINGS if is_tied else HEAD, shape)
-        head = self(weight)
+        head = self(weight) if weight.dtype == torch.float32 else Float32Head(self.head(weight.float()))
         is_shared = is_tied and isinstance(head, PlainProduct)
         if stays_in_file(weight.nbytes, reader.device) and not is_shared:
             return reader.embeddings(EMBEDDINGS, shape), head
@@ -168,7 +171,9 @@ def choose_kernels(
     """
     possible = _possible(dtype, device, options)
     first = possible[-1] if options.invariant == "off" else possible[0]
-    make = ProductMaker(first, stacks_experts=can_stack(dtype, device, options))
+    wide = kernels_of(torch.float32, device)
+    head = next((one for one in wide if one.kernel == options.kernel), wide[0])
+    make = ProductMaker(first, stacks_experts=can_stack(dtype, device, options), head=head)
     if len(possible) == 1 or times is None:
         return make
     measured = _measured(products, dtype, possible, options.rows, times)

@@ -13,6 +13,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, Int8Embeddings
 from gencli.models.decoder.products.base import Product
+from gencli.models.decoder.products.dense import Float32Head
 from gencli.models.decoder.products.fixed import can_fix
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
 from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, int8_kernels
@@ -70,9 +71,16 @@ class QuantizedMaker(ProductMaker):
     ) -> tuple[Embeddings, Product]:
         """Return the embeddings and the vocabulary projection, both [V, H]."""
         table = self.int8(reader, EMBEDDINGS, shape)
-        head = self._product(table if is_tied else self.int8(reader, HEAD, shape), None)
+        head = self._head(table if is_tied else self.int8(reader, HEAD, shape))
         reader.free = None  # the layers' matrices are much smaller
         return Int8Embeddings(table, reader.dtype), head
+
+    def _head(self, weights: Int8Weights) -> Product:
+        """Return the vocabulary projection; it is widened where its kernel would round the logits."""
+        product = self._product(weights, None)
+        if isinstance(product, Int8PackProduct):
+            product = self.head(weights.rows(torch.arange(len(weights.scales))))
+        return Float32Head(product)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -132,6 +140,7 @@ def quantized_maker(
         return QuantizedMaker(
             dense.default,
             stacks_experts=dense.stacks_experts,
+            head=dense.head,
             bits=bits,
             is_stored=is_stored,
             eight=FixedInt8Product,
@@ -143,7 +152,7 @@ def quantized_maker(
         if bits == 8 or size[1] % GROUP or size == (spec.vocab_size, spec.hidden)
     ]
     kernels = fastest_kernels(eight, torch.int8, int8_kernels(), options.rows, times)
-    return QuantizedMaker(dense.default, kernels, bits=bits, is_stored=is_stored)
+    return QuantizedMaker(dense.default, kernels, head=dense.head, bits=bits, is_stored=is_stored)
 
 
 def check_narrow(bits: int, dtype: torch.dtype, device: torch.device) -> None:
