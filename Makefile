@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-nightly test-install test-gpu check contract format clean
+.PHONY: help demo test test-nightly test-install test-real test-gpu check contract format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,11 @@ test-nightly: $(VENV)/.installed-dev  ## what takes hours: all pairs, architectu
 
 test-install: $(VENV)/.installed-dev  ## builds and installs: the wheel, the sdist, the extras
 	$(PYTEST) tests/install
+
+# Chromium comes from Debian where it can be installed; the models are fetched once, into a cache outside of the repository.
+test-real: $(VENV)/.installed-dev  ## texts, quality and the page on two real models, which are fetched; FULL=1 for more
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq install -y chromium >/dev/null; } || true
+	$(PYTEST) tests/real
 
 # Kernels run on the card against their references, with the cases of their other tests.
 test-gpu: $(VENV)/.installed-dev  ## what holds on a CUDA card, in minutes; skipped where there is none

@@ -1,0 +1,50 @@
+"""What each number format costs on real text, and that none makes exact ties at the top.
+
+The values in PERPLEXITY are today's; a format may become better. docs/quantization.md shows them.
+"""
+
+import math
+
+import pytest
+
+from gencli import LLM
+from tests.real.chats import STORY
+from tests.real.models import GEMMA, SMOL, folder, gguf
+
+SOURCES = {"smol": SMOL, "gemma": GEMMA}
+FORMATS = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16"},
+    "float16": {"dtype": "float16"},
+    "own bits": {},
+    "int8": {"quantize": "int8"},
+    "int4": {"quantize": "int4"},
+    "transformers bfloat16": {"dtype": "bfloat16", "backend": "transformers"},
+}
+PERPLEXITY = {
+    "smol": {},
+    "gemma": {},
+}
+SLACK = 1.002  # the bits of a product differ by machine
+
+
+def read(name, form):
+    """The log-probabilities of the text's tokens, each with the two most likely ones."""
+    source = SOURCES[name]
+    path = folder(source) if "quantize" in FORMATS[form] or "backend" in FORMATS[form] else gguf(source)
+    (found,) = LLM(model=str(path), **FORMATS[form]).generate([STORY], max_tokens=1, prompt_logprobs=2)
+    return [entry for entry in found.prompt_logprobs if entry is not None]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_format_loses_no_more_than_today_and_has_no_ties(name):
+    found = {}
+    for form in FORMATS:
+        entries = read(name, form)
+        found[form] = round(math.exp(-sum(entry.chosen.logprob for entry in entries) / len(entries)), 3)
+        ties = sum(entry.top[0].logprob == entry.top[1].logprob for entry in entries)
+        assert ties == 0, (form, ties, len(entries))
+    print(name, found)
+    assert found.keys() == PERPLEXITY[name].keys(), found
+    for form, value in found.items():
+        assert value <= SLACK * PERPLEXITY[name][form], (form, found)
