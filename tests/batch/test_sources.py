@@ -7,11 +7,9 @@ import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import product
 
 import pytest
 
-from gencli.batch.records import Failure
 from gencli.batch.sources import open_input
 from gencli.errors import UsageError
 
@@ -43,17 +41,6 @@ def test_packed_files_are_unpacked_on_the_way(tmp_path):
         (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(LINES) + pack(LINES))
         source = open_input([str(tmp_path / f"a.jsonl.{suffix}")])
         assert prompts(source) == prompts(source) == ["a", "b", "a", "b"], suffix
-
-
-def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path):
-    for (suffix, pack), keep in product([("gz", gzip.compress), ("zst", zst)], [0.5, 0.0]):
-        data = pack(b"".join(b'{"prompt": "%d"}\n' % (i * i * 7919) for i in range(20000)))
-        (tmp_path / f"a.jsonl.{suffix}").write_bytes(data[: int(len(data) * keep)] if keep else b"not packed")
-        (tmp_path / "b.txt").write_bytes(b"still read\n")
-        *_, last, after = prompts(open_input([str(tmp_path / f"a.jsonl.{suffix}"), str(tmp_path / "b.txt")]))
-        assert isinstance(last, Failure), (keep, suffix)
-        assert "is damaged after line" in last.message, (keep, suffix)
-        assert after == "still read", (keep, suffix)
 
 
 def test_a_folder_is_its_files_of_known_formats_in_order_of_their_names(tmp_path):

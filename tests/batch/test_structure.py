@@ -23,27 +23,6 @@ def call(bench, *flags):
     return bench.call(bench.input, "-o", bench.output, *FLAGS, *flags)
 
 
-def test_each_row_has_its_own_structure(bench):
-    bench.write([*ROWS, *ROWS])
-    assert call(bench).code == 0
-    free, data, pick, match, both = bench.results[:5]
-    assert (free["valid"], free["grammar"]) == (None, None)
-    assert isinstance(data["parsed"]["age"], int)
-    assert pick["text"] in ("red", "blue")
-    assert len(match["text"]) == 3
-    assert match["text"].isdecimal()
-    assert set(both["texts"]) <= {"up", "down"}
-    assert data["grammar"]["backend"] in ("xgrammar", "llguidance")
-    assert "compile_seconds" not in data["grammar"]
-
-
-def test_a_document_that_is_cut_is_an_error_of_its_row(bench):
-    bench.write([ROWS[0], {**ROWS[3], "regex": "[0-9]{30}", "max_tokens": 2}, ROWS[2]])
-    assert call(bench).code == 7
-    assert [one["error"] and one["error"]["type"] for one in bench.results] == [None, "InvalidOutput", None]
-    assert bench.results[1]["text"] is None
-
-
 def test_a_structure_that_is_wrong_is_an_error_of_its_row(bench):
     bench.write([{"prompt": "a", "regex": "["}, {"prompt": "a", "json": True, "choice": ["b"]}, ROWS[2]])
     assert call(bench).code == 7

@@ -94,13 +94,6 @@ def test_a_trace_is_not_in_the_folder_that_is_the_output(bench):
     assert (done.code, "is in the output, a folder of texts" in done.err) == (2, True)
 
 
-def test_a_run_goes_on_with_the_trace_that_it_began_with(traced, bench):
-    traced("--keep-journal")
-    bench.output.unlink()
-    said = bench.refused(*CHAIN, "--resume")
-    assert "`trace`" in said or "--trace" in said
-
-
 def test_a_row_cannot_ask_for_a_trace(bench):
     for key in ["trace", "trace_top"]:
         bench.write([{"prompt": "a", key: 3}])

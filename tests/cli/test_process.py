@@ -1,7 +1,6 @@
 """What only a real process shows: pipes, signals, encodings, terminals."""
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,12 +22,6 @@ def ended(process):
     return process.returncode, out, err
 
 
-def test_a_pipe_is_read(start):
-    process = start("--seed", "1", "--max-tokens", "20", stdin=subprocess.PIPE)
-    out, _ = process.communicate(b"hi\n", timeout=60)
-    assert out == ended(start(*SHORT))[1]
-
-
 def test_a_second_ctrl_c_ends_at_once(start):
     process = start(*MANY)
     process.stdout.read(10)
@@ -37,14 +30,6 @@ def test_a_second_ctrl_c_ends_at_once(start):
     code, _, err = ended(process)
     assert code == 130
     assert b"Traceback" not in err
-
-
-def test_a_reader_that_leaves_ends_the_run_quietly(start):
-    process = start(*MANY, "--quiet")
-    process.stdout.read(1)
-    process.stdout.close()
-    process.stdout = None
-    assert ended(process) == (0, None, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -178,10 +178,6 @@ def assert_nothing_heavy_is_imported(*words):
         assert imported.isdisjoint(HEAVY), arguments
 
 
-def test_config_imports_nothing_heavy():
-    assert_nothing_heavy_is_imported(["show", "--preset", "story"])
-
-
 def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch, tmp_path):
     for editor in ["no-such-editor", "false"]:
         with monkeypatch.context() as patch:

@@ -30,15 +30,6 @@ def run(rows, **options):
     return found, stood, [(plan.num_tokens, len(plan.feeds)) for plan in runner.plans]
 
 
-def test_companions_count_as_well():
-    rows = list(requests(["match"], guided=True))
-    expected, _, _ = run(rows, max_batch=ROWS)
-    found, stood, steps = run(rows, max_batch=ROWS, step_tokens=40)
-    assert found == expected
-    assert stood
-    assert max(tokens for tokens, _ in steps) <= 40
-
-
 def test_texts_that_drafts_decide_take_turns():
     rows = list(requests(["rejection"]))[:ROWS]
     found, _, steps = run(rows, max_batch=ROWS, step_tokens=12)

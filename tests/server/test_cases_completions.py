@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-from tests.server.conftest import LETTERS, events, idle, serve
+from tests.server.conftest import LETTERS, events, serve
 
 IDS = [104, 105, 32, 106]
 
@@ -48,15 +48,6 @@ def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake):
             )
         assert found == [expected] * 6, slots
     assert len({texts(fake, **{**TEXT, "seed": seed})[0] for seed in range(4)}) == 4
-
-
-def test_requests_share_the_slots():
-    for slots, requests in [(1, 3), (2, 2), (2, 4), (4, 2), (4, 6)]:
-        with serve(max_batch=slots) as client, ThreadPoolExecutor(requests) as pool:
-            found = list(pool.map(lambda seed: texts(client, **{**TEXT, "seed": seed}), range(requests)))
-            alone = [texts(client, **{**TEXT, "seed": seed}) for seed in range(requests)]
-            assert found == alone, (slots, requests)
-            assert idle(client.serving), (slots, requests)
 
 
 def test_a_prompt_that_fills_the_context_is_refused(fake):

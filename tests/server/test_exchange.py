@@ -166,15 +166,6 @@ def test_draining_answers_503_and_ends_streams_with_an_error():
     scenario(story, Conditions(shutdown_timeout=0.0), max_batch=1)
 
 
-def test_draining_waits_for_running_calls():
-    async def story(serving, app):
-        _, task = await begun(serving, app, LONG)
-        await app.models.drain()
-        assert (await task).status == 200
-
-    scenario(story, Conditions(shutdown_timeout=60.0))
-
-
 def test_a_dead_engine_is_said_by_health_and_every_call():
     async def story(serving, app):
         def broken(plan):

@@ -76,15 +76,6 @@ def test_noise_is_shared_so_that_a_draft_of_the_same_distribution_is_always_righ
     assert stood > 0.4 * sum(len(ids) for ids, _ in found.values())
 
 
-def test_a_draft_that_is_narrower_wider_or_shorter_proposes_what_it_can():
-    found, _ = outcomes(rows(3), max_batch=3)
-    for draft in (FakeRunner(258, scale=2.0), FakeRunner(400)):
-        assert outcomes(rows(3), drafter=Limited(draft), max_batch=3)[0] == found
-    short, stood = outcomes(rows(1), drafter=Limited(FakeRunner(WIDTH, context=20)))
-    assert short == outcomes(rows(1))[0]
-    assert 0 < stood < 20
-
-
 def test_an_improbable_token_ends_the_draft():
     def num_proposed(least):
         made = [replace(one, drafting=Drafting("", 4, least)) for one in rows(1)]

@@ -69,17 +69,3 @@ def test_a_prompt_is_read_once_drafts_have_stood():
         assert draft.fed[0] == 16, kind
         assert SIZE < sum(draft.fed) < SIZE + 600, kind
         assert max(draft.fed) <= 512, kind
-
-
-def test_what_has_stood_in_one_text_holds_for_the_next():
-    _, _, draft = run(ModelDrafter, rounds=2)
-    assert 16 in draft.fed
-    assert 16 not in draft.fed[len(draft.fed) // 2 :]
-    _, _, draft = run(Wrong, tokens=3)  # with a fixed number of drafts a text is read at once
-    assert draft.fed[:3] == [512, 512, SIZE - 1024 + 1]
-
-
-def test_a_text_that_was_left_for_long_is_drafted_from_its_tail_again():
-    _, _, draft = run(Wrong, max_tokens=1500)
-    assert draft.fed.count(16) > 1
-    assert max(draft.fed) == 16

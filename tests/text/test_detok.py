@@ -18,20 +18,6 @@ def join(decoder, ids):
     return "".join(decoder.push(token_id) for token_id in ids) + decoder.flush()
 
 
-def test_random_ids_stream_as_the_library_decodes_them(make, hf_decode):
-    for skip_special in [True, False]:
-        for name in BYTE_LEVEL + FALLBACK:
-            tokenizer, rng = make(name), random.Random(0)
-            # Broken runs of <0xNN> differ on purpose; see the tests on them below.
-            bytes_of_pieces = range(3, 259) if name in FALLBACK else ()
-            ids = [i for i in range(tokenizer.vocab_size + 2) if i not in bytes_of_pieces]
-            ids += [i for i in sorted(tokenizer.special_ids) for _ in range(len(ids) // 10)]
-            for _ in range(300):
-                chosen = rng.choices(ids, k=rng.randint(0, 12))
-                got = tokenizer.decode(chosen, skip_special=skip_special)
-                assert got == hf_decode(tokenizer, chosen, skip_special=skip_special), chosen
-
-
 def test_bytes_and_hidden_tokens_stream(make):
     tokenizer, rng = ByteTokenizer(), random.Random(2)
     likely = [*"aé你👩\u200d\ufffd".encode(), 0xC0, 0xED, 0xA0, 0xF4, 0x90, 0xFF, 256, 257]

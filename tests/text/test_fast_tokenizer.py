@@ -1,7 +1,6 @@
 """A tokenizer loaded without transformers is the one that transformers loads."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gencli.models.files.locate import bundled_folder
-from gencli.text.fast_classes import DEFAULTS, REGISTERED
+from gencli.text.fast_classes import REGISTERED
 from gencli.text.fast_loader import load_fast
 from gencli.text.tokenizer import HFTokenizer
-from tests.text.fast_folders import CLASSES, assert_same, change, save
+from tests.text.fast_folders import assert_same, change, save
 
 CHATML = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if loop.index > 1 %}{% break %}{% endif %}"
@@ -52,26 +51,6 @@ def test_a_tokenizer_that_is_taken_as_it_is(tmp_path):
     for around in [{}, {"bos": True}, {"bos": True, "eos": True}]:
         for kind in ["bytes", "pieces", "unigram", "words"]:
             assert_same(save(tmp_path, kind=kind, unk_token="<unk>", pad_token="<pad>", **around))
-
-
-def test_a_class_that_builds_its_parts(tmp_path):
-    for options in [{}, {"add_prefix_space": True}, {"add_prefix_space": False}]:
-        for name in CLASSES:
-            kind, model_type, tokens = CLASSES[name]
-            bos = name != "GPTNeoXTokenizer"
-            assert_same(save(tmp_path, name, kind, model_type, bos=bos, **tokens, **options))
-
-    for name in CLASSES:
-        kind, _, tokens = CLASSES[name]
-        save(tmp_path, name, kind, **tokens)
-        change(
-            tmp_path / "tokenizer_config.json", **dict.fromkeys(DEFAULTS[name].keys() - {"unk_token"}, ...)
-        )
-        fast = assert_same(tmp_path)
-        assert (
-            fast.special_tokens_map.items()
-            >= {key: token for key, token in DEFAULTS[name].items() if key != "unk_token"}.items()
-        ), name
 
 
 def test_a_family_whose_tokenizer_is_taken_as_it_is(tmp_path):
@@ -192,40 +171,6 @@ def test_model_types_are_those_of_transformers():
         found = TOKENIZER_MAPPING_NAMES.get(model_type)
         assert theirs.get(found, found) == name, model_type
         assert CONFIG_MAPPING[model_type].model_type == model_type
-
-
-def test_only_the_fallback_imports_transformers(tmp_path):
-    shutil.copytree(bundled_folder("tiny"), tmp_path / "model")
-    code = """
-import sys
-from gencli.runtime.models import load_tokenizer
-for name in sys.argv[1:]:
-    tokenizer = load_tokenizer(name)
-    assert tokenizer.why_transformers == ""
-    assert tokenizer.decode(tokenizer.encode("Once upon")) == "Once upon"
-    assert len(tokenizer.token_bytes) == tokenizer.vocab_size
-    assert "hi" in tokenizer.render_chat([{"role": "user", "content": "hi"}])
-print(*sys.modules)
-"""
-    command = [sys.executable, "-c", code, "tiny", "tiny-draft", str(tmp_path / "model")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "tokenizers" in done.stdout.split()
-    assert "transformers" not in done.stdout.split()
-
-
-def test_tokenize_imports_neither_torch_nor_transformers():
-    code = """
-import sys
-from gencli.cli.app import main
-try:
-    main(["tokenize", "--chat", "Once upon"])
-except SystemExit as end:
-    assert not end.code
-print(*sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "tokenizers" in done.stdout.split()
-    assert not {"torch", "transformers"} & set(done.stdout.split())
 
 
 def test_the_process_of_templates_imports_no_transformers():

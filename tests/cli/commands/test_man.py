@@ -8,7 +8,6 @@ import pytest
 
 from gencli.cli.commands.man import pages
 from gencli.config.options.run import OPTIONS
-from tests.cli.terminal.test_terminal import commands
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +25,6 @@ def plain(text, width=200):
 groff = pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 
 
-def test_every_command_and_every_group_has_a_page(found):
-    names = {f"gencli-{words.replace(' ', '-')}" for words in commands()}
-    groups = {name.rpartition("-")[0] for name in names}
-    assert set(found) == names | groups
-
-
 @groff
 def test_the_page_of_run_has_every_option_as_it_is_typed(found):
     shown, _ = plain(found["gencli-run"])
@@ -47,17 +40,3 @@ def test_all_pages_are_written_into_a_folder(gencli, found, tmp_path):
     assert (result.code, result.out) == (0, "")
     files = {path.name: path.read_text() for path in (tmp_path / "man1").iterdir()}
     assert files == {f"{name}.1": text for name, text in found.items()}
-
-
-def test_what_cannot_be_is_refused(gencli, tmp_path, monkeypatch):
-    for arguments, said in [
-        (("rnu",), "Did you mean 'run'"),
-        (("run", "--output", "x"), "all pages"),
-        (("--output", "f/x"), "f/x"),
-    ]:
-        with monkeypatch.context() as patch:
-            patch.chdir(tmp_path)
-            (tmp_path / "f").write_text("a file")
-            result = gencli("man", *arguments)
-            assert (result.code, result.out) == (2, ""), arguments
-            assert said in result.err, arguments

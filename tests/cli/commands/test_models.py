@@ -5,14 +5,11 @@ import re
 
 import pytest
 import torch
-import transformers as hf
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
 from gencli.errors import ModelError
 from gencli.hub.cache import hub_models
-from gencli.models.files.card import ALONE_KINDS, kv_bytes, read_card
+from gencli.models.files.card import kv_bytes, read_card
 from gencli.models.files.locate import bundled_folder
-from gencli.models.kv.calls import LogitsCall
 from gencli.models.memory import weight_bytes
 from tests.models.tiny_models import build
 
@@ -124,12 +121,6 @@ def test_what_fits_a_card_is_shown_with_what_to_type(gencli):
         "Nothing fits for 1 text of 1024 tokens: take fewer or shorter texts, or a smaller model."
     )
     assert {line.split()[-3] for line in shown.splitlines()[3:-2]} == {"no"}
-
-
-def test_the_library_s_code_of_these_kinds_cannot_share_lanes():
-    for kind in sorted(ALONE_KINDS):
-        code = getattr(hf, DECODERS[kind])
-        assert not (LogitsCall(code).takes_positions and code._supports_attention_backend), kind
 
 
 def test_a_config_that_is_no_object_is_named_and_a_running_state_not_guessed(tmp_path):

@@ -3,8 +3,6 @@
 import io
 import json
 import os
-import socket
-import threading
 
 import pytest
 import torch
@@ -105,36 +103,6 @@ def given_to(monkeypatch):
             return read_prompts(arguments or ["hi"], [])
 
     return read
-
-
-def test_a_pipe_that_stays_open_and_silent_does_not_hold_a_run_up(given_to):
-    reader, writer = os.pipe()
-    left, right = socket.socketpair()
-    with left, right:
-        for handle in (reader, left.fileno()):
-            found = given_to(handle)
-            assert found.texts == ("hi",)
-            assert "stdin is open, but gave nothing in 0.2 s" in found.notices[0]
-    os.close(writer)
-    assert given_to(reader) == Prompts(("hi",))
-    os.close(reader)
-
-
-def test_a_pipe_that_has_begun_or_is_asked_for_is_read_to_its_end(given_to):
-    reader, writer = os.pipe()
-    os.write(writer, b"a")
-    rest = threading.Timer(0.5, lambda: (os.write(writer, b"b"), os.close(writer)))
-    rest.start()
-    assert given_to(reader).texts == ("hi\n\nab",)
-    rest.join()
-    os.close(reader)
-
-    reader, writer = os.pipe()
-    rest = threading.Timer(0.5, lambda: (os.write(writer, b"late"), os.close(writer)))
-    rest.start()
-    assert given_to(reader, "{stdin}!").texts == ("late!",)
-    rest.join()
-    os.close(reader)
 
 
 def test_a_redirected_file_is_read_as_a_pipe_is(given_to, tmp_path):

@@ -169,10 +169,6 @@ def check_slices(tmp_path: Path, kind: str) -> None:
     assert len(seen) > 2
 
 
-def test_a_format_is_read_in_slices(tmp_path: Path) -> None:
-    check_slices(tmp_path, "Q4_K")
-
-
 def test_other_formats_and_shapes_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(path, "llama")

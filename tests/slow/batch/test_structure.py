@@ -49,3 +49,24 @@ def test_a_resumed_run_gives_the_same_bytes(bench):
         bench.output.unlink()
         assert call(bench, "--resume", "--max-batch", size).code == 0, size
         assert bench.output.read_bytes() == whole, size
+
+
+def test_each_row_has_its_own_structure(bench):
+    bench.write([*ROWS, *ROWS])
+    assert call(bench).code == 0
+    free, data, pick, match, both = bench.results[:5]
+    assert (free["valid"], free["grammar"]) == (None, None)
+    assert isinstance(data["parsed"]["age"], int)
+    assert pick["text"] in ("red", "blue")
+    assert len(match["text"]) == 3
+    assert match["text"].isdecimal()
+    assert set(both["texts"]) <= {"up", "down"}
+    assert data["grammar"]["backend"] in ("xgrammar", "llguidance")
+    assert "compile_seconds" not in data["grammar"]
+
+
+def test_a_document_that_is_cut_is_an_error_of_its_row(bench):
+    bench.write([ROWS[0], {**ROWS[3], "regex": "[0-9]{30}", "max_tokens": 2}, ROWS[2]])
+    assert call(bench).code == 7
+    assert [one["error"] and one["error"]["type"] for one in bench.results] == [None, "InvalidOutput", None]
+    assert bench.results[1]["text"] is None

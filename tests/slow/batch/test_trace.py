@@ -104,3 +104,10 @@ def test_rows_that_have_ended_take_no_memory(bench):
 
     run(4)  # what is imported and cached on first use is no memory of rows
     assert peak_of(lambda: run(60)) < peak_of(lambda: run(15)) + SLACK
+
+
+def test_a_run_goes_on_with_the_trace_that_it_began_with(traced, bench):
+    traced("--keep-journal")
+    bench.output.unlink()
+    said = bench.refused(*CHAIN, "--resume")
+    assert "`trace`" in said or "--trace" in said

@@ -2,9 +2,10 @@
 
 import json
 import signal
+import subprocess
 
 from tests.cli.conftest import command
-from tests.cli.test_process import LONG, MANY, ended
+from tests.cli.test_process import LONG, MANY, SHORT, ended
 from tests.helpers.terminals import on_a_terminal
 
 
@@ -49,3 +50,17 @@ def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished():
             assert label in plain, env
         assert b"\x1b" in drawn, env
         assert b"\x1b" not in plain, env
+
+
+def test_a_pipe_is_read(start):
+    process = start("--seed", "1", "--max-tokens", "20", stdin=subprocess.PIPE)
+    out, _ = process.communicate(b"hi\n", timeout=60)
+    assert out == ended(start(*SHORT))[1]
+
+
+def test_a_reader_that_leaves_ends_the_run_quietly(start):
+    process = start(*MANY, "--quiet")
+    process.stdout.read(1)
+    process.stdout.close()
+    process.stdout = None
+    assert ended(process) == (0, None, b"")

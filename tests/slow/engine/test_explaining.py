@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from gencli.core.request import Guidance
+from gencli.core.request import Drafting, Guidance
+from processors.chain import Chain
+from processors.policy import Verification
 from tests.engine.harness import Scripted, request
-from tests.engine.test_explaining import asked, views
+from tests.engine.test_explaining import CHAIN, asked, views
 
 FULL = (
     'ban=["q"] | repetition=1.3 | presence:penalty=0.5,scope=both,when={"from": 6} | dry=0.8'
@@ -27,3 +29,44 @@ def test_company_and_drafts_change_nothing_that_is_said():
         said = [stage.note + stage.why_not for view in alone[0][0] for stage in view.stages]
         assert any("seen" in one for one in said), draw
         assert "condition not met: from 6" in said, draw
+
+
+def test_a_text_that_is_given_has_the_explanations_of_its_own_run():
+    for chain in (CHAIN, "mirostat:version=2,tau=3", "dry=0.8 | temperature=1.5"):
+        one = replace(asked(), chain=Chain.parse(chain), keep_logits=300)
+        explained, ids = views([one])[one.id]
+        again, same = views([replace(one, given=tuple(ids))])[one.id]
+        assert same == ids, chain
+        for first, other in zip(again, explained, strict=True):
+            assert replace(first, kept=None) == replace(other, kept=None), chain
+            assert first.kept.values.equal(other.kept.values), chain
+
+
+def test_a_draft_that_was_not_drawn_is_behind_what_the_draw_gives():
+    for verify in ("rejection", "lossy-typical"):
+        one = asked(jump="off")
+        answer = tuple(views([one])[one.id][1])
+        other = replace(one, seed=7, drafting=Drafting(verification=Verification(verify)))
+        explained, ids = views([other], drafter=Scripted({one.prompt_ids: answer}))[one.id]
+        assert [view.token for view in explained] == ids, verify
+        undrawn = [view for view in explained if view.race.margin is not None and view.race.margin < 0]
+        assert undrawn, verify
+        assert all(view.decided_by == () and view.forgone is None for view in undrawn), verify
+        assert all(view.race.runner_up != view.token for view in undrawn), verify
+
+
+def test_stages_that_follow_the_tokens_are_not_disturbed():
+    for chain in (
+        "mirostat:version=2,tau=3",
+        "top_k=30 | adaptive_p=0.3",
+        "dry=0.8 | temperature=1.5 | xtc:probability=0.5,threshold=0.05",
+        'temperature=1.5 | temperature:temperature=0,when={"from": 5, "to": 9}',
+        'ban:texts=["e"],rewind=true | top_p=0.9',
+    ):
+        one = request("the cat sat on the mat", chain=chain, max_tokens=20)
+        ids = views([one])[one.id][1]
+        traced = replace(one, trace=2)
+        explained, found = views([traced])[one.id]
+        assert found == ids == [view.token for view in explained], chain
+        drafter = Scripted({one.prompt_ids: tuple(ids)})
+        assert views([traced], drafter=drafter)[one.id] == (explained, ids), chain

@@ -22,3 +22,17 @@ def test_random_single_bytes_stream_as_the_library_decodes_them(make, hf_decode)
         for _ in range(500):
             chosen = rng.choices(single, k=rng.randint(0, 16))
             assert tokenizer.decode(chosen) == hf_decode(tokenizer, chosen), name
+
+
+def test_random_ids_stream_as_the_library_decodes_them(make, hf_decode):
+    for skip_special in [True, False]:
+        for name in BYTE_LEVEL + FALLBACK:
+            tokenizer, rng = make(name), random.Random(0)
+            # Broken runs of <0xNN> differ on purpose; see the tests on them below.
+            bytes_of_pieces = range(3, 259) if name in FALLBACK else ()
+            ids = [i for i in range(tokenizer.vocab_size + 2) if i not in bytes_of_pieces]
+            ids += [i for i in sorted(tokenizer.special_ids) for _ in range(len(ids) // 10)]
+            for _ in range(300):
+                chosen = rng.choices(ids, k=rng.randint(0, 12))
+                got = tokenizer.decode(chosen, skip_special=skip_special)
+                assert got == hf_decode(tokenizer, chosen, skip_special=skip_special), chosen

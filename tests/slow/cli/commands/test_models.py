@@ -1,9 +1,11 @@
 """`gencli models`: what the files say, and that no weights are read."""
 
 import transformers as hf
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
-from gencli.models.files.card import read_card
+from gencli.models.files.card import ALONE_KINDS, read_card
 from gencli.models.hf import HFRunner
+from gencli.models.kv.calls import LogitsCall
 from tests.models.tiny_models import CONFIGS, build
 
 _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -28,3 +30,9 @@ def test_the_card_agrees_with_the_loaded_model(tmp_path):
         assert (card.lanes == "own") == is_alone, kind
         assert card.context == (None if kind == "mamba" else runner.spec.context), kind
         assert card.weights.parameters == sum(weight.numel() for weight in model.parameters()), kind
+
+
+def test_the_library_s_code_of_these_kinds_cannot_share_lanes():
+    for kind in sorted(ALONE_KINDS):
+        code = getattr(hf, DECODERS[kind])
+        assert not (LogitsCall(code).takes_positions and code._supports_attention_backend), kind

@@ -1,0 +1,30 @@
+"""How close a draw was: against the definitions, in float64."""
+
+import pytest
+import torch
+
+from processors.explain.measures import Snapshot
+from processors.explain.races import race
+from processors.rng import Stream, row_keys, uniform
+from processors.sampler import inverse_cdf
+from tests.processors.explain.test_races import rows
+
+
+def test_the_margin_of_a_uniform_number_is_to_the_nearer_neighbour():
+    for row, seed, position in rows(500):
+        token = int(inverse_cdf(row[None], seed, position))
+        found = race("multinomial", Snapshot(row), token, seed, position)
+        u = float(uniform(row_keys(seed, position, Stream.TOKEN), torch.zeros(1, dtype=torch.int64)))
+        p = row.double().softmax(0)
+        sums, ids = p.cumsum(0), p.nonzero().flatten().tolist()
+        place = ids.index(token)
+        ends = {}
+        if place:
+            ends[ids[place - 1]] = u - float(sums[token] - p[token])
+        if place + 1 < len(ids):
+            ends[ids[place + 1]] = float(sums[token]) - u
+        if not ends:
+            assert (found.margin, found.runner_up) == (None, None)
+        else:
+            assert found.margin == pytest.approx(min(ends.values()), abs=1e-6)
+            assert ends[found.runner_up] == pytest.approx(min(ends.values()), abs=1e-6)
