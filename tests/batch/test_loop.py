@@ -53,10 +53,6 @@ def alone():
     return {one.record.index: texts([one], max_batch=3)[one.record.index] for one in ROWS}
 
 
-def test_every_row_is_what_it_is_alone_where_the_memory_is_small():
-    assert texts(ROWS, max_batch=8, runner=FakeRunner(memory_lanes=2)) == alone()
-
-
 def test_rows_are_read_only_as_far_as_they_are_needed():
     read, most = [], []
 

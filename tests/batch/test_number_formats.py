@@ -64,12 +64,6 @@ def test_with_invariant_kernels_a_run_in_bfloat16_goes_on_in_other_company(bench
     assert (done.code, SAID in done.err) == (0, False)
 
 
-def test_a_planned_batch_size_is_kept_where_texts_depend_on_it(bench):
-    planned = ("--kv-memory", "4M", "--max-tokens", "100")
-    done = resumed(bench, "bfloat16", "--kv-memory", "16M", "--max-tokens", "100", begun=planned)
-    assert (done.code, "samples run side by side" in done.err) == (0, False)
-
-
 def test_a_run_does_not_go_on_in_another_number_format_that_auto_takes(bench, monkeypatch):
     """As on another machine, whose CPU computes bfloat16."""
     from gencli.batch import prepare

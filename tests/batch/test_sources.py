@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import os
 import sys
 import threading
@@ -123,29 +122,6 @@ def test_a_delimiter_of_ones_own(tmp_path):
     assert prompts(open_input([str(tmp_path / "a.csv")], delimiter=";")) == ["a,b"]
     with pytest.raises(UsageError, match="one character"):
         open_input(["a.csv"], delimiter="||")
-
-
-def test_parquet_is_read_as_json_has_its_values(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    import datetime
-    import decimal
-
-    row = {
-        "prompt": "a", "n": 2, "at": datetime.date(2026, 1, 2), "price": decimal.Decimal("1.50"),
-        "raw": b"\xff", "nan": float("nan"), "list": [{"role": "user", "content": "x"}], "none": None,
-    }  # fmt: skip
-    from pyarrow import parquet
-
-    parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
-    packed = tmp_path / "b.parquet.gz"
-    packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
-    for name in ("a.parquet", "b.parquet.gz"):
-        found = list(open_input([str(tmp_path / name)]))
-        assert len(found) == 2500
-        assert found[-1].place.endswith(":2500")
-        changed = {"at": "2026-01-02", "price": "1.50", "raw": "/w==", "nan": None}
-        assert found[-1].columns == {**row, **changed}
-        json.dumps(found[-1].columns, allow_nan=False)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):

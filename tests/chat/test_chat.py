@@ -14,17 +14,6 @@ def talk(gencli):  # noqa: F811
     return lambda lines, *flags: gencli("chat", *flags, stdin="".join(f"{x}\n" for x in lines).encode())
 
 
-def test_turns_and_presets_keep_what_was_read(talk):
-    result = talk(["My name is Mia.", "What is my name?"], "-t", "0")
-    assert result.out.splitlines() == ["Nice to meet you, Mia!", "Your name is Mia."]
-    assert "[prompt 27: 18 kept, 9 read;" in result.err
-
-    lines = ["My name is Mia.", "/preset deterministic", "What is my name?"]
-    result = talk(lines, "-t", "0.01", "--seed", "1")
-    assert result.out.splitlines()[1] == "Your name is Mia."
-    assert "[prompt 27: 18 kept, 9 read;" in result.err
-
-
 def test_a_line_with_two_slashes_is_a_turn_and_empty_lines_are_none(talk):
     result = talk(["", "//help", "  "], "-t", "0", "--max-tokens", "5")
     assert result.code == 0

@@ -1,10 +1,6 @@
 """What only a real process shows: pipes, signals, encodings, terminals."""
 
-import signal
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.helpers.terminals import on_a_terminal
 
@@ -20,24 +16,6 @@ SHORT = ("--seed", "1", "--max-tokens", "20", "hi")
 def ended(process):
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
-
-
-def test_a_second_ctrl_c_ends_at_once(start):
-    process = start(*MANY)
-    process.stdout.read(10)
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
-    code, _, err = ended(process)
-    assert code == 130
-    assert b"Traceback" not in err
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_an_error_without_a_traceback(start):
-    with Path("/dev/full").open("w") as full:
-        code, _, err = ended(start(*SHORT, stdout=full))
-    assert code == 6
-    assert err == b"Error: Cannot write to stdout: No space left on device.\n"
 
 
 def test_interrupted_stands_on_a_line_of_its_own_on_a_terminal():

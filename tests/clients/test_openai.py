@@ -46,16 +46,6 @@ def loose(openai, server):
         yield client
 
 
-def test_log_probabilities(strict):
-    found = strict.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2, max_tokens=6).choices[0]
-    entries = found.logprobs.content
-    assert b"".join(bytes(entry.bytes) for entry in entries).decode().startswith(found.message.content)
-    assert [len(entry.top_logprobs) for entry in entries] == [2] * len(entries)
-    chunks = strict.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2, max_tokens=6, stream=True)
-    parts = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
-    assert [entry for part in parts for entry in part.content] == entries
-
-
 def test_echo(loose):
     (choice,) = loose.completions.create(**TEXT, max_tokens=3, echo=True, logprobs=1).choices
     assert choice.text.startswith(TEXT["prompt"])
@@ -63,15 +53,6 @@ def test_echo(loose):
     assert None not in choice.logprobs.token_logprobs[1:]
     (scored,) = loose.completions.create(**TEXT, max_tokens=0, echo=True, logprobs=1).choices
     assert scored.logprobs.token_logprobs == choice.logprobs.token_logprobs[:-3]
-
-
-def test_a_call_of_responses(strict):
-    tool = {"type": "function", "name": "save", "parameters": Person.model_json_schema(), "strict": True}
-    asked = {"model": "tiny", "input": "Save.", "tools": [tool], "tool_choice": "required"}
-    found = strict.responses.create(**asked, parallel_tool_calls=False, extra_body={"seed": 1})
-    (call,) = found.output
-    Person.model_validate_json(call.arguments)
-    assert found.tools[0].name == "save"
 
 
 def test_an_unknown_model_is_not_found(openai, strict):
@@ -88,9 +69,3 @@ def test_a_full_server_is_a_rate_limit_and_a_closed_stream_ends_it(openai, stric
         assert caught.value.response.headers["retry-after"] == "1"
     assert server.is_idle()
     assert strict.completions.create(**TEXT, max_tokens=2).choices
-
-
-def test_a_timeout_ends_the_work(openai, strict, server):
-    with pytest.raises(openai.APITimeoutError):
-        strict.completions.create(**LONG, timeout=0.2)
-    assert server.is_idle()

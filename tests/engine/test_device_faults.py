@@ -10,9 +10,9 @@ from gencli.models.decoder.runner import DecoderRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from tests.engine.harness import engine, generate, request
-from tests.engine.test_device_decoder import saved
 from tests.models.tiny_models import base
 from tests.sham import Fault, sham_device
+from tests.slow.engine.test_device_decoder import saved
 from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 FULL = {

@@ -85,17 +85,6 @@ def test_a_guided_text_is_the_one_of_two_separate_lanes():
         assert ids(one) == by_hand(one), guidance
 
 
-def test_a_guided_step_feeds_two_tokens_and_a_scale_of_one_nothing_more():
-    plain, unguided, with_companion = Remembering(), Remembering(), Remembering()
-    options = {"max_tokens": 100, "chain": "ignore_eos=true"}
-    of_one = guided(guidance=Guidance(1.0, COLD), **options)
-    assert run([request(**options)], runner=plain) == run([of_one], runner=unguided)
-    run([guided(**options)], runner=with_companion)
-    assert plain.num_fed == unguided.num_fed
-    assert with_companion.num_fed <= 2.1 * plain.num_fed
-    assert with_companion.steps == plain.steps
-
-
 SEVERAL = (GUIDED, Guidance(), Guidance(2.5), Guidance(0.3, (7,) * 150), Guidance(1.4, COLD * 40))
 
 

@@ -30,19 +30,6 @@ def test_a_million_samples_are_queued_in_flat_memory():
         assert peak < 2**20, best_of
 
 
-def test_the_first_of_a_million_samples_come_at_once_and_an_interrupt_ends_the_rest():
-    on = engine()
-    on.submit(asked(20_000))
-    events = on.run()
-    first = next(event for event in events if isinstance(event, Finish))
-    assert first.sample < 8
-    on.interrupt()
-    rest = [event for event in events if isinstance(event, Finish)]
-    assert len(rest) == 19_999
-    assert rest[-1].reason == "interrupted"
-    assert sorted({event.sample for event in (first, *rest)}) == list(range(20_000))
-
-
 def test_what_waits_ends_and_what_runs_goes_on():
     on = engine(max_batch=2)
     on.submit(asked(500))

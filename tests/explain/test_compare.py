@@ -32,19 +32,6 @@ def compared(a, b, *, views=None, **options):
     return [along.place(view.token, view.kept, view.decided_by) for view in views], views
 
 
-def test_what_cannot_be_measured_is_said():
-    places, views = compared("top_k=100", 'grammar:kind=regex,text="[a-z ]+"')
-    lost = next(pos for pos, view in enumerate(views) if not chr(view.token).islower())
-    assert places[lost].unmeasured is None
-    assert places[lost].is_parted
-    assert {place.unmeasured for place in places[lost + 1 :]} == {"grammar"}
-
-    _, views = compared("top_k=60", "top_k=60")
-    changed = [replace(view, token=(view.token + 1) % 256) for view in views]
-    places, _ = compared("top_k=60", "top_k=60", views=changed)
-    assert {place.unmeasured for place in places} == {"kept"}
-
-
 def test_sums_of_texts_are_those_of_all_their_places():
     places, _ = compared("top_k=60", "temperature=0.7 | top_k=20")
     parts, whole = summarize(places[:7]) + summarize(places[7:]), summarize(places)

@@ -2,7 +2,6 @@
 
 from gencli.hub.cache import cached_models, find_snapshot, repository_folder
 from gencli.hub.names import HubName
-from tests.hub.conftest import TOKEN
 from tests.hub.server import COMMIT, Repo
 from tests.models.cases import case
 
@@ -13,21 +12,6 @@ SHORT = ("--seed", "1", "--max-tokens", "3")
 
 
 WEIGHTS = "model.safetensors"
-
-
-def test_pull_fetches_shows_the_folder_and_list_knows_it(gencli, hub):
-    result = gencli("models", "pull", "some/one")
-    folder = find_snapshot(NAME)
-    assert (result.code, result.out) == (0, f"{folder}\n")
-    assert "some/one: 2.0 MB in" in result.err
-    assert "127.0.0.1" in result.err
-    assert TOKEN not in result.err
-    listed = gencli("models", "list").out
-    assert "some/one    hub" in listed
-    assert "1 models" in listed
-    again = gencli("models", "pull", "some/one")
-    assert (again.code, again.out) == (0, result.out)
-    assert "is up to date" in again.err
 
 
 def test_the_defaults_that_come_with_the_model_hold_at_once(gencli, hub):

@@ -11,8 +11,7 @@ from gencli.hub.fetch import fetch, plan_fetch
 from gencli.hub.names import HubName
 from gencli.models.files.identity import identify
 from gencli.runtime.models import ModelChoice, load
-from tests.hub.conftest import shards
-from tests.hub.server import COMMIT, Fault, Repo
+from tests.hub.server import COMMIT, Fault
 from tests.models.cases import case
 
 NAME = HubName("some/one")
@@ -49,42 +48,12 @@ def test_huggingface_hub_finds_it_too(hub):
     assert repo.repo_id == "some/one"
 
 
-def test_weights_in_parts_are_those_of_the_index(hub):
-    hub.repos["some/one"] = Repo(shards())
-    folder, _ = pull()
-    assert len(list(folder.glob("*.safetensors"))) == 2
-    assert load(ModelChoice("some/one")).runner.spec.vocab_size > 0
-    index = hub.repos["some/one"].files["model.safetensors.index.json"]
-    hub.repos["some/one"].files["model.safetensors.index.json"] = index.replace(
-        b"model-00002-of-00002.safetensors", b"../../../x.safetensors"
-    )
-    with pytest.raises(ModelError, match="lacks weight files that its index names"):
-        pull()
-
-
-def test_code_is_fetched_only_if_it_is_wanted(hub):
-    assert not list(pull()[0].glob("*.py"))
-    assert [path.name for path in pull(with_code=True)[0].glob("*.py")] == ["modeling_odd.py"]
-
-
 def test_a_revision_has_a_folder_and_a_name_of_its_own(hub):
     hub.repos["some/one"].revisions = ("main", "refs/pr/1")
     name = HubName("some/one", "refs/pr/1")
     folder, _ = pull(name)
     assert find_snapshot(name) == find_snapshot(HubName("some/one", COMMIT)) == folder
     assert find_snapshot(NAME) is None
-
-
-def test_nothing_is_transferred_twice(hub):
-    pull()
-    hub.log.clear()
-    assert plan_fetch(NAME).is_complete
-    pull()
-    assert {path for path in hub.paths() if "/api/" not in path} == set()
-    hub.repos["some/one"].commit = "f" * 40  # a new commit with the same files
-    hub.log.clear()
-    assert pull()[0].name == "f" * 40
-    assert {path for path in hub.paths() if "/api/" not in path} == set()
 
 
 def check_waits(hub, where, status):

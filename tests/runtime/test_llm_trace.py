@@ -14,14 +14,6 @@ def fake():
         yield made
 
 
-def test_a_text_that_failed_has_its_last_attempt(fake):
-    values = {"regex": "a[ab]{3}z", "allow_ids": [97, 98], "retries": 2, "grammar_backend": "llguidance"}
-    failed = fake.generate("the cat", PARAMS, **values)
-    assert failed.error is not None
-    assert "".join(record["text"] for record in failed.trace) == failed.text
-    assert len(failed.trace) == 4
-
-
 def test_a_stream_has_an_explanation_for_each_token(fake):
     tokens = [event for event in fake.stream("the cat", PARAMS) if isinstance(event, Token)]
     assert tokens

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import time
 
 import pytest
 import torch
@@ -220,22 +219,6 @@ def test_a_body_is_limited_however_it_comes():
         assert parts.error["code"] == "body_too_large"
 
     scenario(story, Conditions(limits=CallLimits(body=1000)))
-
-
-def test_a_waiting_stream_is_kept_open_with_comments():
-    async def story(serving, app):
-        running = Client(app, {**LONG, "stream": True, "max_tokens": 5})
-        original = serving.engine._runner.forward
-
-        def slow(plan):
-            time.sleep(0.05)
-            return original(plan)
-
-        serving.engine._runner.forward = slow
-        await running.run()
-        assert b": ping\n\n" in running.body
-
-    scenario(story, Conditions(ping=0.01))
 
 
 def test_a_refused_call_leaves_nothing_for_the_collector():

@@ -35,19 +35,6 @@ class Limited(ModelDrafter):
         return super().propose([replace(ask, most=min(ask.most, 4)) for ask in asks])
 
 
-def test_a_pass_for_each_place_serves_all_texts_and_no_committed_token_is_read_twice():
-    for seed in (0, 1):  # the second is another model than the target
-        runner = Watched(WIDTH, seed)
-        found, _ = outcomes(rows(3), drafter=Limited(runner), max_batch=3)
-        read = sum(len(feed.tokens) for feeds in feeds_of(runner) for feed in feeds)
-        drafts_fed = sum(len(feeds) for feeds in feeds_of(runner))
-        assert read <= sum(3 + len(ids) for ids, _ in found.values()) + drafts_fed, seed
-    runner = Watched(WIDTH)
-    outcomes(rows(5), drafter=Limited(runner), max_batch=5)
-    # After the first text's round, which reads the prompt that all have.
-    assert all(len(feeds) == 5 for feeds in feeds_of(runner)[4:-8])
-
-
 def test_a_long_prompt_is_read_in_chunks_before_it_drafts_and_once_for_all_samples():
     for count, words, n in ((2, 120, 1), (1, 40, 4)):
         runner, options = (

@@ -12,8 +12,8 @@ from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from processors.policy import Verification
 from tests.engine.harness import engine, generate, request
+from tests.slow.speculative.test_identity import half_right
 from tests.speculative.cases import WIDTH, everything, outcomes
-from tests.speculative.test_identity import half_right
 from tests.speculative.turned import turned
 
 OTHERS = ("rejection", "lossy-typical", "lossy-threshold")

@@ -34,27 +34,6 @@ def test_bytes_and_hidden_tokens_stream(make):
     assert (shown.push(end), shown.hidden(end)) == ("<|end|>", "")
 
 
-def test_the_text_after_a_prompt_is_the_whole_minus_the_prompt(make, texts):
-    for name in BYTE_LEVEL + FALLBACK:
-        tokenizer = make(name)
-        for text in texts:
-            ids = tokenizer.encode(text)
-            for cut in range(1, len(ids)):
-                prompt = tokenizer.decode(ids[:cut])
-                if not prompt.endswith("\ufffd"):
-                    rest = join(tokenizer.stream(ids[:cut]), ids[cut:])
-                    assert prompt + rest == tokenizer.decode(ids), (name, text, cut)
-
-    tokenizer = make("llama-like")
-    token = tokenizer.encode("x a", special=False)[-1]
-    assert join(tokenizer.stream(), [token]) == "a"
-    assert join(tokenizer.stream([tokenizer.bos_id]), [token]) == "a"
-    assert join(tokenizer.stream(tokenizer.encode("Hello")), [token]) == " a"
-
-    head, tail = list("é".encode())
-    assert join(ByteTokenizer().stream([head]), [tail, ord("!")]) == "é!"
-
-
 def test_incomplete_bytes_are_held_while_they_can_complete():
     decoder = ByteTokenizer().stream()
     assert [decoder.push(byte) for byte in "👩".encode()[:3]] == ["", "", ""]

@@ -27,37 +27,9 @@ TOOLS = (
 )
 
 
-FAMILIES = [
-    ("llama", "PreTrainedTokenizerFast"),
-    ("llama", "TokenizersBackend"),
-    ("mistral", "LlamaTokenizerFast"),
-    ("granite", "GPT2Tokenizer"),
-    ("olmo2", "GPT2Tokenizer"),
-    ("olmo2", "GPTNeoXTokenizerFast"),
-    ("phi3", "LlamaTokenizerFast"),
-    ("gemma2", "PreTrainedTokenizerFast"),
-    ("gpt2", "PreTrainedTokenizer"),
-    ("smollm3", "PreTrainedTokenizerFast"),
-    ("stablelm", "Unknown"),
-]
-
-
 def test_the_bundled_models():
     for name in ["tiny", "tiny-draft"]:
         assert_same(bundled_folder(name))
-
-
-def test_a_tokenizer_that_is_taken_as_it_is(tmp_path):
-    for around in [{}, {"bos": True}, {"bos": True, "eos": True}]:
-        for kind in ["bytes", "pieces", "unigram", "words"]:
-            assert_same(save(tmp_path, kind=kind, unk_token="<unk>", pad_token="<pad>", **around))
-
-
-def test_a_family_whose_tokenizer_is_taken_as_it_is(tmp_path):
-    for model_type, name in FAMILIES:
-        save(tmp_path, kind="bytes", model_type=model_type, bos=True)
-        change(tmp_path / "tokenizer_config.json", tokenizer_class=name)
-        assert_same(tmp_path)
 
 
 def test_models_that_are_known_by_name(tmp_path):
@@ -85,29 +57,6 @@ def test_models_that_are_known_by_name(tmp_path):
     save(tmp_path, "Qwen2Tokenizer", "bytes", "qwen2", pad_token="<|end|>")
     change(tmp_path / "tokenizer_config.json", tokenizer_class="LlamaTokenizerFast")
     assert_same(tmp_path)
-
-
-def test_what_the_configuration_says(tmp_path):
-    for values in [
-        {"add_bos_token": True, "add_eos_token": True},
-        {"split_special_tokens": True},
-        {"clean_up_tokenization_spaces": True},
-        {
-            "vocab_size": 7, "tokenizer_file": "/none", "vocab_file": None, "sp_model_kwargs": {},
-            "errors": "x",
-        },
-        {"extra_special_tokens": ["<tool>", "<fresh>", "<s>"]},
-        {"extra_special_tokens": {"boi_token": "<boi>", "odd": "<|end|>"}},
-        {"additional_special_tokens": ["<tool>", "<fresh>"]},
-        {"additional_special_tokens": ["<|end|>"], "extra_special_tokens": {}},
-        {"model_specific_special_tokens": {"boi_token": "<boi>"}},
-        {"image_token": "<image>", "bos_token": None, "eos_token": "<tool>", "pad_token": "<fresh>"},
-        {"mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "normalized": False}},
-        {"cls_token": {"__type": "AddedToken", "content": "<tool>", "rstrip": True}},
-        {"model_max_length": 2, "max_length": 2, "truncation_side": "left", "padding_side": "left"},
-    ]:  # fmt: skip
-        change(save(tmp_path, bos=True) / "tokenizer_config.json", **values)
-        assert_same(tmp_path)
 
 
 def test_added_tokens_of_the_configuration(tmp_path):

@@ -130,15 +130,3 @@ def test_a_config_that_is_no_object_is_named_and_a_running_state_not_guessed(tmp
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="JSON object"):
         read_card(tmp_path)
-
-
-def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path):
-    for kind, found in [
-        ("llama", "recorded on a CUDA GPU"),
-        ("qwen3_moe", "recorded on a CUDA GPU"),
-        ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
-        ("mamba", "none, as the model runs one request at a time in each step"),
-    ]:
-        build(kind).save_pretrained(tmp_path / kind)
-        lines = gencli("models", "show", str(tmp_path / kind)).out.splitlines()
-        assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found], kind

@@ -9,7 +9,7 @@ import pytest
 from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from tests.engine.beams.harness import LETTERS, engine, request, search, texts
+from tests.engine.beams.harness import LETTERS, engine, request, search
 from tests.engine.harness import generate
 from tests.engine.harness import request as plain
 
@@ -20,20 +20,6 @@ def test_one_beam_is_greedy():
         greedy = plain(text, chain=LETTERS + stage, draw="greedy")
         expected = generate([greedy], runner=FakeRunner(eos_ids=(257,)))[text, 0].text
         assert search([one])[text, 0].text == expected, (stage, text)
-
-
-def test_neighbours_and_chunks_of_the_prompt_change_nothing():
-    many = [
-        request("Hello", width=2),
-        request("a", width=4, penalty=0.6, early=True),
-        request("the big cat " * 5, width=3, penalty=2.0),
-        request("zz", width=1),
-    ]
-    alone = {key: found for one in many for key, found in texts([one]).items()}
-    runner = FakeRunner(258, eos_ids=(257,))
-    assert texts(many, runner=runner) == texts(many, step_tokens=7) == alone
-    assert [runner.length(lane) for lane in range(8)] == [0] * 8  # lanes are empty after a search
-    assert texts([*many, plain("beside", chain=LETTERS)], max_batch=4) == alone | {"beside": []}
 
 
 def test_the_best_come_first_and_scores_are_sums_over_length():

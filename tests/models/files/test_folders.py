@@ -117,17 +117,6 @@ def test_a_bundled_model_needs_no_process_for_its_template(monkeypatch):
     assert "hi" in HFTokenizer.load(bundled_folder("tiny")).render_chat(TURN)
 
 
-def test_a_tokenizer_that_panics_is_the_fault_of_the_model(folder):
-    found = json.loads((folder / "tokenizer.json").read_text())
-    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
-    found["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, found["pre_tokenizer"]]}
-    (folder / "tokenizer.json").write_text(json.dumps(found))
-    tokenizer = HFTokenizer.load(folder)
-    assert tokenizer.encode("ab")
-    with pytest.raises(ModelError, match="The tokenizer of .* failed on a text"):
-        tokenizer.encode("a" * 28 + "b")
-
-
 def test_a_process_that_dies_is_told_from_one_that_is_late():
     child = Child("gencli.templates.worker")
     assert child.ask(None, 60).error == ""

@@ -120,10 +120,6 @@ def check_quantized(tmp_path: Path, kind: str) -> None:
     assert texts(runner) == texts(load(folder))
 
 
-def test_quantized_weights_run_as_their_widened_numbers(tmp_path: Path) -> None:
-    check_quantized(tmp_path, "Q4_K")
-
-
 def test_a_file_can_be_quantized_while_it_is_read(tmp_path: Path) -> None:
     model = built(hf.LlamaConfig(**base(hidden_size=64, intermediate_size=64)))
     model.save_pretrained(tmp_path)

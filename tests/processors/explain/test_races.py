@@ -7,7 +7,7 @@ import torch
 from processors.explain.measures import Snapshot
 from processors.explain.races import race
 from processors.rng import Stream, gumbel, row_keys
-from processors.sampler import PLAIN_LIMIT, greedy, gumbel_max, inverse_cdf
+from processors.sampler import PLAIN_LIMIT, gumbel_max
 
 
 def rows(count):
@@ -35,14 +35,3 @@ def test_the_margin_of_noise_is_to_the_next_id():
             assert token == alive[best.indices[0]]
             assert found.runner_up == alive[best.indices[1]]
             assert found.margin == float(best.values[0] - best.values[1])
-
-
-def test_only_the_token_of_the_draw_has_a_margin_of_zero_or_more():
-    for kind in ("gumbel", "multinomial", "greedy"):
-        draw = {"gumbel": gumbel_max, "multinomial": inverse_cdf, "greedy": lambda row, *_: greedy(row)}[kind]
-        for row, seed, position in rows(60):
-            token = int(draw(row[None], seed, position))
-            others = [other for other in (row > -math.inf).nonzero().flatten().tolist() if other != token]
-            for one in (token, *others[:3]):
-                margin = race(kind, Snapshot(row), one, seed, position).margin
-                assert margin is None or (margin >= 0) == (one == token), kind

@@ -26,3 +26,9 @@ def test_in_float32_a_run_goes_on_in_any_company(bench):
     for flags in [("--max-batch", "4"), ("--draft", "ngram")]:
         bench = bench.fresh()
         assert resumed(bench, "float32", *flags).code == 0, flags
+
+
+def test_a_planned_batch_size_is_kept_where_texts_depend_on_it(bench):
+    planned = ("--kv-memory", "4M", "--max-tokens", "100")
+    done = resumed(bench, "bfloat16", "--kv-memory", "16M", "--max-tokens", "100", begun=planned)
+    assert (done.code, "samples run side by side" in done.err) == (0, False)

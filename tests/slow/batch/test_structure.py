@@ -70,3 +70,21 @@ def test_a_document_that_is_cut_is_an_error_of_its_row(bench):
     assert call(bench).code == 7
     assert [one["error"] and one["error"]["type"] for one in bench.results] == [None, "InvalidOutput", None]
     assert bench.results[1]["text"] is None
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "maximum": 99, "minimum": 0}},
+    "required": ["age"],
+}
+
+
+def test_a_schema_of_the_run_that_changed_in_its_file_is_noticed(bench):
+    schema = bench.folder / "schema.json"
+    schema.write_text(json.dumps(SCHEMA))
+    bench.write([ROWS[0]] * 3)
+    assert call(bench, "--json-schema", schema, "--keep-journal").code == 0
+    bench.output.unlink()
+    schema.write_text(json.dumps({**SCHEMA, "required": []}))
+    done = call(bench, "--json-schema", schema, "--resume")
+    assert (done.code, "chain changed" in done.err) == (2, True)

@@ -97,3 +97,14 @@ def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(start, tm
     os.close(leader)
     assert process.wait(timeout=60) == 0
     assert "+hi\n+you\n+there\n" in (tmp_path / "gencli" / "chat-history").read_text()
+
+
+def test_turns_and_presets_keep_what_was_read(talk):
+    result = talk(["My name is Mia.", "What is my name?"], "-t", "0")
+    assert result.out.splitlines() == ["Nice to meet you, Mia!", "Your name is Mia."]
+    assert "[prompt 27: 18 kept, 9 read;" in result.err
+
+    lines = ["My name is Mia.", "/preset deterministic", "What is my name?"]
+    result = talk(lines, "-t", "0.01", "--seed", "1")
+    assert result.out.splitlines()[1] == "Your name is Mia."
+    assert "[prompt 27: 18 kept, 9 read;" in result.err

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from gencli import LLM
-from tests.clients.test_openai import CHAT, TEXT, Person, loose, openai, strict
+from tests.clients.test_openai import CHAT, LONG, TEXT, Person, loose, openai, strict
 
 pytestmark = pytest.mark.skipif(find_spec("openai") is None, reason="the package openai is not installed")
 
@@ -138,3 +138,28 @@ def test_many_at_once_have_the_text_of_each_alone(openai, strict, server):
     together = [found.choices[0].message.content for found in asyncio.run(ask())]
     alone = [strict.chat.completions.create(**{**CHAT, "seed": seed}, max_tokens=8) for seed in range(6)]
     assert together == [found.choices[0].message.content for found in alone]
+
+
+def test_log_probabilities(strict):
+    found = strict.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2, max_tokens=6).choices[0]
+    entries = found.logprobs.content
+    assert b"".join(bytes(entry.bytes) for entry in entries).decode().startswith(found.message.content)
+    assert [len(entry.top_logprobs) for entry in entries] == [2] * len(entries)
+    chunks = strict.chat.completions.create(**CHAT, logprobs=True, top_logprobs=2, max_tokens=6, stream=True)
+    parts = [choice.logprobs for chunk in chunks for choice in chunk.choices if choice.logprobs]
+    assert [entry for part in parts for entry in part.content] == entries
+
+
+def test_a_call_of_responses(strict):
+    tool = {"type": "function", "name": "save", "parameters": Person.model_json_schema(), "strict": True}
+    asked = {"model": "tiny", "input": "Save.", "tools": [tool], "tool_choice": "required"}
+    found = strict.responses.create(**asked, parallel_tool_calls=False, extra_body={"seed": 1})
+    (call,) = found.output
+    Person.model_validate_json(call.arguments)
+    assert found.tools[0].name == "save"
+
+
+def test_a_timeout_ends_the_work(openai, strict, server):
+    with pytest.raises(openai.APITimeoutError):
+        strict.completions.create(**LONG, timeout=0.2)
+    assert server.is_idle()

@@ -8,8 +8,8 @@ from gencli.core.request import Drafting, Guidance
 from gencli.speculative.ngram import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import Scripted
-from tests.engine.test_guidance import CUT, GUIDED, MIXED, Remembering, guided, ids, run
+from tests.engine.harness import Scripted, request
+from tests.engine.test_guidance import COLD, CUT, GUIDED, MIXED, Remembering, guided, ids, run
 
 
 def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text():
@@ -55,3 +55,14 @@ def test_a_guided_document_stays_in_its_grammar():
         assert {*ends.values()} <= {*WORDS}, jump
         plain = {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
         assert ends == plain, jump
+
+
+def test_a_guided_step_feeds_two_tokens_and_a_scale_of_one_nothing_more():
+    plain, unguided, with_companion = Remembering(), Remembering(), Remembering()
+    options = {"max_tokens": 100, "chain": "ignore_eos=true"}
+    of_one = guided(guidance=Guidance(1.0, COLD), **options)
+    assert run([request(**options)], runner=plain) == run([of_one], runner=unguided)
+    run([guided(**options)], runner=with_companion)
+    assert plain.num_fed == unguided.num_fed
+    assert with_companion.num_fed <= 2.1 * plain.num_fed
+    assert with_companion.steps == plain.steps

@@ -28,3 +28,10 @@ def test_companions_count_as_well():
     assert found == expected
     assert stood
     assert max(tokens for tokens, _ in steps) <= 40
+
+
+def test_texts_that_drafts_decide_take_turns():
+    rows = list(requests(["rejection"]))[:ROWS]
+    found, _, steps = run(rows, max_batch=ROWS, step_tokens=12)
+    assert max(lanes for _, lanes in steps) < ROWS
+    assert len({len(ids) for ids, _ in found.values()}) == 1

@@ -74,3 +74,16 @@ def test_few_kept_logits_are_exact_or_say_that_they_are_not():
             if place.unmeasured is None:
                 assert (place.b, place.decided_b) == (right.b, right.decided_b)
                 assert place.divergence.tv == pytest.approx(right.divergence.tv, abs=1e-5)
+
+
+def test_what_cannot_be_measured_is_said():
+    places, views = compared("top_k=100", 'grammar:kind=regex,text="[a-z ]+"')
+    lost = next(pos for pos, view in enumerate(views) if not chr(view.token).islower())
+    assert places[lost].unmeasured is None
+    assert places[lost].is_parted
+    assert {place.unmeasured for place in places[lost + 1 :]} == {"grammar"}
+
+    _, views = compared("top_k=60", "top_k=60")
+    changed = [replace(view, token=(view.token + 1) % 256) for view in views]
+    places, _ = compared("top_k=60", "top_k=60", views=changed)
+    assert {place.unmeasured for place in places} == {"kept"}

@@ -8,6 +8,7 @@ import pytest
 from gencli.hub.cache import find_snapshot
 from gencli.hub.names import HubName
 from tests.helpers.terminals import begin, until_closed
+from tests.hub.conftest import TOKEN
 from tests.hub.server import COMMIT, Fault
 from tests.hub.test_commands import NAME, SHORT, WEIGHTS
 
@@ -96,3 +97,18 @@ def test_an_alias_stands_for_a_model_wherever_one_is_named(gencli, hub, tmp_path
     assert (record["model"], record["model_revision"]) == ("small", COMMIT)
     assert gencli("models", "alias", "small", "--remove").code == 0
     assert gencli("models", "alias", "--format", "json").json == {}
+
+
+def test_pull_fetches_shows_the_folder_and_list_knows_it(gencli, hub):
+    result = gencli("models", "pull", "some/one")
+    folder = find_snapshot(NAME)
+    assert (result.code, result.out) == (0, f"{folder}\n")
+    assert "some/one: 2.0 MB in" in result.err
+    assert "127.0.0.1" in result.err
+    assert TOKEN not in result.err
+    listed = gencli("models", "list").out
+    assert "some/one    hub" in listed
+    assert "1 models" in listed
+    again = gencli("models", "pull", "some/one")
+    assert (again.code, again.out) == (0, result.out)
+    assert "is up to date" in again.err

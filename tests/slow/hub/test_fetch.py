@@ -9,7 +9,8 @@ from gencli.errors import ModelError
 from gencli.hub.cache import find_snapshot, missing_files, repository_folder
 from gencli.hub.fetch import plan_fetch
 from gencli.hub.names import HubName
-from tests.hub.conftest import TOKEN
+from gencli.runtime.models import ModelChoice, load
+from tests.hub.conftest import TOKEN, shards
 from tests.hub.server import Fault, Repo
 from tests.hub.test_fetch import NAME, WEIGHTS, check_waits, pull
 from tests.models.cases import case
@@ -152,3 +153,33 @@ def test_a_model_that_gencli_cannot_run_is_refused_before_its_weights(hub):
         with pytest.raises(ModelError, match=said):
             pull()
     assert hub.fetched(WEIGHTS) == []
+
+
+def test_weights_in_parts_are_those_of_the_index(hub):
+    hub.repos["some/one"] = Repo(shards())
+    folder, _ = pull()
+    assert len(list(folder.glob("*.safetensors"))) == 2
+    assert load(ModelChoice("some/one")).runner.spec.vocab_size > 0
+    index = hub.repos["some/one"].files["model.safetensors.index.json"]
+    hub.repos["some/one"].files["model.safetensors.index.json"] = index.replace(
+        b"model-00002-of-00002.safetensors", b"../../../x.safetensors"
+    )
+    with pytest.raises(ModelError, match="lacks weight files that its index names"):
+        pull()
+
+
+def test_code_is_fetched_only_if_it_is_wanted(hub):
+    assert not list(pull()[0].glob("*.py"))
+    assert [path.name for path in pull(with_code=True)[0].glob("*.py")] == ["modeling_odd.py"]
+
+
+def test_nothing_is_transferred_twice(hub):
+    pull()
+    hub.log.clear()
+    assert plan_fetch(NAME).is_complete
+    pull()
+    assert {path for path in hub.paths() if "/api/" not in path} == set()
+    hub.repos["some/one"].commit = "f" * 40  # a new commit with the same files
+    hub.log.clear()
+    assert pull()[0].name == "f" * 40
+    assert {path for path in hub.paths() if "/api/" not in path} == set()

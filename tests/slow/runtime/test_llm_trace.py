@@ -39,3 +39,11 @@ def test_the_text_is_that_without_a_trace(fake):
         traced = fake.generate("the cat", PARAMS, **own)
         assert (plain.text, plain.trace) == (traced.text, ()), values
         assert "".join(record["text"] for record in traced.trace) == traced.text, values
+
+
+def test_a_text_that_failed_has_its_last_attempt(fake):
+    values = {"regex": "a[ab]{3}z", "allow_ids": [97, 98], "retries": 2, "grammar_backend": "llguidance"}
+    failed = fake.generate("the cat", PARAMS, **values)
+    assert failed.error is not None
+    assert "".join(record["text"] for record in failed.trace) == failed.text
+    assert len(failed.trace) == 4

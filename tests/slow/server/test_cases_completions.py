@@ -26,3 +26,14 @@ def test_requests_share_the_slots():
             alone = [texts(client, **{**TEXT, "seed": seed}) for seed in range(requests)]
             assert found == alone, (slots, requests)
             assert idle(client.serving), (slots, requests)
+
+
+def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake):
+    for slots in [1, 4]:
+        expected = texts(fake, **TEXT)
+        with serve(max_batch=slots) as client, ThreadPoolExecutor(6) as pool:
+            found = list(
+                pool.map(lambda cached: texts(client, **TEXT, cache_prompt=cached), [True, False] * 3)
+            )
+        assert found == [expected] * 6, slots
+    assert len({texts(fake, **{**TEXT, "seed": seed})[0] for seed in range(4)}) == 4

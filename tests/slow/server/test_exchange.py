@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from random import Random
 
 from gencli.server.serving import Conditions
@@ -64,3 +65,19 @@ def test_draining_waits_for_running_calls():
         assert (await task).status == 200
 
     scenario(story, Conditions(shutdown_timeout=60.0))
+
+
+def test_a_waiting_stream_is_kept_open_with_comments():
+    async def story(serving, app):
+        running = Client(app, {**LONG, "stream": True, "max_tokens": 5})
+        original = serving.engine._runner.forward
+
+        def slow(plan):
+            time.sleep(0.05)
+            return original(plan)
+
+        serving.engine._runner.forward = slow
+        await running.run()
+        assert b": ping\n\n" in running.body
+
+    scenario(story, Conditions(ping=0.01))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 NAMES = ["byte-level", "llama-like", "metaspace", "gemma-like", "gpt-2", "qwen2"]
 
 
@@ -26,3 +29,9 @@ def test_token_bytes_join_to_the_text(make, texts, hf_decode):
 
     tokenizer = make("wordpiece")
     assert tokenizer.token_bytes[:8] == (b" [UNK]", b"", b"", b" a", b" b", b" hello", b" world", b"ing")
+
+
+def test_importing_the_module_imports_neither_torch_nor_transformers():
+    code = "import sys, gencli.text.tokenizer, gencli.text.stream; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "regex"} & set(done.stdout.split())

@@ -99,9 +99,3 @@ def test_what_is_wrong_is_said_before_a_back_end_runs():
         ("#" * (1 << 21), "at most 1048576 are read"),
     ]:
         assert re.search(message, refusal(ConfigError, plan_grammar, grammar)), grammar
-
-
-def test_a_long_chain_of_rules_is_read_without_recursion():
-    rules = "".join(f"r{number} ::= r{number + 1}\n" for number in range(5000))
-    plan = plan_grammar(f'root ::= "a" r0\n{rules}r5000 ::= "b"')
-    assert len(plan.variants) == 2

@@ -2,10 +2,8 @@
 
 import torch
 
-from gencli.models.decoder.kernels.norm import normed
 from gencli.models.decoder.norms import Norm
 from tests.interpreted import interpreted
-from tests.models.cases import case
 
 MODULE = "gencli.models.decoder.kernels.norm_triton"
 
@@ -24,14 +22,6 @@ def given(dtype, weights, width=100):
     noise = torch.Generator().manual_seed(1)
     states, more = (torch.randn(3, width, generator=noise).to(dtype) for _ in range(2))
     return states, more, *(Norm(torch.randn(width, generator=noise).to(weights), eps) for eps in (1e-5, 1e-6))
-
-
-def test_a_norm():
-    for dtype, weights in FORMATS:
-        with case(dtype, weights):
-            states, _, norm, _ = given(dtype, weights)
-            found = interpreted(MODULE, "normed")(states, norm.weight, norm.eps)
-            torch.testing.assert_close(found, normed(states, norm), **CLOSE[dtype])
 
 
 def test_a_row_has_the_same_bits_alone():

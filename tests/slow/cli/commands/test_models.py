@@ -36,3 +36,15 @@ def test_the_library_s_code_of_these_kinds_cannot_share_lanes():
     for kind in sorted(ALONE_KINDS):
         code = getattr(hf, DECODERS[kind])
         assert not (LogitsCall(code).takes_positions and code._supports_attention_backend), kind
+
+
+def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path):
+    for kind, found in [
+        ("llama", "recorded on a CUDA GPU"),
+        ("qwen3_moe", "recorded on a CUDA GPU"),
+        ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
+        ("mamba", "none, as the model runs one request at a time in each step"),
+    ]:
+        build(kind).save_pretrained(tmp_path / kind)
+        lines = gencli("models", "show", str(tmp_path / kind)).out.splitlines()
+        assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found], kind

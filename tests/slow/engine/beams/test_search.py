@@ -5,8 +5,9 @@ from itertools import product
 import pytest
 
 from gencli.models.fake import FakeRunner
-from tests.engine.beams.harness import request, search
+from tests.engine.beams.harness import LETTERS, request, search, texts
 from tests.engine.harness import TOKENIZER
+from tests.engine.harness import request as plain
 
 TOY = (97, 98, 99, 257)  # a, b, c and the end of the text
 
@@ -39,3 +40,17 @@ def test_enough_beams_find_the_best_of_all_texts():
         one = request("x", width=120, penalty=penalty, chain=CHAIN, max_tokens=4, n=5)
         ends = search([one], runner=runner, max_batch=120)
         assert [ends["x", j].score for j in range(5)] == pytest.approx(best), (penalty, seed)
+
+
+def test_neighbours_and_chunks_of_the_prompt_change_nothing():
+    many = [
+        request("Hello", width=2),
+        request("a", width=4, penalty=0.6, early=True),
+        request("the big cat " * 5, width=3, penalty=2.0),
+        request("zz", width=1),
+    ]
+    alone = {key: found for one in many for key, found in texts([one]).items()}
+    runner = FakeRunner(258, eos_ids=(257,))
+    assert texts(many, runner=runner) == texts(many, step_tokens=7) == alone
+    assert [runner.length(lane) for lane in range(8)] == [0] * 8  # lanes are empty after a search
+    assert texts([*many, plain("beside", chain=LETTERS)], max_batch=4) == alone | {"beside": []}

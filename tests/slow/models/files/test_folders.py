@@ -1,5 +1,7 @@
 """Model folders that are wrong or hostile: each is refused with its own reason, before weights are read."""
 
+import json
+
 import pytest
 
 from gencli.errors import ModelError
@@ -34,6 +36,8 @@ def test_a_chat_template_is_bounded_in_time_memory_and_size(folder, monkeypatch)
 
 
 WRITE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
 TEMPLATES = [
     bundled_folder("tiny").joinpath("chat_template.jinja").read_text(),
     "{%- for m in messages %}\n    {%- if loop.first and m.role != 'system' %}\n{{ bos_token }}sys\n    "
@@ -93,3 +97,14 @@ def test_the_next_template_is_rendered_after_one_that_had_to_be_ended(folder):
             HFTokenizer.load(folder).render_chat(TURN)
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     assert HFTokenizer.load(folder).render_chat(TURN) == "hi"
+
+
+def test_a_tokenizer_that_panics_is_the_fault_of_the_model(folder):
+    found = json.loads((folder / "tokenizer.json").read_text())
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    found["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, found["pre_tokenizer"]]}
+    (folder / "tokenizer.json").write_text(json.dumps(found))
+    tokenizer = HFTokenizer.load(folder)
+    assert tokenizer.encode("ab")
+    with pytest.raises(ModelError, match="The tokenizer of .* failed on a text"):
+        tokenizer.encode("a" * 28 + "b")

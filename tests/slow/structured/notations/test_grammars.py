@@ -37,3 +37,9 @@ def test_both_back_ends_accept_the_texts_of_a_gbnf_grammar():
         assert accepted == {text for text in texts if llguidance(text)}, grammar
         assert len(accepted) == count, grammar
         assert all(variant.audit.is_exact for variant in plan.variants), grammar
+
+
+def test_a_long_chain_of_rules_is_read_without_recursion():
+    rules = "".join(f"r{number} ::= r{number + 1}\n" for number in range(5000))
+    plan = plan_grammar(f'root ::= "a" r0\n{rules}r5000 ::= "b"')
+    assert len(plan.variants) == 2

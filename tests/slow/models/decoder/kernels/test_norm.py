@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.kernels.norm import added, added_normed
+from gencli.models.decoder.kernels.norm import added, added_normed, normed
 from tests.interpreted import interpreted
 from tests.models.cases import case
 from tests.models.decoder.kernels.test_norm import CLOSE, FORMATS, MODULE, given
@@ -22,3 +22,11 @@ def test_a_sum_and_its_norm():
                 torch.testing.assert_close(one, other, **CLOSE[dtype])
             total = interpreted(MODULE, "added")(states, more, *parts, scale)
             torch.testing.assert_close(total, added(states, more, post, scale), **CLOSE[dtype])
+
+
+def test_a_norm():
+    for dtype, weights in FORMATS:
+        with case(dtype, weights):
+            states, _, norm, _ = given(dtype, weights)
+            found = interpreted(MODULE, "normed")(states, norm.weight, norm.eps)
+            torch.testing.assert_close(found, normed(states, norm), **CLOSE[dtype])

@@ -71,3 +71,16 @@ def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
         assert torch.equal(
             made, logits(load_native(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16"))
         )
+
+
+@pytest.mark.parametrize(("quantize", "name"), [("int8", "fixed-int8"), ("int4", "fixed-int4")])
+def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: str, tmp_path: Path) -> None:
+    build_native("llama").save_pretrained(tmp_path)
+    expected = logits(load_native(tmp_path, "cpu", quantize=quantize))
+    with sham_device():
+        runner = load_native(tmp_path, CUDA, quantize=quantize, dtype="float16")
+        made = logits(runner)
+    assert name in runner.spec.kernels
+    assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
+    # The CPU rounds activations to 8 bits, or to bfloat16, and random weights enlarge that.
+    assert (made.float() - expected).norm() < 0.1 * expected.norm()
