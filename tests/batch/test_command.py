@@ -140,39 +140,6 @@ def test_a_resumed_run_gives_the_bytes_of_an_uninterrupted_one(bench):
         assert bench.files == ["out.jsonl"], flags
 
 
-CHANGES = {
-    "seed": (["--seed", "6"], "seed was 5 and is 6"),
-    "chain": (["--top-p", "0.5"], "chain was"),
-    "condition": (["--stage", 'top_k:k=3,when={"from":5}'], "chain was"),
-    "limit of tokens": (["--max-tokens", "11"], "--max-tokens was 12 and is 11"),
-    "stop": (["--stop", "a"], "--stop was [] and is ['a']"),
-    "template": (["--template", "{{ prompt }}!"], "--template was None and is '{{ prompt }}!'"),
-    "selection": (["--limit", "11"], "--limit was None and is 11"),
-    "model": (["--model", "tiny"], "model was 'fake' and is 'tiny'"),
-    "input kept": (["--keep-input"], "--keep-input was False and is True"),
-}
-
-
-def test_a_run_does_not_go_on_with_other_settings_or_another_input(bench):
-    bench.write(ROWS)
-    cut(bench, 4)
-    before = bench.journal.read_bytes()
-    for name, (flags, said) in CHANGES.items():
-        assert said in bench.refused("--resume", *flags), name
-    assert "input changed" in bench.refused("--resume", rows=[*ROWS[:3], {"prompt": "Another"}, *ROWS[4:]])
-    bench.input.unlink()
-    assert "There is no file" in bench.refused("--resume")
-    assert bench.journal.read_bytes() == before
-
-
-def test_a_run_may_go_on_with_what_changes_no_text(bench):
-    for flags in [["--max-batch", "2"], ["--order", "completion"], ["--format", "csv"]]:
-        bench = bench.fresh()
-        bench.write(ROWS)
-        cut(bench, 4)
-        assert bench.run("--resume", *flags).code == 0, flags
-
-
 def test_what_is_there_is_not_written_over_unless_asked(bench):
     bench.write(ROWS)
     cut(bench, 4)
@@ -253,13 +220,6 @@ def test_messages_are_rendered_and_kept(bench):
     assert bench.results[0]["prompt_tokens"] == bench.results[1]["prompt_tokens"]
 
 
-def kv_values(name):
-    return read_card(bundled_folder(name)).kv_values
-
-
-SMALL = kv_values("tiny-draft") / kv_values("tiny")  # of a lane
-
-
 def test_a_dry_run_shows_prompts_and_all_faults_and_writes_nothing(bench):
     bench.write([*ROWS, *BAD])
     done = bench.run("--dry-run")
@@ -283,25 +243,6 @@ def test_a_dry_run_of_a_model_says_what_it_takes(bench):
     assert done.code == 0
     assert f"{in_memory('tiny')} weights + 45.0 MiB keys and values" in done.out
     assert "time     roughly" in done.out
-
-
-def test_a_dry_run_counts_models_beside_and_their_lanes(bench):
-    cases = [
-        (["--draft", "ngram"], "weights", 1),
-        (["--draft", "tiny-draft"], "weights + {draft} weights of tiny-draft", 1 + SMALL),
-        (["--draft", "early-exit"], "weights", 1.5),
-        (["--draft", "early-exit:2"], "weights", 1 + 2 / 6),
-        (["--guidance", "1.5"], "weights", 2),
-        (["--contrast", "tiny-draft"], "weights + {draft} weights of tiny-draft", 1 + SMALL),
-        (["--contrast", "tiny-draft", "--contrast-beta", "0", "--contrast-alpha", "0"],
-         "weights + {draft} weights of tiny-draft", 1),
-    ]  # fmt: skip
-    bench.write(ROWS)
-    for flags, weights, lanes in cases:
-        done = bench.call(bench.input, "--dry-run", "--model", "tiny", *flags)
-        assert done.code == 0, flags
-        expected = f"{in_memory('tiny')} {weights.format(draft=in_memory('tiny-draft'))}"
-        assert f"{expected} + {45 * lanes:.1f} MiB keys and values" in done.out, flags
 
 
 def test_what_makes_no_sense_is_refused(bench):
@@ -328,15 +269,6 @@ def test_what_makes_no_sense_is_refused(bench):
     for flags, said in cases:
         assert said in bench.refused(*flags), flags
         assert bench.files == [], flags
-
-
-def test_memory_decides_how_many_run(bench):
-    bench.write(ROWS[:2])
-    done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "4M", "--max-tokens", "100")
-    assert "Notice: 2 samples run side by side" in done.err
-    done = bench.call(bench.input, "--model", "tiny", "--kv-memory", "10K", "--max-tokens", "100")
-    assert (done.code, "there is room for 10,240" in done.err) == (5, True)
-    assert bench.call(bench.input, *FAKE, "--max-batch", "auto").code == 0
 
 
 def test_a_folder_of_texts_goes_on_and_is_replaced_when_the_new_one_is_complete(bench):

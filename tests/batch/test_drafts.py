@@ -5,6 +5,8 @@ import json
 from tests.batch.test_command import cut
 
 ROWS = [{"prompt": f"abcabc {n % 3} abcabc"} for n in range(12)]
+
+
 DRAFTS = ("--draft", "suffix", "--draft-tokens", "3")
 
 
@@ -58,15 +60,6 @@ def test_rows_are_verified_as_they_say(bench):
     assert all(same[0::4] + same[1::4])
     assert not all(same[2::4])
     assert not all(same[3::4])
-
-
-def test_where_drafts_decide_a_run_goes_on_with_the_same(bench):
-    bench.write([{**row, "verify": "rejection"} for row in ROWS])
-    whole = cut(bench, 5, *DRAFTS)
-    said = bench.refused("--resume", "--no-timings", "--draft", "suffix", "--draft-tokens", "5")
-    assert "--draft-tokens was 3 and is 5" in said
-    assert bench.run("--resume", "--no-timings", *DRAFTS, "--max-batch", "2").code == 0
-    assert bench.output.read_bytes() == whole
 
 
 def test_drafts_may_change_when_a_run_goes_on(bench):

@@ -1,7 +1,6 @@
 """Rows go through the engine as each of them would alone, a few at a time."""
 
 from functools import cache
-from itertools import product
 
 from gencli.batch.feed import row_key, row_request
 from gencli.batch.loop import Loop
@@ -18,7 +17,11 @@ from processors.grammar.compile.compiler import GrammarCompiler
 from processors.rng import derive
 
 TOKENIZER = ByteTokenizer()
+
+
 JOBS = row_jobs(resolve((FLAG, {"seed": 7, "max_tokens": 10})))
+
+
 OWN = [{}, {"temperature": 0.4}, {"seed": 11}, {"max_tokens": 3, "stop": ["a"]}, {"n": 3}, {"temperature": 0}]
 
 
@@ -48,15 +51,6 @@ def texts(rows, **options):
 def alone():
     """The texts of each row that runs by itself."""
     return {one.record.index: texts([one], max_batch=3)[one.record.index] for one in ROWS}
-
-
-def test_every_row_is_what_it_is_alone():
-    for max_batch, order in product([3, 8], [1, -1]):
-        assert texts(ROWS[::order], max_batch=max_batch) == alone(), (order, max_batch)
-
-
-def test_every_row_is_what_it_is_alone_where_the_memory_is_small():
-    assert texts(ROWS, max_batch=8, runner=FakeRunner(memory_lanes=2)) == alone()
 
 
 def test_rows_are_read_only_as_far_as_they_are_needed():

@@ -55,10 +55,6 @@ def test_a_batch_says_it_once(bench):
         assert bench.call(bench.input, *tiny(dtype)).err.count(SAID) == count, dtype
 
 
-def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):
-    assert resumed(bench, "bfloat16", "--max-batch", "2").code == 0
-
-
 @pytest.mark.skipif(
     not can_pack(torch.bfloat16) or has_tiles(), reason="needs a CPU that computes bfloat16, without AMX"
 )
@@ -66,18 +62,6 @@ def test_with_invariant_kernels_a_run_in_bfloat16_goes_on_in_other_company(bench
     kept = ("--invariant", "on")
     done = resumed(bench, "bfloat16", "--max-batch", "4", *kept, begun=("--max-batch", "2", *kept))
     assert (done.code, SAID in done.err) == (0, False)
-
-
-def test_in_float32_a_run_goes_on_in_any_company(bench):
-    for flags in [("--max-batch", "4"), ("--draft", "ngram")]:
-        bench = bench.fresh()
-        assert resumed(bench, "float32", *flags).code == 0, flags
-
-
-def test_a_planned_batch_size_is_kept_where_texts_depend_on_it(bench):
-    planned = ("--kv-memory", "4M", "--max-tokens", "100")
-    done = resumed(bench, "bfloat16", "--kv-memory", "16M", "--max-tokens", "100", begun=planned)
-    assert (done.code, "samples run side by side" in done.err) == (0, False)
 
 
 def test_a_run_does_not_go_on_in_another_number_format_that_auto_takes(bench, monkeypatch):

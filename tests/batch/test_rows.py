@@ -13,7 +13,6 @@ from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
-from gencli.templates import renderer as renderer_module
 from gencli.templates.prompt import read_template
 
 
@@ -191,13 +190,6 @@ def test_cells_are_read_as_what_the_option_takes():
 def test_a_template_makes_the_prompt_of_columns():
     options = RowOptions(template=read_template("{{ a }} & {{ row['b c'] | upper }}\n"))
     assert row({"a": 1, "b c": "x", "temperature": "data"}, options).prompt == "1 & X\n"
-
-
-def test_a_template_that_does_not_end_is_the_error_of_its_row(monkeypatch):
-    monkeypatch.setattr(renderer_module, "SECONDS", 0.5)
-    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    options = RowOptions(template=read_template(endless))
-    assert "did not end within" in reason({"title": "x"}, options)
 
 
 def test_a_template_is_a_text_or_a_file(tmp_path):

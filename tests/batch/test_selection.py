@@ -1,10 +1,6 @@
 """Samples, limits and shards, and ids that stand twice."""
 
-from itertools import chain
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gencli.batch import ids as ids_module
 from gencli.batch.ids import IdCheck
@@ -17,9 +13,6 @@ from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
 
 RECORDS = [Record(index, f"f:{index + 1}", {"prompt": str(index)}) for index in range(50)]
-
-
-SIZES = st.none() | st.integers(0, 60)
 
 
 def indexes(**how):
@@ -40,13 +33,6 @@ def test_every_record_is_as_likely_in_a_sample():
             counts[index] += 1
     # Each is drawn 80 times of 400 on average, standard deviation 8.
     assert 45 < min(counts) <= max(counts) < 115
-
-
-@given(sample=SIZES, limit=SIZES, of=st.integers(1, 5), seed=st.integers(0, 9))
-def test_shards_together_take_what_one_run_takes(sample, limit, of, seed):
-    how = {"sample": sample, "limit": limit, "seed": seed}
-    shards = (indexes(shard=Shard(part, of), **how) for part in range(of))
-    assert sorted(chain.from_iterable(shards)) == indexes(**how)
 
 
 def test_a_shard_is_written_with_a_slash_and_counts_from_0():

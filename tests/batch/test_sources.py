@@ -2,16 +2,13 @@
 
 import gzip
 import io
-import json
 import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from itertools import product
 
 import pytest
 
-from gencli.batch.records import Failure
 from gencli.batch.sources import open_input
 from gencli.errors import UsageError
 
@@ -43,17 +40,6 @@ def test_packed_files_are_unpacked_on_the_way(tmp_path):
         (tmp_path / f"a.jsonl.{suffix}").write_bytes(pack(LINES) + pack(LINES))
         source = open_input([str(tmp_path / f"a.jsonl.{suffix}")])
         assert prompts(source) == prompts(source) == ["a", "b", "a", "b"], suffix
-
-
-def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path):
-    for (suffix, pack), keep in product([("gz", gzip.compress), ("zst", zst)], [0.5, 0.0]):
-        data = pack(b"".join(b'{"prompt": "%d"}\n' % (i * i * 7919) for i in range(20000)))
-        (tmp_path / f"a.jsonl.{suffix}").write_bytes(data[: int(len(data) * keep)] if keep else b"not packed")
-        (tmp_path / "b.txt").write_bytes(b"still read\n")
-        *_, last, after = prompts(open_input([str(tmp_path / f"a.jsonl.{suffix}"), str(tmp_path / "b.txt")]))
-        assert isinstance(last, Failure), (keep, suffix)
-        assert "is damaged after line" in last.message, (keep, suffix)
-        assert after == "still read", (keep, suffix)
 
 
 def test_a_folder_is_its_files_of_known_formats_in_order_of_their_names(tmp_path):
@@ -136,29 +122,6 @@ def test_a_delimiter_of_ones_own(tmp_path):
     assert prompts(open_input([str(tmp_path / "a.csv")], delimiter=";")) == ["a,b"]
     with pytest.raises(UsageError, match="one character"):
         open_input(["a.csv"], delimiter="||")
-
-
-def test_parquet_is_read_as_json_has_its_values(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    import datetime
-    import decimal
-
-    row = {
-        "prompt": "a", "n": 2, "at": datetime.date(2026, 1, 2), "price": decimal.Decimal("1.50"),
-        "raw": b"\xff", "nan": float("nan"), "list": [{"role": "user", "content": "x"}], "none": None,
-    }  # fmt: skip
-    from pyarrow import parquet
-
-    parquet.write_table(pa.Table.from_pylist([row] * 2500), tmp_path / "a.parquet", row_group_size=700)
-    packed = tmp_path / "b.parquet.gz"
-    packed.write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
-    for name in ("a.parquet", "b.parquet.gz"):
-        found = list(open_input([str(tmp_path / name)]))
-        assert len(found) == 2500
-        assert found[-1].place.endswith(":2500")
-        changed = {"at": "2026-01-02", "price": "1.50", "raw": "/w==", "nan": None}
-        assert found[-1].columns == {**row, **changed}
-        json.dumps(found[-1].columns, allow_nan=False)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):

@@ -40,25 +40,6 @@ def facts(text):
     return {key: value for key, value in text.head.items() if key not in own}, records, text.reason
 
 
-def test_rows_on_stdout_have_a_trace_too(bench):
-    bench.write(ROWS)
-    file = bench.folder / "trace.jsonl"
-    done = bench.call(
-        bench.input, "--model", "fake", "--max-tokens", "6", "--trace", file, "--trace-top", "2"
-    )
-    assert len(done.out.splitlines()) == len(ROWS)
-    texts = read_trace(file.read_text().splitlines())
-    assert {len(record["raw"]["top"]) for text in texts for record in text.records} == {2}
-
-
-def test_a_row_that_is_tried_again_counts_with_its_last_lines(traced, bench):
-    rows = [{"prompt": "abc", "regex": "[abc]{400}", "grammar_backend": "llguidance"}, {"prompt": "b"}]
-    assert traced("--keep-journal", rows=rows)[0].code == 7
-    before = read_trace((bench.folder / "trace.jsonl").read_text().splitlines())
-    _, texts = traced("--resume", "--retry-errors", rows=rows)
-    assert {text.key: facts(text) for text in before} == {key: facts(text) for key, text in texts.items()}
-
-
 def test_what_can_be_no_trace_is_refused_by_name(bench, monkeypatch):
     cases = [
         (("--trace", "out.jsonl"), "--trace out.jsonl is also the input, the output or the summary"),
@@ -92,13 +73,6 @@ def test_a_trace_is_not_in_the_folder_that_is_the_output(bench):
         bench.input, "-o", f"{bench.folder}/o/", "--model", "fake", "--trace", bench.folder / "o/t"
     )
     assert (done.code, "is in the output, a folder of texts" in done.err) == (2, True)
-
-
-def test_a_run_goes_on_with_the_trace_that_it_began_with(traced, bench):
-    traced("--keep-journal")
-    bench.output.unlink()
-    said = bench.refused(*CHAIN, "--resume")
-    assert "`trace`" in said or "--trace" in said
 
 
 def test_a_row_cannot_ask_for_a_trace(bench):

@@ -1,7 +1,6 @@
 """What `gencli bench gpu` does on a card runs on a CPU too, with small shapes and another clock."""
 
 import inspect
-from dataclasses import replace
 
 import torch
 
@@ -47,15 +46,6 @@ def test_a_part_that_is_refused_says_why():
 
     first = next(measure_parts(None, READ, FullCard(), CPU, [SMALL], (1,)))
     assert (first.what, first.how, first.measured_us) == ("small norm", "CUDA out of memory.", None)
-
-
-def test_steps_of_a_random_model_are_measured():
-    for shape in [SMALL, replace(SMALL, is_tied=False)]:
-        ways = (Way("eager"), Way("eager", "int8"))
-        found = [*measure_steps(H200, READ, WATCH, CPU, [shape], [1, 3], context=5, steps=2, ways=ways)]
-        assert all(one.measured_rate for one in found), shape
-        told = [(one.what, one.rows, one.how) for one in found]
-        assert told == [(f"small {kind}", rows, "eager") for kind in ("bf16", "int8") for rows in (1, 3)]
 
 
 def test_a_way_that_is_refused_says_why_and_the_others_go_on():

@@ -4,7 +4,6 @@ import pytest
 
 from gencli.core.events import Drafted, Finish, Timings
 from gencli.results.draft_report import draft_lines
-from tests.cli.conftest import ROOT
 from tests.cli.test_output import valid
 
 PROMPT = "abc abd abc abd abc"
@@ -115,19 +114,6 @@ def test_what_cannot_be_is_refused(run):
         assert (found.code, said in found.err) == (2, True), found.err
 
 
-def test_what_a_policy_does_to_the_text_is_said_once(run):
-    for policy in ["rejection", "lossy-typical", "lossy-threshold"]:
-        found = run(PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy)
-        assert found.code == 0, policy
-        assert found.err.count(f"With --verify {policy} the number of drafts decides the text") == 1, policy
-        assert found.err.count("the text is another one") == (policy != "rejection"), policy
-        assert "Drafts (ngram)" in found.err, policy
-        again = run(
-            PROMPT, "second", "-n", "2", *SHORT, "--draft", "ngram", "--verify", policy, "--max-batch", "1"
-        )
-        assert again.out == found.out, policy
-
-
 def test_a_preset_may_say_how_to_draft_and_verify(run, tmp_path):
     preset = tmp_path / "lax.yaml"
     preset.write_text("draft: ngram\ndraft_tokens: 2\nverify: lossy-threshold\nverify_threshold: 0.05\n")
@@ -140,15 +126,3 @@ def test_a_preset_may_say_how_to_draft_and_verify(run, tmp_path):
     assert "Drafts (ngram)" in run(PROMPT, *SHORT, "--preset", preset).err
     preset.write_text("draft: suffix\ndraft_tokens: auto\ndraft_min_p: 0.1\n")
     assert "Drafts (suffix)" in run(PROMPT, *SHORT, "--preset", preset).err
-
-
-def test_a_chat_drafts_and_the_documentation_names_every_drafter(gencli):
-    options = ("chat", "--model", "tiny", "--dtype", "float32", "--seed", "1", "--max-tokens", "20")
-    turns = b"Tell me a story.\nAnother one.\n"
-    plain = gencli(*options, stdin=turns)
-    drafted = gencli(*options, "--draft", "tiny-draft", "--draft-tokens", "4", stdin=turns)
-    assert plain.out
-    assert drafted.out == plain.out
-
-    text = (ROOT / "docs" / "speculation.md").read_text()
-    assert all(f"`{name}`" in text for name in ("ngram", "suffix", "auto", "early-exit"))

@@ -1,7 +1,6 @@
 """Model folders on the command line: the bundled model runs, a broken folder is one clear message."""
 
 import shutil
-import warnings
 from importlib.resources import files
 
 TINY = files("gencli") / "assets" / "tiny"
@@ -42,30 +41,6 @@ def test_a_broken_folder_is_exit_5_and_one_message(gencli, tmp_path):
         assert said in result.err, name
         assert "Traceback" not in result.err, name
         assert result.err.startswith("Error: "), name
-
-
-def test_a_device_that_is_not_here_is_named_and_steps_run_ahead_on_a_gpu_only(gencli):
-    result = gencli("run", "--device", "cuda:99", *SHORT)
-    assert result.code == 5
-    assert "cuda:99" in result.err
-
-    refused = gencli("run", "--async", *SHORT)
-    assert (refused.code, "--async" in refused.err, "runs on cpu" in refused.err) == (2, True, True)
-    assert gencli("run", "--no-async", *SHORT).out == gencli("run", *SHORT).out
-
-
-def test_the_bundled_model_is_the_default_and_chat_uses_its_template(gencli):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        default = gencli("run", *SHORT)
-    assert default.code == 0
-    assert len(default.err.splitlines()) == 2
-    assert gencli("run", "--model", str(TINY), *SHORT).out == default.out
-
-    record = gencli("run", "--format", "json", *SHORT).json
-    chat = gencli("run", "--format", "json", "--chat", "--system", "Be brief.", *SHORT).json
-    assert chat["prompt"] == record["prompt"]
-    assert chat["prompt_tokens"] > record["prompt_tokens"]
 
 
 COMPANY = "In bfloat16 a text may depend on what is computed beside it"

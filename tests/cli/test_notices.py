@@ -1,18 +1,7 @@
 """A notice says what a person has to know, once."""
 
-import pytest
-
 from gencli.cli.parser.help import command_help
 from tests.cli.conftest import ROOT
-
-CALENDAR = '[{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]'
-
-
-@pytest.fixture
-def tools(tmp_path):
-    path = tmp_path / "tools.json"
-    path.write_text(CALENDAR)
-    return path
 
 
 def test_a_document_or_text_that_is_cut_is_told_once(run):
@@ -34,15 +23,6 @@ def test_samples_that_are_all_the_same_or_as_long_as_the_grammar_are_told_once(r
     assert run(*same, "hi").err.count("All 3 samples are the same text.") == 1
     assert "All 3 samples are the same text for 2 of 2 prompts." in run(*same, "hi", "ho").err
     assert "the same text" not in run("--max-tokens", "9", "-n", "3", "hi").err
-
-
-def test_tools_that_the_prompt_does_not_name_are_told(run, tools):
-    said = "The prompt does not name the tools"
-    short = ("--tools", tools, "--max-tokens", "3", "--seed", "1")
-    assert said in run(*short, "hi").err
-    assert said not in run(*short, "Call look_up.").err
-    assert said not in run(*short, "--chat", "hi").err
-    assert said not in run(*short, "--quiet", "hi").err
 
 
 def test_no_page_shows_a_default_in_python():

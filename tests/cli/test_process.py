@@ -1,11 +1,6 @@
 """What only a real process shows: pipes, signals, encodings, terminals."""
 
-import signal
-import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 from tests.helpers.terminals import on_a_terminal
 
@@ -21,38 +16,6 @@ SHORT = ("--seed", "1", "--max-tokens", "20", "hi")
 def ended(process):
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
-
-
-def test_a_pipe_is_read(start):
-    process = start("--seed", "1", "--max-tokens", "20", stdin=subprocess.PIPE)
-    out, _ = process.communicate(b"hi\n", timeout=60)
-    assert out == ended(start(*SHORT))[1]
-
-
-def test_a_second_ctrl_c_ends_at_once(start):
-    process = start(*MANY)
-    process.stdout.read(10)
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
-    code, _, err = ended(process)
-    assert code == 130
-    assert b"Traceback" not in err
-
-
-def test_a_reader_that_leaves_ends_the_run_quietly(start):
-    process = start(*MANY, "--quiet")
-    process.stdout.read(1)
-    process.stdout.close()
-    process.stdout = None
-    assert ended(process) == (0, None, b"")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_an_error_without_a_traceback(start):
-    with Path("/dev/full").open("w") as full:
-        code, _, err = ended(start(*SHORT, stdout=full))
-    assert code == 6
-    assert err == b"Error: Cannot write to stdout: No space left on device.\n"
 
 
 def test_interrupted_stands_on_a_line_of_its_own_on_a_terminal():

@@ -53,13 +53,6 @@ def test_an_exported_run_is_the_same_run(here, gencli):
         assert_an_export_is_the_same_run(here, gencli, flags)
 
 
-def test_an_exported_preset_resolves_to_the_same_settings(here, gencli):
-    for name in SHIPPED:
-        here("exported.yaml", gencli("config", "export", "--preset", name).out)
-        one, other = gather({"preset": [name]}, {}), gather_presets("exported.yaml")
-        assert run_of(one) == run_of(other), name
-
-
 def test_what_is_exported_is_the_preset_of_the_run(here, gencli, tmp_path):
     for command in ("export", "show --format yaml"):
         assert "\nseed:" not in gencli("config", *command.split(), "--preset", "creative").out
@@ -176,10 +169,6 @@ def assert_nothing_heavy_is_imported(*words):
         assert done.returncode == 0, done.stderr[-500:]
         imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
         assert imported.isdisjoint(HEAVY), arguments
-
-
-def test_config_imports_nothing_heavy():
-    assert_nothing_heavy_is_imported(["show", "--preset", "story"])
 
 
 def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch, tmp_path):

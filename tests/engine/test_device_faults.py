@@ -6,15 +6,13 @@ import transformers as hf
 
 from gencli.core.events import Error
 from gencli.core.request import Beams, Drafting, Guidance
-from gencli.errors import DeviceError
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from processors.machine_faults import is_out_of_memory
 from tests.engine.harness import engine, generate, request
-from tests.engine.test_device_decoder import saved
 from tests.models.tiny_models import base
-from tests.sham import Card, Fault, sham_device
+from tests.sham import Fault, sham_device
+from tests.slow.engine.test_device_decoder import saved
 from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 FULL = {
@@ -24,22 +22,6 @@ FULL = {
     "cudnn": lambda: RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
     "triton": lambda: RuntimeError("Triton Error [CUDA]: out of memory"),
 }
-
-
-LOST = (
-    "CUDA error: device-side assert triggered",
-    "CUDA error: unspecified launch failure",
-    "CUDA error: an illegal memory access was encountered",
-    "CUDA error: the launch timed out and was terminated",
-    "CUDA error: uncorrectable ECC error encountered",
-    "CUDA error: GPU is lost",
-    "CUDA error: the GPU has fallen off the bus",
-    "CUDA error: unknown error",
-    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
-    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
-    "CUDA driver error: unknown error",
-    "Triton Error [CUDA]: an illegal memory access was encountered",
-)
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +76,6 @@ def here(folder):
     return outcomes(everything(), runner=load(folder, "cpu"), **options(folder, "cpu"))[0]
 
 
-def test_a_pass_ahead_without_memory_runs_later(folder):
-    requests = [request(c * 9, key=c, chain="top_p=0.9", max_tokens=9) for c in "abcd"]
-    here, _ = outcomes(requests, runner=load(folder, "cpu"), max_batch=4)
-    with sham_device() as seen:
-        seen.faults.append(Fault(FULL["allocator"], at="gencli/engine/ahead.py:launch"))
-        assert outcomes(requests, runner=load(folder, "cuda"), max_batch=4)[0] == here
-        assert seen.faults[0].struck
-
-
 def test_what_does_not_fit_alone_fails_alone(folder):
     with sham_device() as seen:
         on = engine(runner=load(folder, "cuda"), max_batch=1)
@@ -111,31 +84,3 @@ def test_what_does_not_fit_alone_fails_alone(folder):
     assert isinstance(first, Error)
     assert "memory is full" in first.message
     assert not isinstance(second, Error)
-
-
-def test_memory_that_another_process_took_halves_the_batch(folder):
-    requests = [request(c * 200, key=c, chain="top_p=0.9", max_tokens=8) for c in "abcd"]
-    here, _ = outcomes(requests, runner=load(folder, "cpu"), max_batch=4)
-    with sham_device(card := Card(memory=2**30)):
-        runner = load(folder, "cuda")
-        card.others = card.total - card.allocated - 900_000
-        on = engine(runner=runner, max_batch=4)
-        ends = generate(requests, on=on)
-    assert {key: end.text for key, end in ends.items()} == {key: end[0] for key, (_, end) in here.items()}
-    assert on.limit < 4
-
-
-def test_a_gpu_that_failed_is_one_error_and_no_full_memory(folder):
-    for what in LOST:
-        error = torch.AcceleratorError(what)
-        assert not is_out_of_memory(error), what
-        with sham_device() as seen:
-            on = engine(runner=load(folder, "cuda"), max_batch=4)
-            seen.faults.append(Fault(lambda error=error: error, after=40, lost=True))
-            for c in "abcd":
-                on.submit(request(c * 9, key=c, max_tokens=20))
-            with pytest.raises(DeviceError, match=what.split(": ")[1].split(" when")[0]):
-                list(on.run())
-            with pytest.raises(DeviceError):
-                on.step()
-        assert not any("memory" in notice for notice in on.notices), what

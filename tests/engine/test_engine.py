@@ -2,10 +2,8 @@
 
 import random
 import time
-from collections import defaultdict
 
 import pytest
-import torch
 
 from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
@@ -14,15 +12,12 @@ from processors.chain import Chain
 from processors.errors import ProcessorsError
 from tests.engine.harness import (
     TOKENIZER,
-    Error,
     Finish,
-    Scripted,
     Token,
     Watched,
     engine,
     events_of,
     generate,
-    ids_of,
     request,
     texts,
 )
@@ -50,27 +45,6 @@ def crowd(count=40, *, seed=0):
         most, n = rng.randint(1, 30), 1 if greedy else rng.choice([1, 1, 3])
         stops = Stops(strings=(" x",)) if i % 5 == 0 else Stops()
         yield request(text, key=i, seed=seed, chain=chain, draw=draw, max_tokens=most, n=n, stops=stops)
-
-
-def test_drafts_change_the_number_of_steps_and_nothing_else():
-    requests = [one for one in crowd() if one.n == 1]
-    answers = {one.prompt_ids: ids_of(events_of([one]))[one.id, 0] for one in requests}
-    drafter = Scripted(answers)
-    plain, drafted = generate(requests, max_batch=4), generate(requests, max_batch=4, drafter=drafter)
-    assert drafter.proposed > 200
-    plain, drafted = (
-        {key: (e.text, e.reason, e.completion_tokens) for key, e in ends.items()} for ends in (plain, drafted)
-    )
-    assert drafted == plain
-
-
-def test_joined_token_texts_are_the_final_text():
-    events = events_of(crowd(20), max_batch=6)
-    joined = defaultdict(str)
-    for event in events:
-        if isinstance(event, Token):
-            joined[event.request, event.sample] += event.text
-    assert joined == {(e.request, e.sample): e.text for e in events if isinstance(e, Finish)}
 
 
 def test_samples_differ_share_the_prefill_and_each_is_that_of_a_request_for_it_alone():
@@ -144,29 +118,6 @@ def test_interrupt_gives_the_text_so_far_of_all_that_is_open():
     assert {end.reason for end in ends.values()} == {"interrupted"}
     assert ends["runs"].text == seen
     assert ends["waits"].text == ""
-
-
-def test_what_fails_fails_alone_and_names_its_cause():
-    class Broken(FakeRunner):
-        def forward(self, plan):
-            logits = super().forward(plan)
-            logits[0, 5] = torch.nan
-            return logits
-
-    good = request("a", key="good")
-    slow = Stops(patterns=("(a|aa)+$.b",))
-    for bad, runner, kind, said in (
-        (request("b", key="bad", chain="allowed=[97] | suppress=[97]"), FakeRunner(), "EmptySupport",
-         "After stage 'suppress', for token 1 of"),
-        (request("b", key="bad"), Broken(), "NonFiniteLogits", "stage 'model'"),
-        (request("a", key="bad", chain="allowed=[97]", stops=slow, max_tokens=80), FakeRunner(),
-         "GenerationError", "(a|aa)+"),
-    ):  # fmt: skip
-        ends = generate([bad, good], runner=runner)
-        assert isinstance(ends["bad", 0], Error), said
-        assert ends["bad", 0].type == kind
-        assert said in ends["bad", 0].message
-        assert isinstance(runner, Broken) or ends["good", 0].text == texts([good])["good", 0], said
 
 
 def test_what_cannot_run_is_refused_before_anything_runs_and_leaves_nothing_behind():

@@ -1,21 +1,16 @@
 """Guided requests own a second lane; what comes of it is the formula's and nothing else's."""
 
-import json
-from dataclasses import replace
 from itertools import product
 
 import pytest
 import torch
 
-from gencli.core.request import Drafting, Guidance
+from gencli.core.request import Guidance
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import UsageError
 from gencli.models.fake import FakeRunner
-from gencli.speculative.ngram import NgramDrafter
-from processors.catalog import GrammarParams
-from processors.chain import Chain
 from processors.guidance import fold
-from tests.engine.harness import Scripted, engine, events_of, generate, ids_of, request, texts
+from tests.engine.harness import engine, events_of, generate, ids_of, request, texts
 
 COLD = tuple(b"cold ")
 
@@ -90,17 +85,6 @@ def test_a_guided_text_is_the_one_of_two_separate_lanes():
         assert ids(one) == by_hand(one), guidance
 
 
-def test_a_guided_step_feeds_two_tokens_and_a_scale_of_one_nothing_more():
-    plain, unguided, with_companion = Remembering(), Remembering(), Remembering()
-    options = {"max_tokens": 100, "chain": "ignore_eos=true"}
-    of_one = guided(guidance=Guidance(1.0, COLD), **options)
-    assert run([request(**options)], runner=plain) == run([of_one], runner=unguided)
-    run([guided(**options)], runner=with_companion)
-    assert plain.num_fed == unguided.num_fed
-    assert with_companion.num_fed <= 2.1 * plain.num_fed
-    assert with_companion.steps == plain.steps
-
-
 SEVERAL = (GUIDED, Guidance(), Guidance(2.5), Guidance(0.3, (7,) * 150), Guidance(1.4, COLD * 40))
 
 
@@ -108,17 +92,6 @@ MIXED = [
     guided(text, guidance=guidance, key=f"{n}", n=1 + n % 2)
     for n, (text, guidance) in enumerate(product(PROMPTS, SEVERAL))
 ]
-
-
-def test_drafts_keep_the_text():
-    for most, chain in ((1, "ignore_eos=true | temperature=0"), (2, "ignore_eos=true"), (4, CUT)):
-        one = guided(chain=chain, max_tokens=40, jump="off")
-        answer = ids(one)
-        drafter = Scripted({one.prompt_ids: answer}, most=most)
-        assert ids(one, drafter=drafter) == answer, (most, chain)
-        assert drafter.proposed > 0, (most, chain)
-    one = guided("abcabcabcabc", max_tokens=60, drafting=Drafting(tokens=4), chain="allowed=[97,98,99]")
-    assert ids(one, drafter=NgramDrafter()) == ids(one)
 
 
 def test_the_negative_prompt_is_read_once_for_samples_rows_and_those_that_follow():
@@ -167,17 +140,6 @@ def test_an_amateur_reads_the_same_text():
         assert ids(one, amateurs={"small": Remembering(seed=5)}) == tuple(found), scale
 
 
-def test_rows_with_and_without_amateurs_share_steps():
-    contrast = Guidance(1.5, cutoff=0.1, amateur="small")
-    rows = [replace(one, guidance=contrast) if i % 3 == 0 else one for i, one in enumerate(MIXED)]
-
-    def made(some, **options):
-        return run(some, amateurs={"small": Remembering(seed=5)}, **options)
-
-    alone = {key: text for one in rows for key, text in made([one]).items()}
-    assert made(rows, max_batch=4, step_tokens=32) == alone
-
-
 def test_what_cannot_be_guided_is_refused():
     for guidance, said in (
         (Guidance(-0.5), "has scale -0.5"),
@@ -189,19 +151,3 @@ def test_what_cannot_be_guided_is_refused():
     ):
         with pytest.raises(UsageError, match=said):
             engine().submit(guided(guidance=guidance))
-
-
-WORDS = ("red", "green", "greenish", "blue and white", "blue and black")
-
-
-def test_a_guided_document_stays_in_its_grammar():
-    grammar = Chain((("grammar", GrammarParams(json.dumps(WORDS), kind="choice", backend="trie")),))
-    for jump in ("auto", "off"):
-        rows = [
-            replace(guided("pick", guidance, key=f"{i}", seed=i, jump=jump), chain=grammar)
-            for i, guidance in enumerate((GUIDED, Guidance(2.5)) * 3)
-        ]
-        ends = run(rows)
-        assert {*ends.values()} <= {*WORDS}, jump
-        plain = {key: text for one in rows for key, text in run([replace(one, jump="off")]).items()}
-        assert ends == plain, jump

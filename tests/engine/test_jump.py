@@ -8,17 +8,7 @@ from gencli.models.fake import FakeRunner
 from gencli.speculative.base import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import (
-    TOKENIZER,
-    Finish,
-    Scripted,
-    Watched,
-    ends_of,
-    events_of,
-    generate,
-    ids_of,
-    request,
-)
+from tests.engine.harness import TOKENIZER, Finish, Watched, ends_of, events_of, ids_of, request
 
 PERSON = {
     "type": "object",
@@ -61,14 +51,6 @@ def test_forced_text_at_the_start_needs_no_pass_of_its_own():
     one = replace(request("Say"), chain=Chain((("grammar", choice),)))
     _, ends, passes = tokens_of([one])
     assert (ends["Say", 0], passes) == (("always this text", "grammar", "over"), 1)
-
-
-def test_what_the_grammar_does_not_know_is_left_to_the_next_drafter():
-    one = record()
-    ids = tokens_of([one])[0]["k", 0]
-    scripted = Scripted({one.prompt_ids: ids})
-    assert generate([one], drafter=scripted)["k", 0].text == TOKENIZER.decode(ids)
-    assert scripted.proposed > 0
 
 
 class Recording(Drafter):

@@ -7,12 +7,12 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.request import Drafting, Guidance, LayerContrast
+from gencli.core.request import Guidance, LayerContrast
 from gencli.engine.layer_contrast import candidates
 from gencli.errors import UsageError
 from gencli.models.base import ModelSpec
 from gencli.models.decoder.runner import DecoderRunner
-from tests.engine.harness import Scripted, engine, generate, request
+from tests.engine.harness import engine, request
 from tests.models.native import native_decoder
 from tests.models.tiny_models import base
 
@@ -51,29 +51,6 @@ def runner(model):
 
 def asked(text, dola=LOW, **options):
     return request(text, dola=dola, chain="ignore_eos=true", max_tokens=12, jump="off", **options)
-
-
-def test_others_beside_it_change_nothing_and_it_changes_nothing_of_theirs(runner):
-    requests = [
-        asked("Hello"),
-        asked("Hello", LayerContrast((4,)), key="four", prompt_logprobs=1),
-        asked("a", None, logprobs=1),
-        replace(asked("Hello", None, key="guided"), guidance=Guidance(2.0)),
-        asked("the cat", key="many", n=2),
-    ]
-    alone = {key: end for one in requests for key, end in generate([one], runner=runner).items()}
-    together = generate(requests, runner=runner)
-    assert {key: end.text for key, end in together.items()} == {key: end.text for key, end in alone.items()}
-    assert len({end.text for end in alone.values()}) == len(alone)
-
-
-def test_drafts_change_nothing(runner):
-    for count in (1, 3, 8):
-        one = asked("the cat sat")
-        plain = generate([one], runner=runner)[one.id, 0]
-        drafter = Scripted({one.prompt_ids: tuple(plain.text.encode(errors="replace"))}, most=count)
-        drafted = replace(one, drafting=Drafting(tokens=count))
-        assert generate([drafted], runner=runner, drafter=drafter)[one.id, 0].text == plain.text, count
 
 
 def test_what_cannot_be_is_refused(runner):

@@ -5,7 +5,7 @@ from functools import cache
 import torch
 
 from gencli.core.events import Error, Finish, Token
-from gencli.core.request import Beams, Limits, Request
+from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
@@ -57,11 +57,6 @@ def runner(max_lanes=16):
     return HFRunner(model(), max_lanes=max_lanes)
 
 
-def test_beams_cross_the_switch_together():
-    fresh = run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
-    assert run(runner(), requests(beams=Beams(3), n=3)) == fresh
-
-
 def test_turns_of_a_session_cross_the_switch():
     chain = Chain.parse("temperature=0")
     for one in (runner(), FreshRunner(model())):
@@ -75,24 +70,6 @@ def test_turns_of_a_session_cross_the_switch():
             found = texts
     assert len(prompt) > SWITCH + 10
     assert found == texts
-
-
-class Counted(HFRunner):
-    """Notes how many tokens each step feeds, and how much of a text is copied between lanes."""
-
-    def __init__(self):
-        super().__init__(model(), max_lanes=16)
-        self.steps = []
-        hook = lambda module, args, out: self.steps.append(args[0].numel())  # noqa: E731
-        self.hook = model().model.embed_tokens.register_forward_hook(hook)
-
-
-def test_a_lane_is_read_anew_in_steps_as_a_prompt_is():
-    for max_batch in (1, 8):
-        on = Counted()
-        run(on, requests(), max_batch=max_batch, step_tokens=16)
-        on.hook.remove()
-        assert max(on.steps) <= 16, max_batch
 
 
 def test_a_beginning_is_copied_on_one_side_of_the_switch_only():

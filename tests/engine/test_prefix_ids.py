@@ -36,20 +36,6 @@ def test_a_stop_string_may_begin_in_the_prefix():
         assert (end.reason, end.text) == ("stop", "ab fe d" if stop.include else "ab "), stop
 
 
-def test_drafts_and_company_change_nothing():
-    one = request("Hello", chain="frequency=0.5 | temperature=1.2", max_tokens=40)
-    ids, end = told(one)
-    drafter = Scripted({one.prompt_ids: ids})
-    for size in (1, 7, 30):
-        part = replace(one, prefix=ids[:size])
-        assert told(part, drafter=drafter)[1].text == end.text
-        beside = [request(text, max_tokens=9) for text in ("one", "two", "three")]
-        alone = texts(beside, runner=Remembering())
-        mixed = texts([*beside[:2], part, beside[2]], runner=Remembering(), max_batch=3, step_tokens=7)
-        assert mixed == alone | {("Hello", 0): end.text}
-    assert drafter.proposed
-
-
 def test_drafts_that_decide_the_text_run_behind_a_prefix():
     lossy = Drafting(verification=Verification("rejection"))
     one = request("Hello", chain="temperature=1.2", max_tokens=30, drafting=lossy)

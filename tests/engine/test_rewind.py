@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.request import Beams, Drafting, Stops
+from gencli.core.request import Beams, Drafting
 from gencli.errors import UsageError
-from processors.catalog import GrammarParams
 from processors.catalog.constrain import BanParams
 from processors.chain import Chain
 from processors.policy import Verification
@@ -45,44 +44,6 @@ def run(requests, **options):
 
 def text(one, **options):
     return run([one], **options)[one.id, 0].text
-
-
-def test_a_document_goes_back_with_its_text():
-    words = [a + b + c for a in "abcd" for b in "abcd" for c in ("", "e", "ef")]
-    grammar = GrammarParams(json.dumps(words), kind="choice", backend="trie")
-    for seed in range(12):
-        one = asked(("ab", "bc", "de", "ca"), seed=seed, grammar=grammar)
-        end = run([one])[one.id, 0]
-        assert end.text in words
-        assert not any(banned in end.text for banned in ("ab", "bc", "de", "ca"))
-        assert (end.document, text(replace(one, jump="off"))) == ("over", end.text)
-
-
-def test_a_stop_inside_of_held_text_ends_it():
-    for seed in SEEDS:
-        one = asked(("cdef", "ab"), seed=seed)
-        full = text(one)
-        stopped = run([replace(one, stops=Stops(strings=("cd",)))])[one.id, 0]
-        reason = "stop" if "cd" in full else "length"
-        assert (stopped.text, stopped.reason) == (full.partition("cd")[0], reason), seed
-
-
-def test_a_text_may_begin_in_the_prompt_and_case_may_not_matter():
-    made = 'allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true'
-    for seed in SEEDS:
-        begun = text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz"))
-        assert not begun.startswith(("a", "b", "c", "d")), seed
-        for chain in (made, f"{made},rewind=true"):
-            found = text(request("x", seed=seed, max_tokens=40, chain=chain)).lower()
-            assert (len(found), "ab" in found, "bb" in found) == (40, False, False), (seed, chain)
-
-
-def test_log_probabilities_are_those_of_the_tokens_that_stay():
-    one = asked(("ab", "ec", "dad"), logprobs=1)
-    events = [event for event in events_of([one], runner=Remembering()) if isinstance(event, Token)]
-    entries = [entry.chosen.id for event in events for entry in event.logprobs]
-    assert entries == [token for event in events for token in event.ids]
-    assert bytes(entries).decode() == text(replace(one, logprobs=None))
 
 
 def test_after_many_ways_back_the_texts_are_masked():

@@ -9,7 +9,7 @@ from gencli.core.request import Limits
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
 from gencli.runtime.attempts import RetryingEngine
-from tests.engine.harness import TOKENIZER, engine, generate, request, texts
+from tests.engine.harness import TOKENIZER, engine, request
 
 MANY = 1_000_000
 
@@ -30,19 +30,6 @@ def test_a_million_samples_are_queued_in_flat_memory():
         assert peak < 2**20, best_of
 
 
-def test_the_first_of_a_million_samples_come_at_once_and_an_interrupt_ends_the_rest():
-    on = engine()
-    on.submit(asked(20_000))
-    events = on.run()
-    first = next(event for event in events if isinstance(event, Finish))
-    assert first.sample < 8
-    on.interrupt()
-    rest = [event for event in events if isinstance(event, Finish)]
-    assert len(rest) == 19_999
-    assert rest[-1].reason == "interrupted"
-    assert sorted({event.sample for event in (first, *rest)}) == list(range(20_000))
-
-
 def test_what_waits_ends_and_what_runs_goes_on():
     on = engine(max_batch=2)
     on.submit(asked(500))
@@ -60,9 +47,3 @@ def test_samples_that_have_not_begun_run_out_of_time_too():
     ends = [event for event in on.run() if isinstance(event, Finish)]
     assert sorted(event.sample for event in ends) == list(range(300))
     assert {event.matched for event in ends} == {"max_time"}
-
-
-def test_samples_are_those_of_any_order_and_requests_of_many_take_their_turns():
-    assert texts([asked(150)], max_batch=3) == texts([asked(150)], max_batch=64)
-    ends = generate([replace(asked(100), id="a"), replace(asked(1), id="b")], on=engine(max_batch=2))
-    assert len(ends) == 101

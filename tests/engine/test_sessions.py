@@ -4,14 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.core.request import Limits, Request
-from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
-from gencli.models.hf import HFRunner
-from gencli.text.tokenizer import ByteTokenizer
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
-from tests.models.tiny_models import build
 
 HELLO = "Hello there. "
 
@@ -107,22 +102,3 @@ def test_two_requests_of_a_session_at_once_keep_one_lane():
 def test_a_session_takes_one_sample():
     with pytest.raises(UsageError, match="session"):
         engine().submit(turn(HELLO, n=2))
-
-
-@pytest.mark.parametrize(("kind", "cached"), [("llama", 10), ("stablelm", 10), ("mamba", 0)])
-def test_every_kind_of_model_goes_on_and_goes_back(kind, cached):
-    model, tokenizer = build(kind), ByteTokenizer()
-    on = Engine(HFRunner(model, max_lanes=1), tokenizer, max_batch=1)
-    ids = tuple(b"hello there (some) words")
-
-    def both():
-        one = Request("0", ids, limits=Limits(12), session="x")
-        anew = Engine(HFRunner(model, max_lanes=1), tokenizer, max_batch=1)
-        kept, fresh = (only(generate([one], on=engine)) for engine in (on, anew))
-        assert kept.text == fresh.text
-        return kept
-
-    ids += tuple(both().text.encode()) + tuple(b" and")
-    assert both().cached_tokens == len(ids) - 5
-    ids = ids[:10] + tuple(b"abc")
-    assert both().cached_tokens == cached

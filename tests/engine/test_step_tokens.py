@@ -30,22 +30,6 @@ def run(rows, **options):
     return found, stood, [(plan.num_tokens, len(plan.feeds)) for plan in runner.plans]
 
 
-def test_companions_count_as_well():
-    rows = list(requests(["match"], guided=True))
-    expected, _, _ = run(rows, max_batch=ROWS)
-    found, stood, steps = run(rows, max_batch=ROWS, step_tokens=40)
-    assert found == expected
-    assert stood
-    assert max(tokens for tokens, _ in steps) <= 40
-
-
-def test_texts_that_drafts_decide_take_turns():
-    rows = list(requests(["rejection"]))[:ROWS]
-    found, _, steps = run(rows, max_batch=ROWS, step_tokens=12)
-    assert max(lanes for _, lanes in steps) < ROWS
-    assert len({len(ids) for ids, _ in found.values()}) == 1
-
-
 def test_prompts_are_read_beside_drafts():
     long = request("abcd" * 200, key="long", chain=LETTERS, max_tokens=2)
     rows = [*list(requests(["match"]))[: ROWS - 1], long]

@@ -135,15 +135,6 @@ def test_a_full_disk_costs_no_result(logged, gencli, database, monkeypatch):
     assert len(gencli("log", "list", "--format", "json").json) == 1  # nothing of it is left
 
 
-def test_two_runs_at_once_are_both_kept(logged, gencli, spawn):
-    runs = [spawn("run", "-m", "fake", "--max-tokens", "2", "--log", "hi") for _ in range(2)]
-    for process in runs:
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert b"not kept" not in err
-    assert [row["number"] for row in gencli("log", "list", "--format", "json").json] == [2, 1]
-
-
 def test_chat_and_batch_say_that_the_log_keeps_runs(here, logged, gencli, database):
     here("home/gencli/defaults.yaml", "log: true\nmax_tokens: 2\nmodel: fake\n")
     here("rows.jsonl", json.dumps({"prompt": "hi"}) + "\n")

@@ -12,9 +12,8 @@ from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.decoder import Decoder
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.hf import HFRunner
-from gencli.models.kv.per_request import OwnCacheLanes
 from tests.models.fresh import FreshRunner
-from tests.models.loops import Job, decode, decode_with_drafts
+from tests.models.loops import Job, decode
 from tests.models.native import native_decoder
 from tests.models.tiny_models import LONG_ROPE, SWITCH, VOCAB, long_rope
 
@@ -61,33 +60,6 @@ def texts(model: Any) -> list[list[int]]:
 
 def jobs() -> list[Job]:
     return [Job(lane, list(prompt)) for lane, prompt in enumerate(PROMPTS)]
-
-
-def test_drafts_that_reach_over_the_switch_change_nothing(case: Case, texts: list[list[int]]) -> None:
-    for num_drafts in (1, 4):
-        assert decode_with_drafts(case.runner(), jobs(), texts, num_drafts=num_drafts) == texts, num_drafts
-
-
-def test_lanes_with_caches_of_their_own_do_as_well(model: Any, texts: list[list[int]]) -> None:
-    model.hf_device_map = {"first": 0, "rest": 1}
-    runner = HFRunner(model, max_lanes=len(PROMPTS))
-    del model.hf_device_map
-    assert isinstance(runner._lanes._inner, OwnCacheLanes)
-    assert decode(runner, jobs(), count=COUNT, chunk=16) == texts
-    assert decode_with_drafts(runner, jobs(), texts, num_drafts=4) == texts
-
-
-def test_what_is_forked_and_shortened_may_have_been_read_with_other_factors(case: Case) -> None:
-    for held, kept in ((64, 20), (40, 20), (64, SWITCH), (64, SWITCH + 2)):
-        rows = []
-        for one in (case.runner(3), FreshRunner(case.model)):
-            one.forward(StepPlan((Feed(0, 0, tuple(PROMPTS[5][:held]), 0),)))
-            one.fork(0, 2)
-            one.truncate(2, kept)
-            feeds = (Feed(0, held, (1, 2, 3), 3), Feed(2, kept, (4, 5, 6), 3))
-            both = one.forward(StepPlan(feeds)), one.forward(StepPlan((Feed(2, kept + 3, (7,)),)))
-            rows.append(torch.cat(both))
-        torch.testing.assert_close(*rows, atol=1e-4, rtol=0)
 
 
 def test_a_chunk_that_tells_its_text_s_length_is_read_once() -> None:

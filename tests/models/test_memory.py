@@ -9,19 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-import transformers as hf
 
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.maker import KernelOptions
 from gencli.models.files.card import Weights, read_card
 from gencli.models.free_memory import free_memory
-from gencli.models.memory import check_fit, weight_bytes
-from gencli.models.onednn import can_pack
+from gencli.models.memory import check_fit
 from tests.models.cases import case
-from tests.models.native import load_native
-from tests.models.tiny_models import base, build_native
+from tests.models.tiny_models import build_native
 
 CPU = torch.device("cpu")
 
@@ -37,18 +33,6 @@ def parts(value: Any) -> Iterator[int]:
         for each in fields(value):
             if each.name not in ("spec", "tables"):
                 yield from parts(getattr(value, each.name))
-
-
-@pytest.mark.skipif(not can_pack(), reason="a plain projection is the embeddings")
-def test_large_embeddings_are_not_held(tmp_path: Path) -> None:
-    for is_tied, left in [(True, 0), (False, 1)]:
-        with case(is_tied, left):
-            size = {"vocab_size": 70_000, "hidden_size": 64, "tie_word_embeddings": is_tied}
-            hf.LlamaForCausalLM(hf.LlamaConfig(**{**base(), **size})).save_pretrained(tmp_path)
-            runner = load_native(tmp_path, dtype="float32", kernels=KernelOptions(kernel="packed"))
-            weights = weight_bytes(read_card(tmp_path), torch.float32, CPU)
-            assert sum(parts(runner._decoder)) == pytest.approx(weights, rel=0.05)
-            assert read_card(tmp_path).weights.parameters * 4 - weights == left * 70_000 * 64 * 4
 
 
 def huge(folder: Path) -> Any:

@@ -10,34 +10,14 @@ from safetensors.torch import load as from_bytes
 from safetensors.torch import load_file, save_file
 
 from gencli.errors import ModelError, UsageError
-from gencli.models import quantize as module
 from gencli.models.backend import choose_backend
 from gencli.models.files.checkpoint import open_checkpoint
-from gencli.models.files.quantization import Quantize
 from gencli.models.quantize import quantize_model
 from tests.models.cases import case
-from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native
-from tests.models.tiny_models import build, build_native
+from tests.models.tiny_models import build
 
 Q, DOWN = "model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.down_proj.weight"
-
-
-@pytest.mark.parametrize(
-    ("kind", "quantize"), [("biased", "int8"), ("qwen3_moe", "int4"), ("gpt_oss", "int8")]
-)
-def test_the_folder_gives_the_bits_of_quantizing_at_load(
-    kind: str, quantize: Quantize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_SHARD", 10_000)
-    build_native(kind).bfloat16().save_pretrained(tmp_path / "before")
-    written = quantize_model(str(tmp_path / "before"), tmp_path / "after", quantize)
-    assert len(list(written.folder.glob("*.safetensors"))) > 1
-    runner = load_native(written.folder)
-    assert (runner.spec.quantization, runner.spec.notices) == (quantize, ())
-    here = load_native(tmp_path / "before", quantize=quantize)
-    for made, expected in zip(logits(runner, [0, 1, 2]), logits(here, [0, 1, 2]), strict=True):
-        assert torch.equal(made, expected)
 
 
 @pytest.fixture

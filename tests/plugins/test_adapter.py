@@ -14,11 +14,13 @@ from processors.catalog import Phase
 from processors.chain import Chain
 from processors.errors import ParamError
 from processors.registry import Registry
-from processors.testing import Bench, Subject, check_stage, random_logits, toy_env
+from processors.testing import Bench, Subject, random_logits, toy_env
 from processors.testing.bench import TEXTS
 from tests.engine.harness import engine, request, texts
 
 HF = "transformers:RepetitionPenaltyLogitsProcessor"
+
+
 CODE = """
 import torch
 
@@ -53,24 +55,6 @@ def adapted(target, name="mine"):
 
 def asked(key, chain, registry, **rest):
     return replace(request("hello hello", key=key, **rest), chain=Chain.parse(chain, registry))
-
-
-def test_a_transformers_processor_gives_the_text_of_the_stage_that_is_built_in():
-    registry = make_registry([HF])
-    requests = [asked(key, "repetition_penalty=1.7", registry) for key in "abc"]
-    own = [asked(key, "repetition:penalty=1.7,exempt=[]", registry) for key in "abc"]
-    assert texts(requests, on=engine(registry=registry)) == texts(own)
-    assert texts(own) != texts([asked(key, "", registry) for key in "abc"])
-
-    assert [
-        result for result in check_stage(make_registry([HF]).load("repetition_penalty")) if not result.passed
-    ] == []
-
-    registry = make_registry([HF])
-    chains = ["repetition_penalty=1.7", "", "repetition_penalty=0.4", "temperature=0.5"]
-    requests = [asked(str(key), chain, registry) for key, chain in enumerate(chains)]
-    alone = {k: v for one in requests for k, v in texts([one], on=engine(registry=registry)).items()}
-    assert texts(requests, on=engine(registry=registry)) == alone
 
 
 def test_each_row_is_what_transformers_makes_of_it():

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
+
+
 PAGE = ROOT / "docs" / "plugins.md"
 
 
@@ -15,20 +17,6 @@ def test_the_code_of_the_page_keeps_the_contract(gencli, run, plugin):
     assert gencli("stages", "check", path).code == 0
     done = run("--plugin", path, "--stage", "max_run=1", "--seed", 1, "--max-tokens", 8, "hi")
     assert not re.search(r"(.)\1", done.out.strip())
-
-
-def test_a_stage_stands_twice_under_a_second_name(gencli, run, plugin):
-    path = plugin(CODE[1])
-    assert gencli("stages", "check", path).code == 0
-    values = ("-t", 3, "--top-p", 0.95, "--stage", "second_top_p=0.4")
-    order = ("--chain", "top_p,temperature,second_top_p")
-    rows = run("--plugin", path, *values, *order, "--show-chain", "--format", "json").json
-    assert [row["stage"] for row in rows[2:-1]] == ["top_p", "temperature", "second_top_p"]
-    texts = {
-        run("--plugin", path, *values[:length], *order, "--seed", 1, "--max-tokens", 40, "hi").out
-        for length in (2, 4, 6)
-    }
-    assert len(texts) == 3
 
 
 def test_the_commands_of_the_page_print_what_it_shows(gencli, monkeypatch):

@@ -1,6 +1,5 @@
 """Compiling a plan: what is known afterwards of the variant that runs."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -11,18 +10,6 @@ from gencli.structured.errors import OutOfTime
 from gencli.structured.plan import Audit, Finding, Plan, Variant
 from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
-from processors.grammar.compile.compiler import GrammarCompiler
-from tests.processors.grammar.kit import env_of
-
-
-def test_the_warnings_of_a_back_end_are_kept(capfd):
-    schema = json.dumps({"type": "string", "pattern": "^a", "maxLength": 3})
-    variant = Variant(Constraint("json_schema", schema, "xgrammar"), Audit("xgrammar"))
-    compiler = GrammarCompiler(env_of("toy"))
-    found = compile_plan(Plan((variant,)), compiler)
-    compiler.close()
-    assert any("pattern" in warning for warning in found.warnings)
-    assert capfd.readouterr().err == ""
 
 
 class Grammar:

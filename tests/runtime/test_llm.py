@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import subprocess
 import sys
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,19 +10,9 @@ import pytest
 
 from gencli import LLM, Error, Finish, GencliWarning, SamplingParams, Token
 from gencli.cli import app
-from gencli.errors import ConfigError, GenerationError, UsageError
+from gencli.errors import ConfigError, UsageError
 from gencli.models.files.locate import find_local
 from processors.errors import ParamError, UnknownStage
-
-SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-
-
-NORA = "Nora is 41 years old and works as a pilot in Quito.\n"
 
 
 @pytest.fixture(scope="module")
@@ -66,30 +54,6 @@ def test_a_chain_as_text_gives_stages_values_and_order(fake):
     order = {"chain": ["min_p", "temperature"], "min_p": 0.05, "temperature": 0.8}
     by_key = fake.generate("hi", **order, seed=2, max_tokens=20)
     assert by_text == by_key
-
-
-def test_a_structured_output_is_parsed(llm):
-    @dataclass
-    class Person:
-        name: str
-        age: int
-
-    for schema in (SCHEMA, Person):
-        out = llm.generate(NORA, json_schema=schema, temperature=0, max_tokens=60)
-        assert out.parsed == json.loads(out.text)
-        assert set(out.parsed) == {"name", "age"}
-    out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=4)
-    assert "not valid" in out.error
-    with pytest.raises(GenerationError, match="not valid"):
-        assert out.parsed
-
-
-def test_a_sample_that_fails_leaves_the_others_alone(fake):
-    nothing, free = SamplingParams(suppress_ids=list(range(258))), SamplingParams(seed=1)
-    broken, good = fake.generate(["a", "b"], [nothing, free])
-    assert broken.finish_reason == "error"
-    assert "No token is left" in broken.error
-    assert good == fake.generate(["x", "b"], SamplingParams(seed=1))[1]
 
 
 def test_a_conversation_is_put_into_the_template(llm):
@@ -199,9 +163,3 @@ def test_params_show_what_was_given():
     params = SamplingParams(temperature=0.5, stop=["a"])
     assert repr(params) == "SamplingParams(temperature=0.5, stop=['a'])"
     assert dict(params.replaced(temperature=None, seed=1)) == {"stop": ["a"], "seed": 1}
-
-
-def test_importing_gencli_imports_no_torch():
-    code = "import gencli, sys; gencli.SamplingParams(top_p=0.5); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

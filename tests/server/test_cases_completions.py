@@ -1,9 +1,8 @@
 """Cases of completions in suites of other servers: prompts, seeds, samples, streams, log-probabilities."""
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
-from tests.server.conftest import LETTERS, events, idle, serve
+from tests.server.conftest import LETTERS, events
 
 IDS = [104, 105, 32, 106]
 
@@ -37,26 +36,6 @@ def test_a_prompt_is_the_same_in_every_form(fake):
 def test_no_other_form_is_a_prompt(fake):
     for prompt in [[1, 2, "hi"], [[1, "hi"]], [1.5], [True], [999_999], [-1], [[]], [], {}, None, 5]:
         assert refusal(fake, **{**TEXT, "prompt": prompt})["param"] == "prompt", prompt
-
-
-def test_a_seed_gives_one_text_whatever_is_kept_and_however_many_run(fake):
-    for slots in [1, 4]:
-        expected = texts(fake, **TEXT)
-        with serve(max_batch=slots) as client, ThreadPoolExecutor(6) as pool:
-            found = list(
-                pool.map(lambda cached: texts(client, **TEXT, cache_prompt=cached), [True, False] * 3)
-            )
-        assert found == [expected] * 6, slots
-    assert len({texts(fake, **{**TEXT, "seed": seed})[0] for seed in range(4)}) == 4
-
-
-def test_requests_share_the_slots():
-    for slots, requests in [(1, 3), (2, 2), (2, 4), (4, 2), (4, 6)]:
-        with serve(max_batch=slots) as client, ThreadPoolExecutor(requests) as pool:
-            found = list(pool.map(lambda seed: texts(client, **{**TEXT, "seed": seed}), range(requests)))
-            alone = [texts(client, **{**TEXT, "seed": seed}) for seed in range(requests)]
-            assert found == alone, (slots, requests)
-            assert idle(client.serving), (slots, requests)
 
 
 def test_a_prompt_that_fills_the_context_is_refused(fake):

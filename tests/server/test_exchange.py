@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import json
-import time
 
 import pytest
 import torch
@@ -166,15 +165,6 @@ def test_draining_answers_503_and_ends_streams_with_an_error():
     scenario(story, Conditions(shutdown_timeout=0.0), max_batch=1)
 
 
-def test_draining_waits_for_running_calls():
-    async def story(serving, app):
-        _, task = await begun(serving, app, LONG)
-        await app.models.drain()
-        assert (await task).status == 200
-
-    scenario(story, Conditions(shutdown_timeout=60.0))
-
-
 def test_a_dead_engine_is_said_by_health_and_every_call():
     async def story(serving, app):
         def broken(plan):
@@ -229,22 +219,6 @@ def test_a_body_is_limited_however_it_comes():
         assert parts.error["code"] == "body_too_large"
 
     scenario(story, Conditions(limits=CallLimits(body=1000)))
-
-
-def test_a_waiting_stream_is_kept_open_with_comments():
-    async def story(serving, app):
-        running = Client(app, {**LONG, "stream": True, "max_tokens": 5})
-        original = serving.engine._runner.forward
-
-        def slow(plan):
-            time.sleep(0.05)
-            return original(plan)
-
-        serving.engine._runner.forward = slow
-        await running.run()
-        assert b": ping\n\n" in running.body
-
-    scenario(story, Conditions(ping=0.01))
 
 
 def test_a_refused_call_leaves_nothing_for_the_collector():

@@ -82,36 +82,11 @@ def test_there_are_40_kinds():
     assert len(KINDS) >= 40
 
 
-def test_a_head_that_never_ends_is_cut_off(connect):
-    for data in [b"", HEALTH[:30], HEALTH[:-2]]:
-        assert connect(data).recv(1) == b"", data
-
-
-def test_a_head_that_comes_byte_by_byte_is_cut_off_too(connect):
-    connection = connect()
-
-    def drip():
-        while True:
-            connection.send(b"G")
-            time.sleep(0.02)
-
-    with pytest.raises(ConnectionError):
-        drip()
-
-
 def test_more_connections_than_the_limit_take_the_place_of_those_that_wait(server, connect):
     silent = [connect() for _ in range(3 * MOST)]
     assert ask(server, HEALTH).status == 200
     assert len(server.connections) <= MOST
     assert silent[0].recv(1) == b""
-
-
-def test_a_connection_that_waits_for_its_answer_keeps_its_place(connect):
-    running = connect(post({"prompt": "a", "max_tokens": 600, "ignore_eos": True, "seed": 1}))
-    time.sleep(0.1)
-    for _ in range(3 * MOST):
-        connect()
-    assert running.recv(12) == b"HTTP/1.1 200"
 
 
 def test_unfinished_bodies_do_not_fill_the_server(server, connect):
@@ -144,13 +119,6 @@ def until(condition):
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     assert condition()
-
-
-def test_an_answer_that_nobody_reads_is_given_up(server, connect):
-    body = {"prompt": "a" * 900, "echo": True, "logprobs": 20, "max_tokens": 0}
-    connect(post(body), size=4096)
-    until(lambda: server.connections)
-    until(lambda: not server.connections)
 
 
 def test_a_client_that_sends_more_and_goes_away_ends_its_text(server, connect):

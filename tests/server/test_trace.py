@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from gencli.cli.app import main
-from gencli.explain.trace_file import read_trace
 from gencli.server.conditions import Conditions
 from gencli.server.limits import CallLimits, check_traced
 from gencli.server.plan import make_plan
@@ -48,34 +46,6 @@ def streamed(client, path="completions", **body):
             traces.setdefault(choice["index"], []).extend(own)
             ids.setdefault(choice["index"], []).extend(choice.get("token_ids", []))
     return traces, ids
-
-
-def test_the_records_are_those_of_a_run(tiny, tmp_path, capfd):
-    file = tmp_path / "t.jsonl"
-    flags = ("--model", "tiny", "--dtype", "float32", "--seed", "7", "--max-tokens", "9", "--trace-top", "3")
-    own = ("--temperature", "1.5", "--top-k", "12", "--trace", str(file), BODY["prompt"])
-    assert main(["run", *flags, *own]) == 0, capfd.readouterr()
-    (wanted,) = read_trace(file.read_text().splitlines())
-    reply = post(tiny, **BODY)
-    (choice,) = reply["choices"]
-    assert facts(choice["trace"]) == facts(wanted.records)
-    assert {(one["run"], one["sample"]) for one in choice["trace"]} == {(reply["id"], 0)}
-    assert streamed(tiny, **BODY)[0].keys() == {0}
-    assert facts(streamed(tiny, **BODY)[0][0]) == facts(wanted.records)
-
-
-def test_of_an_answer_that_was_tried_again_only_the_tokens_that_count_are_explained(fake):
-    body = {"prompt": "abc", "regex": "[ab]{4}|c[ab]{3}z", "allow_ids": [97, 98, 99, 257], "retries": 5,
-            "trace": 2, "max_tokens": 12, "return_token_ids": True, "temperature": 3}  # fmt: skip
-    for seed in range(6):
-        for is_stream in (False, True):
-            if is_stream:
-                ((records,), (ids,)) = (found.values() for found in streamed(fake, **body, seed=seed))
-            else:
-                (choice,) = post(fake, **body, seed=seed)["choices"]
-                records, ids = choice["trace"], choice["token_ids"]
-            assert [one["id"] for one in records] == ids
-            assert [one["pos"] for one in records] == list(range(len(ids)))
 
 
 def test_thinking_and_calls_leave_no_token_out(fake):

@@ -7,7 +7,7 @@ from gencli.engine.engine import Engine
 from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.base import DraftAsk, Measured
 from gencli.speculative.costs import Costs, tokens_per_step
-from tests.engine.harness import TOKENIZER, Token, events_of, ids_of, request
+from tests.engine.harness import TOKENIZER, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 
 PROMPT = tuple(TOKENIZER.encode("abc"))
@@ -42,19 +42,6 @@ def warm():
     for _ in range(4):
         one.measure(Measured(1, 0, 0, 1.0))
     return one, DraftAsk(0, PROMPT, 8)
-
-
-def test_drafts_that_become_good_are_taken_up_again():
-    plain_ids, _, _ = timed(600)
-    clock = Ticking()
-    inner = TimedDrafter([PROMPT + plain_ids["0", 0]], clock, right=0.0, cost=0.05)
-    on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
-    on.submit(request("abc", key=0, chain="ignore_eos=true", max_tokens=600))
-    tokens = 0
-    for event in on.run():
-        tokens += len(event.ids) if isinstance(event, Token) else 0
-        inner.right = float(tokens > 100)
-    assert max(most for length, most in inner.asked if length > 300) >= 8
 
 
 def test_neither_drafts_of_others_nor_a_single_slow_step_end_drafting():

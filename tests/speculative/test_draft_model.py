@@ -35,19 +35,6 @@ class Limited(ModelDrafter):
         return super().propose([replace(ask, most=min(ask.most, 4)) for ask in asks])
 
 
-def test_a_pass_for_each_place_serves_all_texts_and_no_committed_token_is_read_twice():
-    for seed in (0, 1):  # the second is another model than the target
-        runner = Watched(WIDTH, seed)
-        found, _ = outcomes(rows(3), drafter=Limited(runner), max_batch=3)
-        read = sum(len(feed.tokens) for feeds in feeds_of(runner) for feed in feeds)
-        drafts_fed = sum(len(feeds) for feeds in feeds_of(runner))
-        assert read <= sum(3 + len(ids) for ids, _ in found.values()) + drafts_fed, seed
-    runner = Watched(WIDTH)
-    outcomes(rows(5), drafter=Limited(runner), max_batch=5)
-    # After the first text's round, which reads the prompt that all have.
-    assert all(len(feeds) == 5 for feeds in feeds_of(runner)[4:-8])
-
-
 def test_a_long_prompt_is_read_in_chunks_before_it_drafts_and_once_for_all_samples():
     for count, words, n in ((2, 120, 1), (1, 40, 4)):
         runner, options = (
@@ -74,15 +61,6 @@ def test_noise_is_shared_so_that_a_draft_of_the_same_distribution_is_always_righ
     target = FakeRunner(WIDTH, scale=0.5)  # flat: independent draws would agree about once in 200
     found, stood = outcomes(rows(8), drafter=Limited(near), runner=target, max_batch=8)
     assert stood > 0.4 * sum(len(ids) for ids, _ in found.values())
-
-
-def test_a_draft_that_is_narrower_wider_or_shorter_proposes_what_it_can():
-    found, _ = outcomes(rows(3), max_batch=3)
-    for draft in (FakeRunner(258, scale=2.0), FakeRunner(400)):
-        assert outcomes(rows(3), drafter=Limited(draft), max_batch=3)[0] == found
-    short, stood = outcomes(rows(1), drafter=Limited(FakeRunner(WIDTH, context=20)))
-    assert short == outcomes(rows(1))[0]
-    assert 0 < stood < 20
 
 
 def test_an_improbable_token_ends_the_draft():

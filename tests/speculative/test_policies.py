@@ -12,8 +12,8 @@ from gencli.speculative.ngram import NgramDrafter
 from gencli.speculative.suffix import SuffixDrafter
 from processors.policy import Verification
 from tests.engine.harness import engine, generate, request
+from tests.slow.speculative.test_identity import half_right
 from tests.speculative.cases import WIDTH, everything, outcomes
-from tests.speculative.test_identity import half_right, plain
 from tests.speculative.turned import turned
 
 OTHERS = ("rejection", "lossy-typical", "lossy-threshold")
@@ -54,15 +54,6 @@ def test_a_long_prompt_is_read_at_once_where_drafts_decide():
         for rows in ([one], [*others, one])
     )
     assert together["one", 0] == alone["one", 0]
-
-
-def test_greedy_texts_are_the_same_under_rejection():
-    for name in DRAFTERS:
-        greedy = [one for one in everything() if one.chain.is_greedy or one.draw == "greedy"]
-        drafting = Drafting(name, 3, 0.0, Verification("rejection"))
-        found, stood = outcomes([replace(one, drafting=drafting) for one in greedy], drafter=drafters())
-        assert found == {key: plain()[key] for key in found}, name
-        assert stood > 0, name
 
 
 def test_texts_are_counted_as_any():

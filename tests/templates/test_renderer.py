@@ -2,11 +2,8 @@
 
 import pytest
 
-from gencli.templates import renderer as module
 from gencli.templates.messages import Order
 from gencli.templates.renderer import Renderer
-
-ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +37,3 @@ def test_wrong_syntax_has_its_line_and_a_name_without_a_value_is_an_error_of_pro
     for is_chat, error in [(False, "'a' is undefined"), (True, "")]:
         found = renderer.render(order("{{ a }}", is_chat=is_chat))
         assert (found.error, found.is_undefined) == (error, bool(error)), is_chat
-
-
-def test_one_that_does_not_end_is_ended_and_the_next_one_is_rendered(renderer, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "SECONDS", 0.3)
-        assert renderer.render(order(ENDLESS)).error == "it did not end within 0.3 seconds"
-    assert renderer.render(order("{{ a }}", a="x")).text == "x"
-
-    renderer.close()
-    assert renderer.render(order("x")).text == "x"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 import pytest
 
 from gencli.errors import UsageError
@@ -24,16 +22,6 @@ def test_escapes_become_characters_and_others_are_refused_by_name():
     ]:  # fmt: skip
         with pytest.raises(UsageError, match=words):
             unescape(text)
-
-
-def test_control_and_format_characters_are_escaped_and_all_else_stays():
-    text = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE0200)]))
-    hidden = [char for char in text if unicodedata.category(char) in ("Cc", "Cf") and char not in "\n\t"]
-    kept = "".join(char for char in text if char not in hidden)
-    assert escape_controls(kept) == kept
-    for char in hidden:
-        assert escape_controls(char).isprintable()
-        assert unescape(escape_controls(char)) == char
 
 
 def test_a_joiner_stays_where_a_script_or_an_emoji_needs_it():

@@ -9,7 +9,7 @@ from gencli.models.files import library
 from gencli.text import fast_loader
 from gencli.text.fast_loader import load_fast
 from gencli.text.tokenizer import HFTokenizer
-from tests.text.fast_folders import CLASSES, assert_same, change, save
+from tests.text.fast_folders import assert_same, change, save
 
 
 def reason(folder, **options):
@@ -75,34 +75,6 @@ def test_a_model_type_that_is_not_handled(tmp_path):
         change(save(tmp_path) / "tokenizer_config.json", tokenizer_class=declared)
         (tmp_path / "config.json").write_text(json.dumps(values))
         assert words in reason(tmp_path), values
-
-
-REPLACED = [
-    ("LlamaTokenizer", {"normalizer": {"type": "Prepend", "prepend": "▁"}}, "normalizer"),
-    ("GemmaTokenizer", {"normalizer": None}, "normalizer"),
-    ("Qwen2Tokenizer", {"normalizer": {"type": "NFKC"}}, "normalizer"),
-    ("Qwen3_5Tokenizer", {"decoder": {"type": "Fuse"}}, "decoder"),
-    ("GPT2Tokenizer", {"pre_tokenizer": {"type": "Digits", "individual_digits": True}}, "pre-tokenizer"),
-    ("GPTNeoXTokenizer", {"decoder": None}, "decoder"),
-    ("LlamaTokenizer", {"unk_token": "<unk>", "fuse_unk": False}, "model"),
-    ("Qwen2Tokenizer", {"byte_fallback": True, "ignore_merges": True, "dropout": 1.0}, "model"),
-    ("GPT2Tokenizer", {"unk_token": "<s>"}, "model"),
-    ("GPTNeoXTokenizer", {"post_processor": {"type": "BertProcessing", "sep": ["a", 5], "cls": ["b", 6]}},
-     "post-processor"),
-]  # fmt: skip
-
-
-def test_a_class_replaces_parts_as_those_versions_of_transformers_do_that_are_known(tmp_path, monkeypatch):
-    for name, values, part in REPLACED:
-        with monkeypatch.context() as patch:
-            kind, model_type, tokens = CLASSES[name]
-            path = save(tmp_path, name, kind, model_type, **tokens) / "tokenizer.json"
-            model = json.loads(path.read_text())["model"]
-            change(path, **({"model": {**model, **values}} if part == "model" else values))
-            assert_same(tmp_path)
-            for unknown in ("5.16.2", "5.99.0", "6.0.dev0", "odd"):
-                patch.setattr(library, "version", lambda _, unknown=unknown: unknown)
-                assert f"{name} may replace the {part}" in reason(tmp_path), name
 
 
 def test_another_version_of_transformers_is_no_reason_where_a_class_replaces_nothing(tmp_path, monkeypatch):

@@ -137,12 +137,6 @@ def test_offsets_and_anchors_hold_far_into_a_text():
     assert (matcher.match, len(released)) == (None, 4000)
 
 
-def test_a_hostile_pattern_ends_in_an_error():
-    matcher = StopMatcher(patterns=[r"(?:a|a)*(?:a|aa)+(?:b|b)*\d"])
-    with pytest.raises(GenerationError, match="took over"):
-        matcher.push("a" * 500)
-
-
 def test_patterns_that_are_invalid_or_match_nothing_are_refused():
     for pattern in ["(", "[a", "*", "", "a*", "a|", "(?r)ab", "$"]:
         with pytest.raises(UsageError):
@@ -181,9 +175,3 @@ def test_a_pattern_that_is_slow_in_all_its_searches_together_is_an_error(monkeyp
     matcher = StopMatcher(patterns=[r"(.+)+\1{9}Z"])
     with pytest.raises(GenerationError, match="s in total on 1 characters"):
         matcher.push("abc")
-
-
-def test_a_pattern_that_nests_without_end_is_refused():
-    for pattern in ["(" * 2000 + "a" + ")" * 2000, "(?R)"]:
-        with pytest.raises(UsageError, match=r"nested too deep|over 0\.5 s"):
-            StopMatcher(patterns=[pattern])

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import tokenizers
 from tokenizers import Regex, decoders, models, processors
@@ -18,7 +15,6 @@ from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 from processors.chain import Chain
 from tests.text.conftest import wrap
 
-NAMES = ["byte-level", "llama-like", "metaspace", "gemma-like", "gpt-2", "qwen2"]
 CHATML = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
     "<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -33,29 +29,6 @@ def remade(tokenizer, backend=None, **config):
     copy = backend or tokenizers.Tokenizer.from_str(tokenizer._hf.backend_tokenizer.to_str())
     config = {"bos_token": "<s>", "eos_token": "</s>", **config}
     return HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=copy, **config), "copy")
-
-
-def test_token_bytes_join_to_the_text(make, texts, hf_decode):
-    for name in NAMES:
-        tokenizer = make(name)
-        pieces = tokenizer.token_bytes
-        assert len(pieces) == tokenizer.vocab_size, name
-        for text in texts:
-            ids = tokenizer.encode("a" + text, special=False)
-            joined = b"".join(pieces[token_id] for token_id in ids).decode()
-            assert joined.removeprefix(" ") == hf_decode(tokenizer, ids), name
-
-    for name in NAMES:
-        tokenizer = make(name)
-        assert tokenizer.special_ids, name
-        assert all(tokenizer.token_bytes[token_id] == b"" for token_id in tokenizer.special_ids), name
-
-    pieces = make("llama-like").token_bytes
-    assert pieces[3 + 0xF0] == b"\xf0"
-    assert {b" ", b"  ", b" a", b"<tool>"} <= set(pieces)
-
-    tokenizer = make("wordpiece")
-    assert tokenizer.token_bytes[:8] == (b" [UNK]", b"", b"", b" a", b" b", b" hello", b" world", b"ing")
 
 
 def test_added_tokens_and_ids_that_are_left_out_count_as_known(make):
@@ -106,7 +79,11 @@ TYPED = (
     "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}"
     "{% endif %}{% endfor %}{% endfor %}"
 )
+
+
 INDEXED = "{% for m in messages %}<{{ m.role }}>{{ m['content'][0]['text'] }}{% endfor %}"
+
+
 MIXED = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<assistant>{{ m.content }}"
     "{% elif m.role == 'tool' %}{% else %}<{{ m.role }}>{% for p in m.content %}"
@@ -203,12 +180,6 @@ def test_a_folder_without_a_tokenizer_is_an_error(tmp_path):
 
     with pytest.raises(ModelError):
         HFTokenizer.load(tmp_path / "missing")
-
-
-def test_importing_the_module_imports_neither_torch_nor_transformers():
-    code = "import sys, gencli.text.tokenizer, gencli.text.stream; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "transformers", "regex"} & set(done.stdout.split())
 
 
 def test_a_decoder_that_panics_fails_its_text_alone():

@@ -9,8 +9,6 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gencli.batch.options import OWN
 from gencli.batch.outputs import OUTPUT_FORMATS
@@ -25,6 +23,8 @@ from gencli.files import beside
 from tests.batch.test_openai import result, several
 
 ERROR = {"type": "UsageError", "message": "The prompt is empty."}
+
+
 KEPT = {"label": "integer", "note": "text"}
 
 
@@ -68,22 +68,6 @@ def test_tables_have_a_line_for_each_sample(tmp_path):
         assert (rows[3]["input.label"], rows[3]["input.note"], rows[3]["prompt"]) == ("", '["l"]', ""), name
 
 
-def test_parquet_has_the_same_columns_typed(tmp_path):
-    pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    many = [Outcome(index, str(index), result(input={"label": index})) for index in range(2500)]
-    write(tmp_path / "out.parquet", rows=many)
-    table = parquet.read_table(tmp_path / "out.parquet")
-    assert table.num_rows == 2500
-    assert table.schema.field("input.label").type == "int64"
-    assert table.slice(2499).to_pylist()[0] == {
-        "index": 2499, "id": "2499", "sample": 1, "prompt": "p", "text": "t", "finish_reason": "eos",
-        "matched": None, "prompt_tokens": 2, "completion_tokens": 3, "seed": "1", "error_type": None,
-        "error_message": None, "input.label": 2499, "input.note": None,
-    }  # fmt: skip
-
-
 def test_openai_lines(tmp_path):
     write(tmp_path / "out.jsonl", "openai")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -104,32 +88,10 @@ def test_a_folder_has_a_file_for_each_text_and_an_index(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@given(st.lists(st.text(min_size=1), min_size=2, max_size=2, unique=True))
-def test_file_names_are_safe_and_tell_ids_apart(ids):
-    names = [safe_name(name) for name in ids]
-    assert names[0] != names[1]
-    for name in names:
-        assert Path(name).name == name
-        assert name.isascii()
-        assert not name.startswith((".", "~"))
-        assert len(name) < 200
-        assert not set(name) & set('<>:"/\\|?* \0')
-
-
 def test_names_that_file_systems_do_not_like(tmp_path):
     for name in ["con", "NUL.txt", "com1", ".hidden", "..", "a" * 500, "a" * 499 + "b", "日本"]:
         (tmp_path / f"{safe_name(name)}.txt").write_text("")
         assert safe_name(name) != name, name
-
-
-@given(texts=st.lists(st.text(), max_size=5))
-@settings(max_examples=30)
-def test_what_is_written_is_read_back_as_input(tmp_path_factory, texts):
-    path = tmp_path_factory.mktemp("out")
-    rows = [Outcome(index, str(index), result(text=text)) for index, text in enumerate(texts)]
-    for name in ("o.jsonl", "o.csv", "o.jsonl.gz"):
-        write(path / name, rows=rows)
-        assert [record.columns["text"] for record in open_input([str(path / name)])] == texts
 
 
 def test_packed_output_is_the_same_bytes_each_time(tmp_path):

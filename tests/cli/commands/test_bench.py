@@ -37,33 +37,6 @@ def report(arguments, capsys):
     return found
 
 
-def test_bench_refuses_what_it_cannot_measure(capsys):
-    assert main(["bench", "grammar", "--back-end", "nothing", "--steps", "1"]) != 0
-    assert "nothing" in capsys.readouterr().err
-
-    for wrong in [["--predict"], ["--predict", "--card", "GTX"], ["--shape", "9B"]]:
-        assert main(["bench", "gpu", *wrong]) == 2, wrong
-
-    assert main(["bench", "run", "--gguf", "any.gguf", "--rows", "2"]) == 2
-    assert "--rows 1" in capsys.readouterr().err
-
-    assert main([*SAMPLER, "--chain", "temperature=0.7 | ban=fox"]) == 2
-    assert "ban" in capsys.readouterr().err
-
-    assert main([*STAGES, "typo_k"]) == 2
-    assert "'typo_k'" in capsys.readouterr().err
-
-    for options, said in [
-        (["--draft-tokens", "many"], "'many' is no list of numbers"),
-        (["--rows", "0"], "numbers from 1 to 65536"),
-        (["--draft-tokens", "8..0"], "'8..0' runs backwards.\nHint: Write 0..8."),
-        (["--draft", "none"], "nothing to measure"),
-        (["--prompts", "nowhere.jsonl"], "cannot be read"),
-    ]:
-        assert main([*SPECULATE, *options]) == 2, options
-        assert said in capsys.readouterr().err, options
-
-
 def test_bench_step_has_a_record_for_each_number_of_rows_and_chain(capsys):
     small = ["bench", "step", "--steps", "1", "--rows", "1", "--rows", "2", "--vocab", "300"]
     assert main(small) == 0

@@ -5,14 +5,11 @@ import re
 
 import pytest
 import torch
-import transformers as hf
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
 from gencli.errors import ModelError
 from gencli.hub.cache import hub_models
-from gencli.models.files.card import ALONE_KINDS, kv_bytes, read_card
+from gencli.models.files.card import kv_bytes, read_card
 from gencli.models.files.locate import bundled_folder
-from gencli.models.kv.calls import LogitsCall
 from gencli.models.memory import weight_bytes
 from tests.models.tiny_models import build
 
@@ -126,12 +123,6 @@ def test_what_fits_a_card_is_shown_with_what_to_type(gencli):
     assert {line.split()[-3] for line in shown.splitlines()[3:-2]} == {"no"}
 
 
-def test_the_library_s_code_of_these_kinds_cannot_share_lanes():
-    for kind in sorted(ALONE_KINDS):
-        code = getattr(hf, DECODERS[kind])
-        assert not (LogitsCall(code).takes_positions and code._supports_attention_backend), kind
-
-
 def test_a_config_that_is_no_object_is_named_and_a_running_state_not_guessed(tmp_path):
     build("mamba").save_pretrained(tmp_path)
     assert kv_bytes(read_card(tmp_path), batch=1, context=10, number_bytes=4) is None
@@ -139,15 +130,3 @@ def test_a_config_that_is_no_object_is_named_and_a_running_state_not_guessed(tmp
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="JSON object"):
         read_card(tmp_path)
-
-
-def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path):
-    for kind, found in [
-        ("llama", "recorded on a CUDA GPU"),
-        ("qwen3_moe", "recorded on a CUDA GPU"),
-        ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
-        ("mamba", "none, as the model runs one request at a time in each step"),
-    ]:
-        build(kind).save_pretrained(tmp_path / kind)
-        lines = gencli("models", "show", str(tmp_path / kind)).out.splitlines()
-        assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found], kind

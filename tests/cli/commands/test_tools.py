@@ -93,7 +93,3 @@ def assert_names_are_offered_without_anything_heavy(cases, tmp_path):
         assert done.stdout.split() == offered, words
         imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
         assert imported.isdisjoint({"torch", "transformers", "tokenizers", "numpy", "prompt_toolkit"}), words
-
-
-def test_completion_offers_names_without_anything_heavy(tmp_path):
-    assert_names_are_offered_without_anything_heavy(OFFERED[:1], tmp_path)

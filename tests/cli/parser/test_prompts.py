@@ -3,8 +3,6 @@
 import io
 import json
 import os
-import socket
-import threading
 
 import pytest
 import torch
@@ -15,28 +13,10 @@ from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.errors import UsageError
 from gencli.models.files.locate import bundled_folder
 
-JSON = ("--format", "json", "--seed", "1", "--max-tokens", "4")
-
 
 class _Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-def test_a_prompt_is_an_argument_a_pipe_or_a_file(run, tmp_path):
-    assert run("hi", *JSON).json["prompt"] == "hi"
-
-    for data, prompt in [
-        (b"hi", "hi"), (b"hi\n", "hi"), (b"hi\r\n", "hi"), (b"hi\n\n", "hi\n"),
-        (b"\xef\xbb\xbfh\xc3\xa9", "hé"),
-    ]:  # fmt: skip
-        assert run(*JSON, stdin=data).json["prompt"] == prompt, data
-        assert run(*JSON, "-", stdin=data).json["prompt"] == prompt, data
-
-    for name in "ab":
-        (tmp_path / name).write_text(f"{name}!\n")
-    records = run("--file", tmp_path / "b", "--file", tmp_path / "a", *JSON).json
-    assert [record["prompt"] for record in records] == ["b!", "a!"]
 
 
 def test_what_is_empty_or_no_text_is_refused(run, tmp_path):
@@ -49,35 +29,6 @@ def test_what_is_empty_or_no_text_is_refused(run, tmp_path):
     for result in (run(stdin=b"ab\xff"), run("--file", tmp_path / "x")):
         assert result.code == 2
         assert "byte 0xff at offset 2" in result.err
-
-
-SUMMARY = ("--format", "jsonl", "--max-tokens", "2")
-
-
-def test_a_pipe_beside_a_prompt_stands_behind_it_or_where_it_says(run, tmp_path):
-    for arguments, expected in [
-        (["Sum up:"], ["Sum up:\n\nnotes"]),
-        (["One", "Two"], ["One\n\nnotes", "Two\n\nnotes"]),
-        (["Say {stdin}, {stdin}."], ["Say notes, notes."]),
-        (["{stdin}!", "Two"], ["notes!", "Two"]),
-        (["Tom", "-"], ["Tom", "notes"]),
-        (["{stdin}?", "-"], ["notes?", "notes"]),
-    ]:
-        result = run(*arguments, *SUMMARY, stdin=b"notes\n")
-        assert [record["prompt"] for record in result.lines] == expected, arguments
-        is_implicit = "-" not in arguments and "{stdin}" not in " ".join(arguments)
-        assert ("5 characters of stdin" in result.err) is is_implicit, arguments
-
-    (tmp_path / "p").write_text("Literally {stdin}:\n")
-    assert run("-f", tmp_path / "p", *SUMMARY, stdin=b"x").lines[0]["prompt"] == "Literally {stdin}:\n\nx"
-    assert run("-f", tmp_path / "p", *SUMMARY).lines[0]["prompt"] == "Literally {stdin}:"
-
-    for data in [b"", b"\n"]:
-        result = run("hi", *SUMMARY, stdin=data)
-        assert result.lines[0]["prompt"] == "hi", data
-        assert "stdin" not in result.err, data
-        result = run("hi {stdin}", *SUMMARY, stdin=data)
-        assert (result.code, "The input (stdin) is empty" in result.err) == (2, True), data
 
 
 def test_what_is_piped_in_beside_a_prompt_is_text_of_a_bounded_length(run, monkeypatch):
@@ -105,36 +56,6 @@ def given_to(monkeypatch):
             return read_prompts(arguments or ["hi"], [])
 
     return read
-
-
-def test_a_pipe_that_stays_open_and_silent_does_not_hold_a_run_up(given_to):
-    reader, writer = os.pipe()
-    left, right = socket.socketpair()
-    with left, right:
-        for handle in (reader, left.fileno()):
-            found = given_to(handle)
-            assert found.texts == ("hi",)
-            assert "stdin is open, but gave nothing in 0.2 s" in found.notices[0]
-    os.close(writer)
-    assert given_to(reader) == Prompts(("hi",))
-    os.close(reader)
-
-
-def test_a_pipe_that_has_begun_or_is_asked_for_is_read_to_its_end(given_to):
-    reader, writer = os.pipe()
-    os.write(writer, b"a")
-    rest = threading.Timer(0.5, lambda: (os.write(writer, b"b"), os.close(writer)))
-    rest.start()
-    assert given_to(reader).texts == ("hi\n\nab",)
-    rest.join()
-    os.close(reader)
-
-    reader, writer = os.pipe()
-    rest = threading.Timer(0.5, lambda: (os.write(writer, b"late"), os.close(writer)))
-    rest.start()
-    assert given_to(reader, "{stdin}!").texts == ("late!",)
-    rest.join()
-    os.close(reader)
 
 
 def test_a_redirected_file_is_read_as_a_pipe_is(given_to, tmp_path):

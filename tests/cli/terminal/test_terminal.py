@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import re
 import shutil
 
 import pytest
@@ -14,8 +12,6 @@ from gencli.cli.terminal.render import Terminal
 from gencli.explain.kept import kept_fields
 from gencli.models.files.locate import bundled_folder
 from processors.explain.kept import KeptLogits
-from tests.helpers.quick import quick_gencli
-from tests.helpers.terminals import begin, until_closed
 
 pytest.importorskip("pty")
 
@@ -265,26 +261,3 @@ def test_a_stream_of_pieces_shows_what_the_whole_text_does():
 
 def test_every_command_is_walked_through():
     assert sorted(WALK) == sorted(commands())
-
-
-def test_a_chat_obeys_neither_what_is_typed_nor_what_is_answered(folder):
-    call = ["chat", *FAKE, "--choice", HOSTILE, "--max-tokens", "200", "--color", "rank"]
-    env = {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "XDG_STATE_HOME": str(folder)}
-    process, leader = begin(
-        [quick_gencli(), *call], ("stdin", "stdout", "stderr"), cwd=folder, env={**os.environ, **env}
-    )
-    paste = HOSTILE.replace("\r", "")
-    turns = (f"\x1b[200~{paste}\x1b[201~\r", "/edit\r", "\x15\x04")
-    output = ""
-    for turn in turns:
-        seen = ""
-        while not re.search(r"\x1b\[\?2004h.*\x1b\[\?25h$", seen, re.DOTALL):  # a new input line
-            seen += os.read(leader, 65536).decode(errors="replace")
-        output += seen
-        os.write(leader, turn.encode())
-    output += until_closed(leader).decode()
-    assert process.wait(timeout=60) == 0
-    plain = re.sub(r"\x1b\[[\d;]*m", "", output.replace("\x1b[35;7;53m", "foreign"))  # tokens have colours
-    assert plain.count("pwn") >= 3  # typed, answered, edited
-    for foreign in ("\x1b]52", "\x1b]0;pwn", "foreign", "\x9b", "\u202e", "\u2066", "\u200b"):
-        assert foreign not in plain

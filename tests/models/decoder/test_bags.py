@@ -11,11 +11,17 @@ from gencli.models.decoder.bags import BagTables, Cells, dense_keys
 from gencli.models.decoder.runner import DecoderRunner
 from tests.models.cases import case
 from tests.models.native import native_decoder
-from tests.models.tiny_models import VOCAB, build_native
+from tests.models.tiny_models import build_native
 
 HEADS, GROUP, WIDTH, ROWS, CAPACITY = 2, 3, 16, 4, 512
+
+
 LENGTHS = (1, 63, 64, 65, 200, 500)
+
+
 SCALE = 0.3
+
+
 _NOISE = torch.Generator().manual_seed(4)
 
 
@@ -60,22 +66,6 @@ def test_keys_leave_their_tiles_in_order() -> None:
     buffer, keys, _ = filled()
     for first, end in ((0, 1), (0, 130), (70, 500)):
         assert torch.equal(dense_keys(buffer, 2, first, end)[0], keys[2, :, first:end])
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma2", "gemma3", "qwen3_moe", "gpt_oss"])
-def test_tokens_have_the_same_bits_one_by_one_and_as_drafts(kind: str) -> None:
-    decoder = native_decoder(build_native(kind))
-    tokens = torch.randint(0, VOCAB, (60,), generator=_NOISE).tolist()
-
-    def logits(widths: list[int]) -> torch.Tensor:
-        runner, start, rows = DecoderRunner(decoder, max_lanes=1), 0, []
-        for width in widths:
-            feed = Feed(0, start, tuple(tokens[start : start + width]), width)
-            rows.append(runner.forward(StepPlan((feed,))))
-            start += width
-        return torch.cat(rows)
-
-    assert torch.equal(logits([40] + [1] * 20), logits([40, 4, 16]))
 
 
 class _Calls(TorchDispatchMode):

@@ -2,20 +2,17 @@
 
 from functools import cache
 
-import pytest
 import torch
 
 from gencli.core.events import Finish
-from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.models.decoder.runner import DecoderRunner
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder
-from tests.models.schedules import LANES, held, prompts, tokens_at
+from tests.models.schedules import LANES, held, tokens_at
 from tests.models.tiny_models import build_native
 from tests.recorder import CpuRecorder
-from tests.sham import CUDA, sham_device
 
 
 @cache
@@ -86,39 +83,3 @@ def test_freed_lanes_have_no_graphs():
     assert graphs.num_kept == 0
     held(run, steps=3)
     assert graphs.num_recorded == 2
-
-
-def as_in_a_graph(step):
-    """The launches of a step, with what it allocates by order; the copy of its inputs is not among them."""
-    calls = [call for call in step.calls if not call.place.endswith(":upload_into")]
-    order = {}
-    for call in calls:
-        for number, _ in call.addresses:
-            if number >= step.first:
-                order.setdefault(number, -1 - len(order))
-    return [
-        call._replace(addresses=tuple((order.get(number, number), at) for number, at in call.addresses))
-        for call in calls
-    ]
-
-
-def with_drafts(length, sizes):
-    """A step of texts of equal length, each with drafts."""
-    return StepPlan(tuple(Feed(lane, length, (7,) * size, size) for lane, size in enumerate(sizes)))
-
-
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (4, 1, 3)], ids=["tokens", "drafts"])
-def test_two_steps_launch_the_same_operations_at_the_same_addresses_and_none_waits(sizes):
-    with sham_device() as seen:
-        run = DecoderRunner(native_decoder(build_native("llama"), CUDA), max_lanes=LANES)
-        run.forward(prompts(5))
-        steps = []
-        for length in range(5, 9):
-            seen.clear()
-            run.forward(with_drafts(length, sizes))
-            assert not seen.waits
-            steps.append(seen.cut())
-            for lane in range(3):
-                run.truncate(lane, length + 1)
-    assert as_in_a_graph(steps[-2]) == as_in_a_graph(steps[-1])
-    assert [call.place for call in steps[-1].calls].count("processors/upload.py:upload_into") == 1

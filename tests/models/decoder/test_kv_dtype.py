@@ -18,7 +18,7 @@ from gencli.models.onednn import can_pack
 from gencli.runtime.models import ModelChoice, load
 from tests.models.cases import case
 from tests.models.native import load_native, native_decoder
-from tests.models.tiny_models import SUITE_KINDS, build_native
+from tests.models.tiny_models import build_native
 from tests.slow.models.decoder.test_invariance import LENGTHS, logits
 
 # Largest errors of the logits; random weights enlarge them.
@@ -36,11 +36,6 @@ def check_logits(kind: str, kv_dtype: torch.dtype) -> None:
         alone = DecoderRunner(decoder, max_lanes=len(LENGTHS), kv_dtype=kv_dtype)
         if can_pack():
             assert torch.equal(logits(alone, [lane])[0], together[lane])
-
-
-@pytest.mark.parametrize(("kind", "kv_dtype"), [*zip(SUITE_KINDS, FORMATS, strict=True)])
-def test_logits_are_about_the_same_and_see_no_neighbours(kind: str, kv_dtype: torch.dtype) -> None:
-    check_logits(kind, kv_dtype)
 
 
 # Of the memory in float32; heads of 8 numbers have a scale of four bytes in int8.

@@ -17,9 +17,7 @@ from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.grouped import GroupedProduct
 from gencli.models.decoder.stacked_experts import StackedExperts
 from gencli.models.files.card import read_card
-from gencli.models.files.quantization import Quantize
 from gencli.models.memory import weight_bytes
-from gencli.models.quantize import quantize_model
 from gencli.runtime.models import ModelChoice, check_memory
 from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native
@@ -81,20 +79,6 @@ def test_the_logits_are_those_of_transformers(saved: tuple[Path, Any]) -> None:
     feeds = tuple(Feed(lane, 0, tuple(prompt), len(prompt)) for lane, prompt in enumerate(PROMPTS))
     expected = torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in PROMPTS])
     torch.testing.assert_close(runner.forward(StepPlan(feeds)), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(("quantize", "error"), [("int8", 0.15), ("int4", 0.4)])
-def test_they_are_quantized_as_other_weights(
-    saved: tuple[Path, Any], quantize: Quantize, error: float, tmp_path: Path
-) -> None:
-    exact, made = (
-        torch.cat(logits(load_native(saved[0], **options), [0, 1, 2]))
-        for options in ({"dtype": "float32"}, {"quantize": quantize})
-    )
-    assert (made - exact).norm() < error * exact.norm()
-    written = quantize_model(str(saved[0]), tmp_path / "after", quantize).folder
-    assert not any("_blocks" in name for name in load_file(written / "model.safetensors"))
-    assert torch.equal(torch.cat(logits(load_native(written), [0, 1, 2])), made)
 
 
 def table(folder: Path) -> dict[str, torch.Tensor]:

@@ -8,7 +8,6 @@ import torch
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.files.quantization import Quantize
 from tests.models.native import load_native
 from tests.models.tiny_models import build_native
 
@@ -20,16 +19,6 @@ def logits(runner: DecoderRunner, lanes: list[int]) -> list[torch.Tensor]:
     first = runner.forward(StepPlan(tuple(Feed(lane, 0, tuple(PROMPTS[lane])) for lane in lanes)))
     more = runner.forward(StepPlan(tuple(Feed(lane, len(PROMPTS[lane]), (3,)) for lane in lanes)))
     return list(torch.stack([first, more], 1))
-
-
-@pytest.mark.parametrize(
-    ("kind", "quantize"), [("llama", "int8"), ("qwen3_moe", "int4"), ("gpt_oss", "int8")]
-)
-def test_a_lane_does_not_see_its_neighbours(kind: str, quantize: Quantize, tmp_path: Path) -> None:
-    build_native(kind).save_pretrained(tmp_path)
-    together = logits(load_native(tmp_path, quantize=quantize), [0, 1, 2])
-    for lane, expected in enumerate(together):
-        assert torch.equal(logits(load_native(tmp_path, quantize=quantize), [lane])[0], expected)
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:

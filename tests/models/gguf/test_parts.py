@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files.card import read_card
-from gencli.models.files.identity import identify
-from gencli.models.gguf.head import read_gguf_head
 from tests.helpers.gguf_files import write_model
-from tests.models.gguf.test_reader import finish, load, texts
+from tests.models.gguf.test_reader import finish, load
 from tests.models.tiny_models import build_native
 
 
@@ -40,15 +37,6 @@ def split(whole: Path, count: int = 3, total: int | None = None) -> list[Path]:
 def whole(tmp_path: Path) -> Path:
     write_model(tmp_path / "model.gguf", build_native("llama"), "Q4_0")
     return tmp_path / "model.gguf"
-
-
-def test_any_part_is_the_model(whole: Path) -> None:
-    parts = split(whole)
-    for part in parts[:2]:
-        assert texts(load(part)) == texts(load(whole))
-        assert read_gguf_head(part).files == tuple(parts)
-        assert read_card(part).weights.bytes == sum(one.stat().st_size for one in parts)
-    assert identify(parts[1]).sha256 == identify(parts[0]).sha256 != identify(whole).sha256
 
 
 def test_parts_that_are_missing_foreign_or_renamed_are_refused_by_name(whole: Path) -> None:

@@ -120,10 +120,6 @@ def check_quantized(tmp_path: Path, kind: str) -> None:
     assert texts(runner) == texts(load(folder))
 
 
-def test_quantized_weights_run_as_their_widened_numbers(tmp_path: Path) -> None:
-    check_quantized(tmp_path, "Q4_K")
-
-
 def test_a_file_can_be_quantized_while_it_is_read(tmp_path: Path) -> None:
     model = built(hf.LlamaConfig(**base(hidden_size=64, intermediate_size=64)))
     model.save_pretrained(tmp_path)
@@ -167,10 +163,6 @@ def check_slices(tmp_path: Path, kind: str) -> None:
     assert torch.equal(found, torch.from_numpy(gguf.quants.dequantize(blocks, number)))
     assert seen[-1] == blocks.nbytes
     assert len(seen) > 2
-
-
-def test_a_format_is_read_in_slices(tmp_path: Path) -> None:
-    check_slices(tmp_path, "Q4_K")
 
 
 def test_other_formats_and_shapes_are_refused_by_name(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import pytest
 import torch
 import transformers as hf
 
@@ -62,14 +61,6 @@ def check_logits(kind: str, implementation: str | None) -> None:
         expected = alone.forward(StepPlan((Feed(0, 0, whole, feed.num_logits),)))
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
         alone.release(0)
-
-
-@pytest.mark.parametrize(
-    ("kind", "implementation"),
-    [("llama", None), ("mistral", "eager"), ("gemma3_text", None), ("mixtral", None)],
-)
-def test_one_row_of_tokens_gives_the_logits_of_each_lane_alone(kind: str, implementation: str | None) -> None:
-    check_logits(kind, implementation)
 
 
 def test_a_row_without_wanted_logits_gives_none() -> None:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.engine.test_device_decoder import check, folder, texts
 from tests.models.tiny_models import NATIVE_CONFIGS
-from tests.slow.engine.test_device_decoder import SUITE
+from tests.slow.engine.test_device_decoder import SUITE, check, folder, texts
 
 
 @pytest.mark.parametrize("kind", sorted({*NATIVE_CONFIGS} - {*SUITE}))

@@ -7,7 +7,7 @@ from gencli.cli.explain.whole_text import whole_text
 from gencli.errors import GenerationError
 from gencli.explain.page import page
 from gencli.explain.trace_file import read_trace
-from tests.explain.test_trace_file import ABSENT, changed, full
+from tests.slow.explain.test_trace_file import ABSENT, changed, full
 
 
 def paths(value, before=()):

@@ -2,13 +2,14 @@
 
 from itertools import product
 
-from tests.slow.speculative.test_guided import check_company, check_distribution
-from tests.speculative.test_guided import (
+from tests.slow.speculative.test_guided import (
     GUIDANCES,
     IN_GRAMMAR,
     LETTERS,
     PENALISED,
     STANDS,
+    check_company,
+    check_distribution,
     check_greedy,
     check_lossy,
     crowd,

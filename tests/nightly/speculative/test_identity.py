@@ -2,8 +2,13 @@
 
 import pytest
 
-from tests.slow.speculative.test_identity import check, check_beside, check_full_memory, check_on_a_model
-from tests.speculative.test_identity import DRAFTERS
+from tests.slow.speculative.test_identity import (
+    DRAFTERS,
+    check,
+    check_beside,
+    check_full_memory,
+    check_on_a_model,
+)
 
 
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -2,13 +2,14 @@
 
 from gencli.speculative.draft_model import ModelDrafter
 from tests.slow.speculative.test_rejection import (
+    CHAINS,
+    Tables,
     check,
     check_is_noticed,
     check_through_text,
     check_without_overlap,
     measured,
 )
-from tests.speculative.test_rejection import CHAINS, Tables
 
 
 def test_texts_have_the_distribution_of_each_chain():

@@ -3,8 +3,7 @@
 from itertools import product
 
 from gencli.runtime.drafters import bare_drafter
-from tests.slow.speculative.test_through_text import check_no_token_changes
-from tests.speculative.test_through_text import CHOICE, DRAWN, other_ids, tiny
+from tests.slow.speculative.test_through_text import CHOICE, DRAWN, check_no_token_changes, other_ids, tiny
 
 
 def test_no_token_of_tiny_changes(other_ids):

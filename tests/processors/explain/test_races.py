@@ -2,13 +2,12 @@
 
 import math
 
-import pytest
 import torch
 
 from processors.explain.measures import Snapshot
 from processors.explain.races import race
-from processors.rng import Stream, gumbel, row_keys, uniform
-from processors.sampler import PLAIN_LIMIT, greedy, gumbel_max, inverse_cdf
+from processors.rng import Stream, gumbel, row_keys
+from processors.sampler import PLAIN_LIMIT, gumbel_max
 
 
 def rows(count):
@@ -25,26 +24,6 @@ def rows(count):
             yield row, torch.tensor([number]), torch.tensor([3])
 
 
-def test_the_margin_of_a_uniform_number_is_to_the_nearer_neighbour():
-    for row, seed, position in rows(500):
-        token = int(inverse_cdf(row[None], seed, position))
-        found = race("multinomial", Snapshot(row), token, seed, position)
-        u = float(uniform(row_keys(seed, position, Stream.TOKEN), torch.zeros(1, dtype=torch.int64)))
-        p = row.double().softmax(0)
-        sums, ids = p.cumsum(0), p.nonzero().flatten().tolist()
-        place = ids.index(token)
-        ends = {}
-        if place:
-            ends[ids[place - 1]] = u - float(sums[token] - p[token])
-        if place + 1 < len(ids):
-            ends[ids[place + 1]] = float(sums[token]) - u
-        if not ends:
-            assert (found.margin, found.runner_up) == (None, None)
-        else:
-            assert found.margin == pytest.approx(min(ends.values()), abs=1e-6)
-            assert ends[found.runner_up] == pytest.approx(min(ends.values()), abs=1e-6)
-
-
 def test_the_margin_of_noise_is_to_the_next_id():
     for row, seed, position in rows(200):
         alive = (row > -math.inf).nonzero().flatten()
@@ -56,14 +35,3 @@ def test_the_margin_of_noise_is_to_the_next_id():
             assert token == alive[best.indices[0]]
             assert found.runner_up == alive[best.indices[1]]
             assert found.margin == float(best.values[0] - best.values[1])
-
-
-def test_only_the_token_of_the_draw_has_a_margin_of_zero_or_more():
-    for kind in ("gumbel", "multinomial", "greedy"):
-        draw = {"gumbel": gumbel_max, "multinomial": inverse_cdf, "greedy": lambda row, *_: greedy(row)}[kind]
-        for row, seed, position in rows(60):
-            token = int(draw(row[None], seed, position))
-            others = [other for other in (row > -math.inf).nonzero().flatten().tolist() if other != token]
-            for one in (token, *others[:3]):
-                margin = race(kind, Snapshot(row), one, seed, position).margin
-                assert margin is None or (margin >= 0) == (one == token), kind

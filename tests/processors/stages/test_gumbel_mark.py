@@ -3,10 +3,8 @@
 import torch
 
 from processors.catalog.watermark import GumbelMarkParams
-from processors.chain import Chain
 from processors.reference.watermark import uniform
 from processors.stages.gumbel_mark import GumbelMark
-from processors.standalone import sample
 from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
 
 
@@ -36,15 +34,3 @@ def test_a_repeated_context_is_left_to_the_draw():
     ]:
         params = GumbelMarkParams(7, width=2, deduplicate=deduplicate)
         assert (len(kept(params, output, prompt)) == 1) == is_marked, deduplicate
-
-
-def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():
-    def token(alpha, seed=0):
-        chain = Chain((("gumbel_mark", GumbelMarkParams(7, alpha=alpha)),))
-        return int(sample(random_logits(1, toy_env())[0], chain, seed=seed, output=[3]))
-
-    first, second = token(0.0), token(1.0)
-    assert first != second
-    drawn = [token(0.3, seed) for seed in range(200)]
-    assert set(drawn) == {first, second}
-    assert 40 < drawn.count(second) < 80

@@ -231,8 +231,3 @@ def check_random_texts(seed):
                     row, params, View(tuple(prompt), output, vocabulary=env.vocabulary)
                 )
                 assert found == pytest.approx(expected, rel=1e-5, abs=1e-5), (params, prompt, output)
-
-
-def test_random_texts_over_few_tokens_are_processed_as_in_the_reference():
-    for seed in range(4):
-        check_random_texts(seed)

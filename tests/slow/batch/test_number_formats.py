@@ -16,3 +16,19 @@ def test_in_bfloat16_a_run_does_not_go_on_in_other_company_unless_allowed(bench)
         assert "continue anyway with --allow-other-batch" in refused.err, flags
         allowed = bench.run("--resume", "--allow-other-batch", *tiny("bfloat16", *flags))
         assert (allowed.code, len(bench.results)) == (0, len(ROWS)), flags
+
+
+def test_in_bfloat16_a_run_goes_on_in_the_same_company(bench):
+    assert resumed(bench, "bfloat16", "--max-batch", "2").code == 0
+
+
+def test_in_float32_a_run_goes_on_in_any_company(bench):
+    for flags in [("--max-batch", "4"), ("--draft", "ngram")]:
+        bench = bench.fresh()
+        assert resumed(bench, "float32", *flags).code == 0, flags
+
+
+def test_a_planned_batch_size_is_kept_where_texts_depend_on_it(bench):
+    planned = ("--kv-memory", "4M", "--max-tokens", "100")
+    done = resumed(bench, "bfloat16", "--kv-memory", "16M", "--max-tokens", "100", begun=planned)
+    assert (done.code, "samples run side by side" in done.err) == (0, False)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gencli.batch.records import Record
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.config.jobs import REQUEST_KEYS
+from gencli.templates import renderer as renderer_module
 from gencli.templates.messages import MAX_PROMPT
 from gencli.templates.prompt import read_template
 from tests.batch.formats.test_formats import VALUES
@@ -47,3 +48,10 @@ def test_whatever_stands_in_a_record_is_a_row_or_its_failure(columns, is_table, 
     (made,) = make_rows([Record(0, "f:1", columns)], options, JOBS)
     assert (made.failure is None) == bool(made.prompt or made.messages)
     assert json.loads(json.dumps(dict(made.options))) == made.options
+
+
+def test_a_template_that_does_not_end_is_the_error_of_its_row(monkeypatch):
+    monkeypatch.setattr(renderer_module, "SECONDS", 0.5)
+    endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    options = RowOptions(template=read_template(endless))
+    assert "did not end within" in reason({"title": "x"}, options)

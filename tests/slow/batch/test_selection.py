@@ -1,8 +1,14 @@
 """Samples, limits and shards, and ids that stand twice."""
 
 import tracemalloc
+from itertools import chain
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gencli.batch.ids import IdCheck
+from gencli.batch.selection import Shard
+from tests.batch.test_selection import indexes
 
 
 def test_ids_take_eight_bytes_each():
@@ -14,3 +20,13 @@ def test_ids_take_eight_bytes_each():
     tracemalloc.stop()
     assert size < 1_000_000
     assert check.suspects() == frozenset()
+
+
+SIZES = st.none() | st.integers(0, 60)
+
+
+@given(sample=SIZES, limit=SIZES, of=st.integers(1, 5), seed=st.integers(0, 9))
+def test_shards_together_take_what_one_run_takes(sample, limit, of, seed):
+    how = {"sample": sample, "limit": limit, "seed": seed}
+    shards = (indexes(shard=Shard(part, of), **how) for part in range(of))
+    assert sorted(chain.from_iterable(shards)) == indexes(**how)

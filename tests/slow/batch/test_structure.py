@@ -49,3 +49,42 @@ def test_a_resumed_run_gives_the_same_bytes(bench):
         bench.output.unlink()
         assert call(bench, "--resume", "--max-batch", size).code == 0, size
         assert bench.output.read_bytes() == whole, size
+
+
+def test_each_row_has_its_own_structure(bench):
+    bench.write([*ROWS, *ROWS])
+    assert call(bench).code == 0
+    free, data, pick, match, both = bench.results[:5]
+    assert (free["valid"], free["grammar"]) == (None, None)
+    assert isinstance(data["parsed"]["age"], int)
+    assert pick["text"] in ("red", "blue")
+    assert len(match["text"]) == 3
+    assert match["text"].isdecimal()
+    assert set(both["texts"]) <= {"up", "down"}
+    assert data["grammar"]["backend"] in ("xgrammar", "llguidance")
+    assert "compile_seconds" not in data["grammar"]
+
+
+def test_a_document_that_is_cut_is_an_error_of_its_row(bench):
+    bench.write([ROWS[0], {**ROWS[3], "regex": "[0-9]{30}", "max_tokens": 2}, ROWS[2]])
+    assert call(bench).code == 7
+    assert [one["error"] and one["error"]["type"] for one in bench.results] == [None, "InvalidOutput", None]
+    assert bench.results[1]["text"] is None
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"age": {"type": "integer", "maximum": 99, "minimum": 0}},
+    "required": ["age"],
+}
+
+
+def test_a_schema_of_the_run_that_changed_in_its_file_is_noticed(bench):
+    schema = bench.folder / "schema.json"
+    schema.write_text(json.dumps(SCHEMA))
+    bench.write([ROWS[0]] * 3)
+    assert call(bench, "--json-schema", schema, "--keep-journal").code == 0
+    bench.output.unlink()
+    schema.write_text(json.dumps({**SCHEMA, "required": []}))
+    done = call(bench, "--json-schema", schema, "--resume")
+    assert (done.code, "chain changed" in done.err) == (2, True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 
 from tests.cli.test_model import COMPANY, SHORT, TINY, UNSTEADY
 
@@ -34,3 +35,27 @@ def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path):
         assert (result.code, result.out) == (plain.code, plain.out), flags
         assert "Token id 2048 is to end a text, but no token of the model has it" in result.err, flags
         assert "Token id -1" in result.err, flags
+
+
+def test_a_device_that_is_not_here_is_named_and_steps_run_ahead_on_a_gpu_only(gencli):
+    result = gencli("run", "--device", "cuda:99", *SHORT)
+    assert result.code == 5
+    assert "cuda:99" in result.err
+
+    refused = gencli("run", "--async", *SHORT)
+    assert (refused.code, "--async" in refused.err, "runs on cpu" in refused.err) == (2, True, True)
+    assert gencli("run", "--no-async", *SHORT).out == gencli("run", *SHORT).out
+
+
+def test_the_bundled_model_is_the_default_and_chat_uses_its_template(gencli):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        default = gencli("run", *SHORT)
+    assert default.code == 0
+    assert len(default.err.splitlines()) == 2
+    assert gencli("run", "--model", str(TINY), *SHORT).out == default.out
+
+    record = gencli("run", "--format", "json", *SHORT).json
+    chat = gencli("run", "--format", "json", "--chat", "--system", "Be brief.", *SHORT).json
+    assert chat["prompt"] == record["prompt"]
+    assert chat["prompt_tokens"] > record["prompt_tokens"]

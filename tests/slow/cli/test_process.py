@@ -2,9 +2,13 @@
 
 import json
 import signal
+import subprocess
+from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import command
-from tests.cli.test_process import LONG, MANY, ended
+from tests.cli.test_process import LONG, MANY, SHORT, ended
 from tests.helpers.terminals import on_a_terminal
 
 
@@ -49,3 +53,35 @@ def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished():
             assert label in plain, env
         assert b"\x1b" in drawn, env
         assert b"\x1b" not in plain, env
+
+
+def test_a_pipe_is_read(start):
+    process = start("--seed", "1", "--max-tokens", "20", stdin=subprocess.PIPE)
+    out, _ = process.communicate(b"hi\n", timeout=60)
+    assert out == ended(start(*SHORT))[1]
+
+
+def test_a_reader_that_leaves_ends_the_run_quietly(start):
+    process = start(*MANY, "--quiet")
+    process.stdout.read(1)
+    process.stdout.close()
+    process.stdout = None
+    assert ended(process) == (0, None, b"")
+
+
+def test_a_second_ctrl_c_ends_at_once(start):
+    process = start(*MANY)
+    process.stdout.read(10)
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+    code, _, err = ended(process)
+    assert code == 130
+    assert b"Traceback" not in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_without_a_traceback(start):
+    with Path("/dev/full").open("w") as full:
+        code, _, err = ended(start(*SHORT, stdout=full))
+    assert code == 6
+    assert err == b"Error: Cannot write to stdout: No space left on device.\n"

@@ -5,6 +5,7 @@ import random
 from gencli.models.fake import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
+from tests.engine.harness import engine, request, texts
 from tests.engine.test_ahead import READ, both, options
 from tests.sham import CUDA, sham_device
 from tests.speculative.cases import WIDTH
@@ -46,3 +47,42 @@ def check_waits(seed):
 
 def test_on_a_device_no_step_waits_more_than_once():
     check_waits(0)
+
+
+class Watched(FakeRunner):
+    """Notes how often the host had waited when a pass was launched ahead, and when a step ran plainly."""
+
+    def __init__(self, seen):
+        super().__init__(device=CUDA)
+        self.seen, self.ahead, self.plain = seen, [], []
+
+    def forward(self, plan):
+        self.plain.append(self.seen.waits.total())
+        return super().forward(plan)
+
+    def forward_ahead(self, plan, ids):
+        self.ahead.append(self.seen.waits.total())
+        return super().forward_ahead(plan, ids)
+
+
+def launches(steps, **options):
+    with sham_device() as seen:
+        on = engine(runner=FakeRunner(device=CUDA), **options)
+        for key in "abc":
+            on.submit(request(key, chain="ignore_eos=true | top_p=0.9"))
+        for _ in range(3):
+            on.step()
+        seen.clear()
+        for _ in range(steps):
+            on.step()
+        return sum(seen.launches.values())
+
+
+def test_the_next_pass_is_launched_before_the_host_waits_for_the_last_draw_and_launches_no_more():
+    rows = [request(key, max_tokens=12, chain="ignore_eos=true") for key in "abc"]
+    with sham_device() as seen:
+        runner = Watched(seen)
+        assert texts(rows, runner=runner) == texts(rows)
+    assert (runner.plain, runner.ahead) == ([0], [*range(11)])
+    assert dict(seen.waits) == {READ: 12}
+    assert launches(5) == launches(5, run_ahead=False)

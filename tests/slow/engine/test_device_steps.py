@@ -5,12 +5,12 @@ import transformers as hf
 
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.speculative.base import Drafter
-from tests.engine.test_device_decoder import saved
 from tests.engine.test_device_steps import steady
 from tests.models.tiny_models import NATIVE_CONFIGS
 from tests.sham import sham_device
 from tests.sham_cuda import differences
 from tests.slow.engine.test_device import LAUNCHES, Wide
+from tests.slow.engine.test_device_decoder import saved
 from tests.speculative.cases import WIDTH
 
 

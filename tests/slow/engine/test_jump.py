@@ -8,7 +8,7 @@ from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.base import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import Token, events_of, ids_of, request
+from tests.engine.harness import TOKENIZER, Scripted, Token, events_of, generate, ids_of, request
 from tests.engine.test_jump import BACKENDS, PERSON, off, record, tokens_of
 
 
@@ -91,3 +91,11 @@ def test_on_a_model_jumps_change_no_token_and_save_passes():
         found.append([event for event in events_of(requests, on=on) if isinstance(event, Token)])
     assert ids_of(found[0]) == ids_of(found[1])
     assert len(found[0]) < 0.7 * len(found[1])  # an event a step and row
+
+
+def test_what_the_grammar_does_not_know_is_left_to_the_next_drafter():
+    one = record()
+    ids = tokens_of([one])[0]["k", 0]
+    scripted = Scripted({one.prompt_ids: ids})
+    assert generate([one], drafter=scripted)["k", 0].text == TOKENIZER.decode(ids)
+    assert scripted.proposed > 0

@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-from gencli.core.request import Guidance
+from gencli.core.request import Beams, Guidance
 from gencli.models.hf import HFRunner
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.ngram import NgramDrafter
@@ -59,3 +59,29 @@ def test_samples_and_companions_cross_the_switch_by_themselves():
     assert found == expected(n=3)
     check_companions(16, NEGATIVES[1])
     check_companions(None, None)
+
+
+torch.set_num_threads(1)
+
+
+def test_beams_cross_the_switch_together():
+    fresh = run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
+    assert run(runner(), requests(beams=Beams(3), n=3)) == fresh
+
+
+class Counted(HFRunner):
+    """Notes how many tokens each step feeds, and how much of a text is copied between lanes."""
+
+    def __init__(self):
+        super().__init__(model(), max_lanes=16)
+        self.steps = []
+        hook = lambda module, args, out: self.steps.append(args[0].numel())  # noqa: E731
+        self.hook = model().model.embed_tokens.register_forward_hook(hook)
+
+
+def test_a_lane_is_read_anew_in_steps_as_a_prompt_is():
+    for max_batch in (1, 8):
+        on = Counted()
+        run(on, requests(), max_batch=max_batch, step_tokens=16)
+        on.hook.remove()
+        assert max(on.steps) <= 16, max_batch

@@ -1,19 +1,21 @@
 """Texts that are banned with rewind never appear, and what appears is what a plain loop finds."""
 
+import json
 from dataclasses import replace
 from itertools import product
 
 import torch
 
-from gencli.core.request import Guidance
+from gencli.core.request import Guidance, Stops
 from processors.base import Admission, Env
+from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rng import derive
 from processors.rows import Rows
 from processors.sampler import Sampler
-from tests.engine.harness import TOKENIZER, Scripted, request
+from tests.engine.harness import TOKENIZER, Scripted, Token, events_of, request
 from tests.engine.test_guidance import Remembering
 from tests.engine.test_rewind import FREE, LETTERS, SEEDS, WORDS, asked, run, text
 
@@ -85,3 +87,41 @@ def test_preempted_texts_are_the_same_and_guided_ones_go_back_in_both_lanes():
     assert not any(banned in found for banned in WORDS)
     beside = [asked(("ab",), seed=9), request("x", max_tokens=50)]
     assert run([one, *beside], max_batch=2)[one.id, 0].text == found
+
+
+def test_a_document_goes_back_with_its_text():
+    words = [a + b + c for a in "abcd" for b in "abcd" for c in ("", "e", "ef")]
+    grammar = GrammarParams(json.dumps(words), kind="choice", backend="trie")
+    for seed in range(12):
+        one = asked(("ab", "bc", "de", "ca"), seed=seed, grammar=grammar)
+        end = run([one])[one.id, 0]
+        assert end.text in words
+        assert not any(banned in end.text for banned in ("ab", "bc", "de", "ca"))
+        assert (end.document, text(replace(one, jump="off"))) == ("over", end.text)
+
+
+def test_a_stop_inside_of_held_text_ends_it():
+    for seed in SEEDS:
+        one = asked(("cdef", "ab"), seed=seed)
+        full = text(one)
+        stopped = run([replace(one, stops=Stops(strings=("cd",)))])[one.id, 0]
+        reason = "stop" if "cd" in full else "length"
+        assert (stopped.text, stopped.reason) == (full.partition("cd")[0], reason), seed
+
+
+def test_a_text_may_begin_in_the_prompt_and_case_may_not_matter():
+    made = 'allowed=[65,66,97,98,32] | ban:texts=["aB","bb"],ignore_case=true'
+    for seed in SEEDS:
+        begun = text(asked(("xyza", "zb", "c", "d"), seed=seed, prompt="xyz"))
+        assert not begun.startswith(("a", "b", "c", "d")), seed
+        for chain in (made, f"{made},rewind=true"):
+            found = text(request("x", seed=seed, max_tokens=40, chain=chain)).lower()
+            assert (len(found), "ab" in found, "bb" in found) == (40, False, False), (seed, chain)
+
+
+def test_log_probabilities_are_those_of_the_tokens_that_stay():
+    one = asked(("ab", "ec", "dad"), logprobs=1)
+    events = [event for event in events_of([one], runner=Remembering()) if isinstance(event, Token)]
+    entries = [entry.chosen.id for event in events for entry in event.logprobs]
+    assert entries == [token for event in events for token in event.ids]
+    assert bytes(entries).decode() == text(replace(one, logprobs=None))

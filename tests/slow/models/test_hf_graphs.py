@@ -5,13 +5,15 @@ import transformers as hf
 
 from gencli.models.hf import HFRunner
 from processors.graphs import Graphs
+from tests.engine.test_device_steps import steady
 from tests.models.cases import case
-from tests.models.schedules import check_replays, texts
-from tests.models.test_hf_graphs import model, runner
+from tests.models.schedules import LANES, check_replays, held, texts, tokens_at
+from tests.models.test_hf_graphs import check_logits, model, persimmon, runner
 from tests.models.test_selfcheck import unknown
 from tests.models.tiny_models import VOCAB, base, build, long_rope
 from tests.recorder import CpuRecorder
 from tests.sham import on_sham, sham_device
+from tests.sham_cuda import differences
 
 
 def falcon():
@@ -61,3 +63,31 @@ def test_what_has_no_static_shapes_says_why():
             with sham_device():
                 there = HFRunner(on_sham(make())).spec
             assert (there.graphs, there.no_graphs) == (None, reason)
+
+
+def test_logits_are_those_of_other_shapes():
+    for kind in ("llama", "gemma3", "persimmon", "mixtral"):
+        with case(kind):
+            check_logits(kind)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_two_steps_launch_the_same_operations_at_the_same_addresses_and_none_waits(kind):
+    with sham_device() as seen:
+        run = HFRunner(on_sham(build(kind)), max_lanes=LANES)
+        held(run, steps=2)
+        seen.clear()
+        steps = []
+        for step in (2, 3):
+            run.forward(tokens_at(5 + step))
+            steps.append(seen.cut())
+        assert not seen.waits
+    assert differences(*steps) == []
+
+
+def test_a_run_waits_once_a_step_with_steps_ahead_too():
+    with sham_device() as seen:
+        run = HFRunner(on_sham(build("llama")), max_lanes=4)
+        steps = steady(seen, run, "temperature=0")
+        assert differences(*steps) == []
+        assert run.spec.can_run_ahead

@@ -10,10 +10,11 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
+from gencli.models.decoder.products.maker import KernelOptions
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_kv_dtype
 from gencli.models.files.card import read_card
-from gencli.models.memory import lane_bytes, need_of
+from gencli.models.memory import lane_bytes, need_of, weight_bytes
 from gencli.models.onednn import can_pack
 from tests.models.cases import case
 from tests.models.native import load_native
@@ -68,3 +69,15 @@ def test_lanes_on_a_gpu_take_what_is_planned(tmp_path: Path) -> None:
 def cached(runner: DecoderRunner) -> int:
     lanes: Any = runner._lanes
     return int(getattr(lanes, "_inner", lanes).nbytes)
+
+
+@pytest.mark.skipif(not can_pack(), reason="a plain projection is the embeddings")
+def test_large_embeddings_are_not_held(tmp_path: Path) -> None:
+    for is_tied, left in [(True, 0), (False, 1)]:
+        with case(is_tied, left):
+            size = {"vocab_size": 70_000, "hidden_size": 64, "tie_word_embeddings": is_tied}
+            hf.LlamaForCausalLM(hf.LlamaConfig(**{**base(), **size})).save_pretrained(tmp_path)
+            runner = load_native(tmp_path, dtype="float32", kernels=KernelOptions(kernel="packed"))
+            weights = weight_bytes(read_card(tmp_path), torch.float32, CPU)
+            assert sum(parts(runner._decoder)) == pytest.approx(weights, rel=0.05)
+            assert read_card(tmp_path).weights.parameters * 4 - weights == left * 70_000 * 64 * 4

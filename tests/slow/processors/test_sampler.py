@@ -56,3 +56,9 @@ def test_a_few_kernels_draw_what_the_sampler_draws():
                 launches = sum(seen.launches.values())
         assert drawn[1].tolist() == drawn[0].tolist(), (most, draw, width)
         assert launches <= most, (most, draw, width)
+
+
+def test_a_wrong_distribution_would_be_noticed():
+    logits = masked_logits(300)
+    statistic, freedom = chi_square(counts_of(gumbel_max, logits), logits * 1.1)
+    assert statistic > freedom + 4 * math.sqrt(2 * freedom)

@@ -3,6 +3,13 @@
 import json
 import os
 
+from gencli.runtime.grammars import compile_plan
+from gencli.structured.plan import Audit, Plan, Variant
+from processors.constraint import Constraint
+from processors.grammar.compile.compiler import GrammarCompiler
+from tests.processors.grammar.kit import env_of
+from tests.runtime.test_grammars import variant
+
 SLOW_IMPORT = """
 import sys, time
 
@@ -13,8 +20,12 @@ class Delay:
 
 sys.meta_path.insert(0, Delay())
 """
+
+
 # llguidance leaves this pattern to the final check.
 ID = {"type": "string", "pattern": r"^(?!\.\.?(?:\/|$))[A-Za-z0-9_\-.~:@+]{1,20}$"}
+
+
 SCHEMA = json.dumps({"type": "object", "properties": {"id": ID}, "required": ["id"]})
 
 
@@ -29,3 +40,13 @@ def test_a_back_end_that_is_slow_to_import_is_waited_for(spawn, tmp_path):
         ends.append((process.returncode, out, err.count(b"takes its place")))
     assert ends[0] == ends[1]
     assert ends[0][0] == 0, err
+
+
+def test_the_warnings_of_a_back_end_are_kept(capfd):
+    schema = json.dumps({"type": "string", "pattern": "^a", "maxLength": 3})
+    variant = Variant(Constraint("json_schema", schema, "xgrammar"), Audit("xgrammar"))
+    compiler = GrammarCompiler(env_of("toy"))
+    found = compile_plan(Plan((variant,)), compiler)
+    compiler.close()
+    assert any("pattern" in warning for warning in found.warnings)
+    assert capfd.readouterr().err == ""

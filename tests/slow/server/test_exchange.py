@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import time
 from random import Random
 
 from gencli.server.serving import Conditions
 from tests.server.conftest import idle
-from tests.server.test_exchange import Client, scenario
+from tests.server.test_exchange import LONG, Client, scenario
 
 
 async def until(condition):
@@ -55,3 +56,28 @@ def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
         assert all(together[number].status == 200 for number in kept)
 
     scenario(story, Conditions(max_queue=1000), max_batch=8)
+
+
+def test_draining_waits_for_running_calls():
+    async def story(serving, app):
+        _, task = await begun(serving, app, LONG)
+        await app.models.drain()
+        assert (await task).status == 200
+
+    scenario(story, Conditions(shutdown_timeout=60.0))
+
+
+def test_a_waiting_stream_is_kept_open_with_comments():
+    async def story(serving, app):
+        running = Client(app, {**LONG, "stream": True, "max_tokens": 5})
+        original = serving.engine._runner.forward
+
+        def slow(plan):
+            time.sleep(0.05)
+            return original(plan)
+
+        serving.engine._runner.forward = slow
+        await running.run()
+        assert b": ping\n\n" in running.body
+
+    scenario(story, Conditions(ping=0.01))

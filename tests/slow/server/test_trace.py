@@ -1,5 +1,7 @@
 """The explanations of tokens through HTTP: those of `gencli run` in any company, bounded, refused by name."""
 
+from gencli.cli.app import main
+from gencli.explain.trace_file import read_trace
 from tests.server.test_trace import BODY, CHAT, facts, post, streamed
 
 
@@ -26,3 +28,31 @@ def test_the_text_is_that_without_and_every_token_of_it_is_explained(tiny):
         assert "trace" not in plain, more
         assert [one["id"] for one in explained.pop("trace")] == explained["token_ids"], more
         assert explained == plain, more
+
+
+def test_the_records_are_those_of_a_run(tiny, tmp_path, capfd):
+    file = tmp_path / "t.jsonl"
+    flags = ("--model", "tiny", "--dtype", "float32", "--seed", "7", "--max-tokens", "9", "--trace-top", "3")
+    own = ("--temperature", "1.5", "--top-k", "12", "--trace", str(file), BODY["prompt"])
+    assert main(["run", *flags, *own]) == 0, capfd.readouterr()
+    (wanted,) = read_trace(file.read_text().splitlines())
+    reply = post(tiny, **BODY)
+    (choice,) = reply["choices"]
+    assert facts(choice["trace"]) == facts(wanted.records)
+    assert {(one["run"], one["sample"]) for one in choice["trace"]} == {(reply["id"], 0)}
+    assert streamed(tiny, **BODY)[0].keys() == {0}
+    assert facts(streamed(tiny, **BODY)[0][0]) == facts(wanted.records)
+
+
+def test_of_an_answer_that_was_tried_again_only_the_tokens_that_count_are_explained(fake):
+    body = {"prompt": "abc", "regex": "[ab]{4}|c[ab]{3}z", "allow_ids": [97, 98, 99, 257], "retries": 5,
+            "trace": 2, "max_tokens": 12, "return_token_ids": True, "temperature": 3}  # fmt: skip
+    for seed in range(6):
+        for is_stream in (False, True):
+            if is_stream:
+                ((records,), (ids,)) = (found.values() for found in streamed(fake, **body, seed=seed))
+            else:
+                (choice,) = post(fake, **body, seed=seed)["choices"]
+                records, ids = choice["trace"], choice["token_ids"]
+            assert [one["id"] for one in records] == ids
+            assert [one["pos"] for one in records] == list(range(len(ids)))

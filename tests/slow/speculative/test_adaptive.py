@@ -2,8 +2,12 @@
 
 from itertools import product
 
+from gencli.engine.engine import Engine
+from gencli.speculative.adaptive import AdaptiveDrafter
 from gencli.speculative.costs import speedup
-from tests.speculative.test_adaptive import PROMPT, gain
+from tests.engine.harness import TOKENIZER, Token, request
+from tests.speculative.test_adaptive import PROMPT, gain, timed
+from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 
 
 def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens():
@@ -19,3 +23,16 @@ def test_good_drafts_come_near_to_the_best_length():
         best = max(speedup(right, length, draft=cost * length, verify=0.05 * length) for length in range(17))
         ratio, _ = gain(300, right=right, cost=cost)
         assert ratio >= least * best, (right, cost, least)
+
+
+def test_drafts_that_become_good_are_taken_up_again():
+    plain_ids, _, _ = timed(600)
+    clock = Ticking()
+    inner = TimedDrafter([PROMPT + plain_ids["0", 0]], clock, right=0.0, cost=0.05)
+    on = Engine(TimedRunner(clock), TOKENIZER, drafter=AdaptiveDrafter(inner, clock=clock), clock=clock)
+    on.submit(request("abc", key=0, chain="ignore_eos=true", max_tokens=600))
+    tokens = 0
+    for event in on.run():
+        tokens += len(event.ids) if isinstance(event, Token) else 0
+        inner.right = float(tokens > 100)
+    assert max(most for length, most in inner.asked if length > 300) >= 8

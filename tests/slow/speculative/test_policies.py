@@ -1,9 +1,13 @@
 """Where drafts have a say in a text, nothing else has: not the neighbours, not the batch, not the clock."""
 
+from dataclasses import replace
+
+from gencli.core.request import Drafting
 from gencli.models.fake import FakeRunner
-from tests.speculative.cases import WIDTH, outcomes
-from tests.speculative.test_identity import plain
-from tests.speculative.test_policies import drafters, mixed
+from processors.policy import Verification
+from tests.slow.speculative.test_identity import plain
+from tests.speculative.cases import WIDTH, everything, outcomes
+from tests.speculative.test_policies import DRAFTERS, drafters, mixed
 
 
 def check_company(least, requests):
@@ -34,3 +38,12 @@ def test_requests_that_match_keep_their_text_beside_others():
     keys = [(one.id, sample) for one in kept for sample in range(one.n)]
     assert len(keys) > 10
     assert {key: found[key] for key in keys} == {key: plain()[key] for key in keys}
+
+
+def test_greedy_texts_are_the_same_under_rejection():
+    for name in DRAFTERS:
+        greedy = [one for one in everything() if one.chain.is_greedy or one.draw == "greedy"]
+        drafting = Drafting(name, 3, 0.0, Verification("rejection"))
+        found, stood = outcomes([replace(one, drafting=drafting) for one in greedy], drafter=drafters())
+        assert found == {key: plain()[key] for key in found}, name
+        assert stood > 0, name

@@ -1,8 +1,75 @@
 """Lazy prefill of a draft model: the tail of a long text, and the whole once drafts are accepted."""
 
 from itertools import product
+from string import ascii_lowercase
 
-from tests.speculative.test_tail_first import SIZE, Wrong, run
+import torch
+
+from gencli.core.request import Drafting
+from gencli.engine.engine import Engine
+from gencli.models.fake import FakeRunner
+from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.tail_first import TailFirstDrafter
+from tests.engine.harness import TOKENIZER, events_of, ids_of, request
+from tests.speculative.timed import Ticking, TimedRunner
+from tests.speculative.turned import turned
+
+PROMPT = "a long text " * 100
+
+
+SIZE = len(TOKENIZER.encode(PROMPT))
+
+
+class Draft(FakeRunner):
+    """A model whose forward pass takes `cost`, and `cost` / 10 per further token; records the tokens fed."""
+
+    def __init__(self, clock, *, cost):
+        super().__init__(context=8192)
+        self._clock, self._cost, self.fed = clock, cost, []
+
+    def forward(self, plan):
+        self._clock.move(self._cost * (0.9 + 0.1 * plan.num_tokens / len(plan.feeds)))
+        self.fed.append(plan.num_tokens)
+        return super().forward(plan)
+
+
+class Wrong(ModelDrafter):
+    """Proposes wrong draft tokens only."""
+
+    def propose(self, asks):
+        return [[(token + 1) % 256 for token in run] for run in super().propose(asks)]
+
+
+def run(kind=None, *, rounds=1, rows=1, tokens=None, cost=0.3, max_tokens=128, chain="ignore_eos=true"):
+    """The texts, the time at the end, and the draft model."""
+    clock = Ticking()
+    draft = Draft(clock, cost=cost)
+    drafter = kind and AdaptiveDrafter(TailFirstDrafter(kind(draft)), clock=clock)
+    options = {"drafter": drafter, "clock": clock, "max_batch": rows, "share_prefixes": False}
+    on = Engine(TimedRunner(clock, row=0.05, context=8192), TOKENIZER, **options)
+    asked = {"chain": chain, "max_tokens": max_tokens, "drafting": Drafting(tokens=tokens)}
+    ids = ids_of(events_of([request(PROMPT, key=key, **asked) for key in range(rounds * rows)], on=on))
+    return ids, clock.now, draft
+
+
+def in_letters(draft):
+    """A drafter through text whose draft model has small letters only."""
+    others = torch.tensor([token for token in range(258) if chr(token) not in ascii_lowercase])
+    draft.table = draft.table.index_fill(1, others, -20.0)
+    return turned(draft)
+
+
+def test_a_prompt_is_read_once_drafts_have_stood():
+    for kind in (ModelDrafter, in_letters):
+        chain = f"allowed={list(ascii_lowercase.encode())} | ignore_eos=true | temperature=0"
+        plain_texts, plain, _ = run(chain=chain)
+        texts, seconds, draft = run(kind, cost=0.1, chain=chain)
+        assert texts == plain_texts, kind
+        assert plain / seconds > 1.3, kind
+        assert draft.fed[0] == 16, kind
+        assert SIZE < sum(draft.fed) < SIZE + 600, kind
+        assert max(draft.fed) <= 512, kind
 
 
 def test_useless_drafts_cost_3_percent_at_most_long_prompts_included():
@@ -12,3 +79,17 @@ def test_useless_drafts_cost_3_percent_at_most_long_prompts_included():
         assert texts == plain_texts, (rounds, cost)
         assert plain / seconds >= 0.97, (rounds, cost)
         assert sum(draft.fed) < 0.1 * SIZE, (rounds, cost)
+
+
+def test_what_has_stood_in_one_text_holds_for_the_next():
+    _, _, draft = run(ModelDrafter, rounds=2)
+    assert 16 in draft.fed
+    assert 16 not in draft.fed[len(draft.fed) // 2 :]
+    _, _, draft = run(Wrong, tokens=3)  # with a fixed number of drafts a text is read at once
+    assert draft.fed[:3] == [512, 512, SIZE - 1024 + 1]
+
+
+def test_a_text_that_was_left_for_long_is_drafted_from_its_tail_again():
+    _, _, draft = run(Wrong, max_tokens=1500)
+    assert draft.fed.count(16) > 1
+    assert max(draft.fed) == 16

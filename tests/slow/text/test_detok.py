@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.text.test_detok import BYTE_LEVEL, FALLBACK
+from gencli.text.tokenizer import ByteTokenizer
+from tests.text.test_detok import BYTE_LEVEL, FALLBACK, join
 
 
 def test_every_text_streams_as_the_library_decodes_it(make, texts, hf_decode):
@@ -22,3 +23,38 @@ def test_random_single_bytes_stream_as_the_library_decodes_them(make, hf_decode)
         for _ in range(500):
             chosen = rng.choices(single, k=rng.randint(0, 16))
             assert tokenizer.decode(chosen) == hf_decode(tokenizer, chosen), name
+
+
+def test_random_ids_stream_as_the_library_decodes_them(make, hf_decode):
+    for skip_special in [True, False]:
+        for name in BYTE_LEVEL + FALLBACK:
+            tokenizer, rng = make(name), random.Random(0)
+            # Broken runs of <0xNN> differ on purpose; see the tests on them below.
+            bytes_of_pieces = range(3, 259) if name in FALLBACK else ()
+            ids = [i for i in range(tokenizer.vocab_size + 2) if i not in bytes_of_pieces]
+            ids += [i for i in sorted(tokenizer.special_ids) for _ in range(len(ids) // 10)]
+            for _ in range(300):
+                chosen = rng.choices(ids, k=rng.randint(0, 12))
+                got = tokenizer.decode(chosen, skip_special=skip_special)
+                assert got == hf_decode(tokenizer, chosen, skip_special=skip_special), chosen
+
+
+def test_the_text_after_a_prompt_is_the_whole_minus_the_prompt(make, texts):
+    for name in BYTE_LEVEL + FALLBACK:
+        tokenizer = make(name)
+        for text in texts:
+            ids = tokenizer.encode(text)
+            for cut in range(1, len(ids)):
+                prompt = tokenizer.decode(ids[:cut])
+                if not prompt.endswith("\ufffd"):
+                    rest = join(tokenizer.stream(ids[:cut]), ids[cut:])
+                    assert prompt + rest == tokenizer.decode(ids), (name, text, cut)
+
+    tokenizer = make("llama-like")
+    token = tokenizer.encode("x a", special=False)[-1]
+    assert join(tokenizer.stream(), [token]) == "a"
+    assert join(tokenizer.stream([tokenizer.bos_id]), [token]) == "a"
+    assert join(tokenizer.stream(tokenizer.encode("Hello")), [token]) == " a"
+
+    head, tail = list("é".encode())
+    assert join(ByteTokenizer().stream([head]), [tail, ord("!")]) == "é!"

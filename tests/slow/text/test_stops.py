@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gencli.errors import GenerationError, UsageError
 from gencli.text.stops import StopMatch, StopMatcher
 from tests.text.test_stops import patterns, run
 
@@ -68,3 +70,15 @@ def test_every_split_gives_what_trying_a_pattern_after_each_character_gives(spli
     first = next((found for found in tries if found), None)
     want = (text, None) if first is None else (text[: first.start()], StopMatch(first[0], first.start()))
     assert run(text, cuts, patterns=[pattern]) == want
+
+
+def test_a_hostile_pattern_ends_in_an_error():
+    matcher = StopMatcher(patterns=[r"(?:a|a)*(?:a|aa)+(?:b|b)*\d"])
+    with pytest.raises(GenerationError, match="took over"):
+        matcher.push("a" * 500)
+
+
+def test_a_pattern_that_nests_without_end_is_refused():
+    for pattern in ["(" * 2000 + "a" + ")" * 2000, "(?R)"]:
+        with pytest.raises(UsageError, match=r"nested too deep|over 0\.5 s"):
+            StopMatcher(patterns=[pattern])

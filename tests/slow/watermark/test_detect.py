@@ -15,3 +15,9 @@ def check_false_alarms(name):
 
 def test_false_alarms_have_the_stated_rate():
     check_false_alarms("kgw")
+
+
+def test_windows_keep_the_rate_of_false_alarms():
+    found = [detect(SCORERS["gumbel"], text, level=0.01, window=20) for text in texts(500, 60)]
+    assert sum(one.verdict == "marked" for one in found) <= 12
+    assert all(one.window.count == 9 for one in found)

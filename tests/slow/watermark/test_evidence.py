@@ -1,5 +1,7 @@
 """The detectors count and score as transformers' and vLLM's do, on texts of both."""
 
+import torch
+
 from tests.watermark.test_evidence import agrees
 
 # huggingface/transformers tests/generation/test_watermarking.py, WatermarkDetectorTest: the scheme, the width
@@ -21,3 +23,10 @@ SETTINGS = [
 def test_the_24_settings_of_transformers():
     for scheme, width, tokens, is_once, scored in SETTINGS:
         assert agrees(scheme, width, tokens, is_once) == scored, scheme
+
+
+def test_a_long_text_has_the_z_value_of_transformers():
+    for is_once in [True, False]:
+        for scheme in ["lefthash", "selfhash"]:
+            tokens = torch.randint(0, 40, (300,), generator=torch.Generator().manual_seed(3)).tolist()
+            agrees(scheme, 2, tokens, is_once)

@@ -1,16 +1,21 @@
 """Calls read from a text in pieces are those of the whole text, however it is cut."""
 
-import json
 import random
 from itertools import pairwise
 
 from gencli.structured.calls.call_stream import CallPart, CallStream
-from gencli.structured.calls.tool_formats import detect_format, parse_calls
+from gencli.structured.calls.tool_formats import detect_format
 from tests.structured.calls.test_tools import TEMPLATES, WRITE
 
 ARGUMENTS = '{"a": "q\\"}, \\\\", "b": [{}, {"name": "x"}], "é": "\\ud83d\\ude00 😀 </tool_call>"}'
+
+
 NESTED = f'"deep.f-1", "arguments": {ARGUMENTS}'
+
+
 EMPTY = '"g", "arguments": {}'
+
+
 FORMS = {name: detect_format(template)[0] for name, template in TEMPLATES.items()}
 
 
@@ -29,44 +34,6 @@ def read(form, pieces, **options):
             calls[-1] = (calls[-1][0], calls[-1][1] + part.arguments)
     assert stream.count == len(calls)
     return "".join(one.text for one in found), calls
-
-
-def splits(text):
-    """Each cut in two, single characters, and cuts at random."""
-    yield from ([text[:at], text[at:]] for at in range(len(text) + 1))
-    yield list(text)
-    draw = random.Random(5)
-    for _ in range(50):
-        places = sorted(draw.choices(range(len(text) + 1), k=draw.randint(2, 12)))
-        yield [text[a:b] for a, b in pairwise([0, *places, len(text)])]
-
-
-def outputs(name):
-    """Texts of a format, and whether each has calls alone."""
-    write, form = WRITE[name], FORMS[name]
-    yield write(NESTED), True
-    yield "I will look.\n\n" + write(NESTED), False
-    yield "No call: { <tool_ [TOOL { \n", False
-    if form.is_parallel:
-        yield write(NESTED, EMPTY, NESTED), True
-    if name == "hermes":
-        yield f'Well <tool>, {write(EMPTY)} and {{"this"}} {write(NESTED)} end\n', False
-
-
-def test_every_cut_gives_the_calls_of_the_whole_text():
-    for name in WRITE:
-        form = FORMS[name]
-        for text, has_only_calls in outputs(name):
-            expected = parse_calls(text, form)[0]
-            whole = read(form, [text], has_only_calls=has_only_calls)
-            free = "" if has_only_calls else text.partition(form.trigger)[0]
-            assert whole[0] == (free.rstrip() if expected else text), name
-            assert [(each, json.loads(written)) for each, written in whole[1]] == [
-                (call.name, call.arguments) for call in expected
-            ], name
-            assert all(written in text for _, written in whole[1]), name  # as the model wrote it
-            for pieces in splits(text):
-                assert read(form, pieces, has_only_calls=has_only_calls) == whole, pieces
 
 
 def test_a_call_that_is_cut_has_the_arguments_so_far():

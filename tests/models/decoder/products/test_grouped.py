@@ -3,13 +3,11 @@
 import torch
 
 from gencli.models.decoder.kernels.routing import routed
-from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.fixed import ROWS
 from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, GroupedProduct, grouped_product_torch
 from gencli.models.decoder.products.int4 import Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights
 from tests.interpreted import interpreted
-from tests.models.cases import case
 
 KERNEL = "gencli.models.decoder.products.grouped_triton"
 
@@ -61,23 +59,6 @@ def test_each_pair_may_have_a_row_of_its_own() -> None:
     expected = (weight[experts_of(logits)] @ given[..., None])[..., 0]
     for run in (kernel, twin):
         torch.testing.assert_close(run(given, [weight], lists, tiles, ROWS, 1), expected)
-
-
-def test_codes_of_mxfp4_are_the_numbers_that_they_stand_for() -> None:
-    for rows in [9, 200]:
-        with case(rows):
-            some = torch.Generator().manual_seed(3)
-            blocks = torch.randint(0, 256, (EXPERTS, 6, 2, 16), generator=some, dtype=torch.uint8)
-            scales = torch.randint(118, 130, (EXPERTS, 6, 2), generator=some, dtype=torch.uint8)
-            wide = torch.stack([widened_mxfp4(*one) for one in zip(blocks, scales, strict=True)]).half()
-            given, block = noise(rows, 64).half(), ROWS if rows == 9 else 3 * ROWS
-            _, lists, tiles = routed(noise(rows, EXPERTS), USED, True, block)
-            for run in (kernel, twin):
-                found, expected = (
-                    run(given, weights, lists, tiles, block, USED)
-                    for weights in ([blocks.flatten(2), scales], [wide])
-                )
-                torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)
 
 
 def test_an_expert_without_rows_is_not_read() -> None:

@@ -13,8 +13,6 @@ from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Pro
 from gencli.models.decoder.products.quantized import check_narrow
 from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.device import pick_dtype
-from gencli.models.files.quantization import Quantize
-from gencli.models.quantize import quantize_model
 from tests.helpers.gguf_files import write_model
 from tests.models.gguf.test_kept import model
 from tests.models.native import load_native
@@ -33,34 +31,6 @@ def logits(runner: DecoderRunner) -> torch.Tensor:
     first = tuple(Feed(lane, 0, tokens) for lane, tokens in enumerate(PROMPTS))
     more = tuple(Feed(lane, len(tokens), (3,)) for lane, tokens in enumerate(PROMPTS))
     return torch.cat([runner.forward(StepPlan(feeds)).cpu() for feeds in (first, more)])
-
-
-@pytest.mark.parametrize(("quantize", "name"), [("int8", "fixed-int8"), ("int4", "fixed-int4")])
-def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: str, tmp_path: Path) -> None:
-    build_native("llama").save_pretrained(tmp_path)
-    expected = logits(load_native(tmp_path, "cpu", quantize=quantize))
-    with sham_device():
-        runner = load_native(tmp_path, CUDA, quantize=quantize, dtype="float16")
-        made = logits(runner)
-    assert name in runner.spec.kernels
-    assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
-    # The CPU rounds activations to 8 bits, or to bfloat16, and random weights enlarge that.
-    assert (made.float() - expected).norm() < 0.1 * expected.norm()
-
-
-@pytest.mark.parametrize(
-    ("quantize", "kind"), [("int8", "llama"), ("int4", "qwen3_moe"), ("int4", "gpt_oss")]
-)
-def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
-    quantize: Quantize, kind: str, tmp_path: Path
-) -> None:
-    build_native(kind).save_pretrained(tmp_path / "wide")
-    quantize_model(str(tmp_path / "wide"), tmp_path / "narrow", quantize)
-    with sham_device():
-        made = logits(load_native(tmp_path / "narrow", CUDA, dtype="float16"))
-        assert torch.equal(
-            made, logits(load_native(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16"))
-        )
 
 
 def test_a_gguf_file_keeps_its_bits(tmp_path: Path) -> None:

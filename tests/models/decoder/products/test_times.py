@@ -1,7 +1,6 @@
 """Times of product kernels in the user's cache."""
 
 import json
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from gencli.models.decoder.products.dense import PlainProduct
 from gencli.models.decoder.products.fixed import FixedProduct
 from gencli.models.decoder.products.times import KernelTimes, Sizes, read_times
-from tests.sham import CUDA, Card, sham_device
+from tests.sham import CUDA, sham_device
 
 SIZES = Sizes(torch.float32, 24, 16, 4)
 
@@ -77,28 +76,3 @@ def test_kernels_of_a_gpu_are_measured_there_by_its_clock_and_kept_beside_those_
         times.write()
         assert read_times(CUDA).entries == times.entries
     assert read_times().entries == {}
-
-
-def test_without_triton_a_gpu_has_times_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gencli.models.decoder.products.times.version", version_of_nothing)
-    with sham_device():
-        times = read_times(CUDA)
-        times.of(Sizes(torch.float32, 8, 16, 1), [PlainProduct])
-        times.write()
-        assert read_times(CUDA).entries == times.entries
-
-
-def version_of_nothing(name: str) -> str:
-    raise PackageNotFoundError(name)
-
-
-def test_the_clock_of_a_second_gpu_is_its_own() -> None:
-    second = torch.device("cuda", 1)
-
-    def seconds(run):
-        run()
-        return 1.0 + torch.cuda.current_device()
-
-    with sham_device(Card(), Card()):
-        found = KernelTimes(device=second, seconds=seconds).of(SIZES, [PlainProduct])
-    assert found == {"plain": 2e6}

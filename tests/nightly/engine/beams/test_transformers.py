@@ -5,8 +5,13 @@ true. A stage works on logits here and on logprobs there, which is one and the s
 logits are logprobs.
 """
 
-from tests.engine.beams.test_transformers import NUM_PROMPTS, check_heuristic
-from tests.slow.engine.beams.test_transformers import check_scores, check_sequences, check_stages
+from tests.slow.engine.beams.test_transformers import (
+    NUM_PROMPTS,
+    check_heuristic,
+    check_scores,
+    check_sequences,
+    check_stages,
+)
 
 
 def test_beams_of_each_model_are_those_of_transformers():

@@ -1,7 +1,6 @@
 """A contrastive search writes what the search written plainly writes, on a bundled and on a random model."""
 
-from tests.engine.contrastive.test_models import model, runner
-from tests.slow.engine.contrastive.test_models import check, check_bundled
+from tests.slow.engine.contrastive.test_models import check, check_bundled, model, runner
 
 
 def test_tokens_of_each_alpha_are_those_of_the_search_written_plainly(model, runner):

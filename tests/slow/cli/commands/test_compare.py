@@ -1,6 +1,6 @@
 """gencli compare: sides as chains, presets and profiles, its forms, its exit codes, what it refuses."""
 
-from tests.cli.commands.test_compare import compare
+from tests.cli.commands.test_compare import ONE, compare
 from tests.config.conftest import here
 
 
@@ -44,3 +44,57 @@ def test_exit_codes_say_what_holds(compare):
     ]:
         found = compare("top_k=60", b, *words)
         assert (found.code, said in found.err) == (code, True), b
+
+
+def test_a_grammar_and_guidance_hold_for_both_sides_and_a_whole_chain_alone(compare, monkeypatch):
+    words = ("--regex", "[a-z ]{8}", "--guidance", "1.5", "--negative", "dog", "--format", "json")
+    found = compare("temperature=1.5", "top_k=4", *words)
+    (text,) = found.json["texts"]
+    for side in "ab":
+        assert len(text[side]["text"]) == 8
+        assert all(char.islower() or char == " " for char in text[side]["text"])
+    assert [place["unmeasured"] for place in text["places"]] == [None] * len(text["places"])
+
+    plain = compare("top_k=60", "top_k=4", "--format", "json")
+    monkeypatch.setenv("GENCLI_TEMPERATURE", "0.2")
+    found = compare("top_k=60", "top_k=4", "--format", "json")
+    assert found.json == plain.json
+    assert "'top_k=60' is the whole chain, without GENCLI_TEMPERATURE." in found.err
+
+
+def test_the_result_can_go_to_a_file_or_a_page(compare, tmp_path, gencli):
+    plain, done = compare("top_k=60", "top_k=4"), compare("top_k=60", "top_k=4", "-o", tmp_path / "out")
+    assert (done.code, done.out) == (0, "")
+    assert (tmp_path / "out").read_text() == plain.out
+
+    plain = compare("top_k=60", "top_k=4")
+    assert compare("top_k=60", "top_k=4", "--html", tmp_path / "page.html") == plain
+    assert "<html" in (tmp_path / "page.html").read_text()
+    gencli("run", *ONE, "the cat", "--trace", tmp_path / "t.jsonl", "--keep-logits", "300")
+    found = gencli(
+        "compare", "--trace", tmp_path / "t.jsonl", "--b", "top_k=4", "--html", tmp_path / "t.html"
+    )
+    assert (found.code, "<html" in (tmp_path / "t.html").read_text()) == (0, True)
+    two = compare("top_k=60", "top_k=4", "--html", tmp_path / "two.html", prompts=("a", "b"))
+    assert (two.code, "--html shows one prompt" in two.err) == (2, True)
+
+
+def test_two_models_of_one_vocabulary_are_compared(gencli):
+    words = (
+        "--a", "top_k=40", "--b", "top_k=40", "--seed", "3", "--max-tokens", "9", "Once upon a time", "x",
+    )  # fmt: skip
+    one = gencli("compare", "-m", "tiny", *words, "--format", "json").json
+    same = gencli("compare", "-m", "tiny", "--model-b", "tiny", *words, "--format", "json").json
+    assert same["summary"].pop("model_b") == "tiny"
+    assert same == one
+    other = gencli("compare", "-m", "tiny", "--model-b", "tiny-draft", *words, "--format", "json").json
+    assert other["summary"]["tv_max"] > 0.1
+    draft = (
+        "run", "-m", "tiny-draft", "--seed", "3", "--top-k", "40", "--max-tokens", "9", "--format", "jsonl",
+    )  # fmt: skip
+    draft = gencli(*draft, *words[-2:]).lines
+    assert [text["b"]["text"] for text in other["texts"]] == [record["text"] for record in draft]
+
+    found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
+    assert (found.code, found.out) == (5, "")
+    assert "tiny and fake have other vocabularies: token 0 is " in found.err

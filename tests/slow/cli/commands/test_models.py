@@ -1,9 +1,11 @@
 """`gencli models`: what the files say, and that no weights are read."""
 
 import transformers as hf
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
-from gencli.models.files.card import read_card
+from gencli.models.files.card import ALONE_KINDS, read_card
 from gencli.models.hf import HFRunner
+from gencli.models.kv.calls import LogitsCall
 from tests.models.tiny_models import CONFIGS, build
 
 _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -28,3 +30,21 @@ def test_the_card_agrees_with_the_loaded_model(tmp_path):
         assert (card.lanes == "own") == is_alone, kind
         assert card.context == (None if kind == "mamba" else runner.spec.context), kind
         assert card.weights.parameters == sum(weight.numel() for weight in model.parameters()), kind
+
+
+def test_the_library_s_code_of_these_kinds_cannot_share_lanes():
+    for kind in sorted(ALONE_KINDS):
+        code = getattr(hf, DECODERS[kind])
+        assert not (LogitsCall(code).takes_positions and code._supports_attention_backend), kind
+
+
+def test_whether_steps_are_recorded_on_a_gpu_is_shown(gencli, tmp_path):
+    for kind, found in [
+        ("llama", "recorded on a CUDA GPU"),
+        ("qwen3_moe", "recorded on a CUDA GPU"),
+        ("gpt2", "recorded on a CUDA GPU, if transformers compiles the model as one graph"),
+        ("mamba", "none, as the model runs one request at a time in each step"),
+    ]:
+        build(kind).save_pretrained(tmp_path / kind)
+        lines = gencli("models", "show", str(tmp_path / kind)).out.splitlines()
+        assert [line.split(None, 1)[1] for line in lines if line.startswith("graphs")] == [found], kind

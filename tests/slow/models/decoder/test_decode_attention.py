@@ -9,10 +9,10 @@ import torch
 from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.runner import DecoderRunner
 from tests.models.cases import case
-from tests.models.decoder.test_attention import STEPS
 from tests.models.native import CPU, native_decoder
 from tests.models.tiny_models import SUITE_KINDS, VOCAB, build_native
 from tests.sham import CUDA, Record, sham_device
+from tests.slow.models.decoder.test_attention import STEPS
 
 
 def runner(kind: str, device: torch.device, *, seen: Record | None = None, **options: Any) -> DecoderRunner:

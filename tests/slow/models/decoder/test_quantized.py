@@ -27,3 +27,13 @@ def check_logits(kind: str, folder: Path) -> None:
 @pytest.mark.parametrize("kind", SUITE_KINDS)
 def test_logits_are_about_those_of_the_weights(kind: str, tmp_path: Path) -> None:
     check_logits(kind, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "quantize"), [("llama", "int8"), ("qwen3_moe", "int4"), ("gpt_oss", "int8")]
+)
+def test_a_lane_does_not_see_its_neighbours(kind: str, quantize: Quantize, tmp_path: Path) -> None:
+    build_native(kind).save_pretrained(tmp_path)
+    together = logits(load_native(tmp_path, quantize=quantize), [0, 1, 2])
+    for lane, expected in enumerate(together):
+        assert torch.equal(logits(load_native(tmp_path, quantize=quantize), [lane])[0], expected)

@@ -8,7 +8,7 @@ import torch
 from gencli.core.step import Feed, StepPlan
 from gencli.models.decoder.runner import DecoderRunner
 from tests.helpers.gguf_files import write_model
-from tests.models.gguf.test_reader import CONFIGS, built, load, texts
+from tests.models.gguf.test_reader import CONFIGS, built, check_quantized, check_slices, load, texts
 from tests.models.tiny_models import PROMPTS
 
 # Of them one for each way to attend, and one whose rotary factors are scaled.
@@ -36,3 +36,11 @@ def check_file(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", SUITE)
 def test_a_file_says_what_its_original_says(tmp_path: Path, kind: str) -> None:
     check_file(tmp_path, kind)
+
+
+def test_a_format_is_read_in_slices(tmp_path: Path) -> None:
+    check_slices(tmp_path, "Q4_K")
+
+
+def test_quantized_weights_run_as_their_widened_numbers(tmp_path: Path) -> None:
+    check_quantized(tmp_path, "Q4_K")

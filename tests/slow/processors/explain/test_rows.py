@@ -1,6 +1,9 @@
 """An explanation says what the stages did; who decided is who, left out of a fresh run, changes the token."""
 
+import math
 import random
+
+import pytest
 
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
@@ -45,3 +48,15 @@ def check(seed):
     for view, other in zip(views, fresh.tokens(logits).tolist(), strict=True):
         if view.forgone is not None:
             assert view.forgone.id == other != view.token
+
+
+def test_sums_of_what_is_listed_and_of_the_others_are_one():
+    rng = random.Random(1)
+    chains = [random_chain(rng) for _ in range(30)]
+    run = Run(chains, ["greedy"] * 30, [TEXTS[1]] * 30)
+    logits = random_logits(30, ENV)
+    tokens = run.tokens(logits)
+    views = run.explained(logits, tokens.clamp(min=0))
+    for view in [view for view, token in zip(views, tokens.tolist(), strict=True) if token >= 0]:
+        for place in (view.raw, *(stage.after for stage in view.stages)):
+            assert math.fsum([p for _, p in place.top]) + place.others == pytest.approx(1, abs=1e-6)

@@ -2,9 +2,73 @@
 
 from itertools import product
 
+import torch
+
+from gencli.models.decoder.kernels.rotary import rotate_and_store
 from gencli.models.decoder.norms import Norm
+from gencli.models.kv.formats import stored_width
+from tests.interpreted import interpreted
 from tests.models.cases import case
-from tests.models.decoder.kernels.test_rotary import FLOAT, HALF, HEADS, KV_HEADS, WIDTH, check, noise
+
+HEADS, KV_HEADS, WIDTH = 4, 2, 20
+
+
+FLOAT, HALF = torch.float32, torch.float16
+
+
+CELLS = torch.tensor([4, 0, 2]), torch.tensor([63, 0, 7])
+
+
+def by_kernel(made, buffer, rope, norms, *, is_whole):
+    weights = [norm.weight for norm in norms] if norms else [None, None]
+    call = interpreted("gencli.models.decoder.kernels.rotary_triton", "rotate_and_store")
+    return call(made, buffer, *CELLS, *(rope or (None, None)), *weights, 1e-5, is_whole)
+
+
+def buffers(kv_dtype, width=WIDTH):
+    """Two buffers, token-major in memory as on CUDA."""
+    shape = (5, 64, 2 * KV_HEADS, stored_width(kv_dtype, width))
+    return [torch.zeros(shape, dtype=kv_dtype).transpose(1, 2) for _ in range(2)]
+
+
+def codes(buffer):
+    """The bytes as numbers. A NaN of float8 has no sign: a card drops it, a CPU keeps it."""
+    found = buffer.contiguous().view(torch.uint8).int()
+    is_nan = (buffer.dtype == torch.float8_e4m3fn) & (found & 127 == 127)
+    return torch.where(is_nan, 127, found)
+
+
+def check(made, rope, norms, *, is_whole=False, kv_dtype=None):
+    one, other = buffers(kv_dtype or made.dtype, made.shape[-1])
+    found = by_kernel(made, one, rope, norms, is_whole=is_whole)
+    expected = rotate_and_store(made, other, CELLS, rope, norms, is_whole=is_whole)
+    close = 0.0 if made.dtype == HALF else 2e-6
+    torch.testing.assert_close(found, expected, rtol=close, atol=close, equal_nan=True)
+    if one.dtype.itemsize == 1:
+        assert int((codes(one) - codes(other)).abs().max()) <= (made.dtype == FLOAT)
+    else:
+        torch.testing.assert_close(one, other, rtol=close, atol=close)
+
+
+def noise(*shape, dtype):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def test_narrower_formats():
+    for dtype, kv_dtype in product([FLOAT, HALF], [HALF, torch.float8_e4m3fn, torch.int8]):
+        with case(dtype, kv_dtype):
+            made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
+            made[0, -1, 0] = 6e4 if dtype == HALF else 7e4
+            made[1] = 0.0
+            check(made, None, None, kv_dtype=kv_dtype)
+
+
+def test_every_float16_has_the_bits_of_float8():
+    made = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(HALF)
+    made = made.view(-1, 1, 4096).expand(-1, 2 + 2 * KV_HEADS, -1)[:16]
+    for rows in range(0, 15, 3):
+        check(made[rows : rows + 3].contiguous(), None, None, kv_dtype=torch.float8_e4m3fn)
+    check(made[13:16].contiguous(), None, None, kv_dtype=torch.float8_e4m3fn)
 
 
 def test_norm_and_rotation():

@@ -6,6 +6,7 @@ from itertools import product
 import torch
 
 from gencli.models.decoder.kernels.routing import routed
+from gencli.models.decoder.mxfp4 import widened_mxfp4
 from gencli.models.decoder.products.fixed import ROWS
 from tests.models.cases import case
 from tests.models.decoder.products.test_grouped import EXPERTS, USED, experts_of, kernel, narrow, noise, twin
@@ -58,3 +59,20 @@ def test_each_expert_has_a_bias_of_its_own() -> None:
                 plain, made = (run(given, [*weights, one], lists, tiles, block, USED) for one in (None, bias))
                 expected = (plain.float() + bias[experts_of(logits)].float()).half()
                 torch.testing.assert_close(made, expected, rtol=2e-3, atol=1e-2)
+
+
+def test_codes_of_mxfp4_are_the_numbers_that_they_stand_for() -> None:
+    for rows in [9, 200]:
+        with case(rows):
+            some = torch.Generator().manual_seed(3)
+            blocks = torch.randint(0, 256, (EXPERTS, 6, 2, 16), generator=some, dtype=torch.uint8)
+            scales = torch.randint(118, 130, (EXPERTS, 6, 2), generator=some, dtype=torch.uint8)
+            wide = torch.stack([widened_mxfp4(*one) for one in zip(blocks, scales, strict=True)]).half()
+            given, block = noise(rows, 64).half(), ROWS if rows == 9 else 3 * ROWS
+            _, lists, tiles = routed(noise(rows, EXPERTS), USED, True, block)
+            for run in (kernel, twin):
+                found, expected = (
+                    run(given, weights, lists, tiles, block, USED)
+                    for weights in ([blocks.flatten(2), scales], [wide])
+                )
+                torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)

@@ -5,9 +5,9 @@ from itertools import product
 import torch
 
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.int8 import QlinearProduct
+from gencli.models.decoder.products.int8 import QlinearProduct, int8_kernels
 from tests.models.cases import case
-from tests.models.decoder.products.test_int8 import KERNELS, matrix, quantized
+from tests.models.decoder.products.test_int8 import KERNELS, SHAPES, matrix, quantized
 
 ALL_KERNELS = [*dict.fromkeys((*KERNELS, QlinearProduct))]
 
@@ -24,3 +24,12 @@ def test_a_row_does_not_see_the_others() -> None:
     for kernel, (shape, threads) in product(ALL_KERNELS, [((100, 2048), 1), ((7, 33), 2)]):
         with case(kernel, shape, threads):
             check_rows(kernel, shape, threads)
+
+
+def test_all_kernels_of_this_machine_have_the_same_bits() -> None:
+    for rows, shape in product([1, 2, 9, 300], [*SHAPES, (32, 11008)]):
+        with case(rows, shape):
+            weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
+            given[-1] = (torch.arange(shape[1]) % 255 - 127) / 2 + 2**-20  # many halves
+            first, *others = [kernel(weights, bias)(given) for kernel in int8_kernels()]  # type: ignore[arg-type]
+            assert all(torch.equal(first, other) for other in others)

@@ -1,15 +1,22 @@
 """Products on CUDA with narrow weights: values by the interpreter, and the weights are those of the CPU."""
 
 from itertools import product
+from pathlib import Path
 
+import pytest
 import torch
 
 from gencli.models.decoder.products.fixed import counters_of, fixed_product_torch
 from gencli.models.decoder.products.int4 import GROUP, Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights
+from gencli.models.files.quantization import Quantize
+from gencli.models.quantize import quantize_model
 from tests.interpreted import interpreted
 from tests.models.cases import case
-from tests.models.decoder.products.test_narrow import matrix
+from tests.models.decoder.products.test_narrow import logits, matrix
+from tests.models.native import load_native
+from tests.models.tiny_models import build_native
+from tests.sham import CUDA, sham_device
 
 LAUNCH = "gencli.models.decoder.products.fixed_launch"
 
@@ -49,3 +56,31 @@ def test_the_kernel_multiplies_the_weights_of_the_cpu() -> None:
                 assert ((whole.double() - (given.double() @ wide.T + bias)).abs() <= bound).all()
                 for count in (1, 33):
                     assert torch.equal(run(given[:count], *rest), whole[:count])
+
+
+@pytest.mark.parametrize(
+    ("quantize", "kind"), [("int8", "llama"), ("int4", "qwen3_moe"), ("int4", "gpt_oss")]
+)
+def test_a_quantized_folder_has_the_logits_of_weights_quantized_at_loading(
+    quantize: Quantize, kind: str, tmp_path: Path
+) -> None:
+    build_native(kind).save_pretrained(tmp_path / "wide")
+    quantize_model(str(tmp_path / "wide"), tmp_path / "narrow", quantize)
+    with sham_device():
+        made = logits(load_native(tmp_path / "narrow", CUDA, dtype="float16"))
+        assert torch.equal(
+            made, logits(load_native(tmp_path / "wide", CUDA, quantize=quantize, dtype="float16"))
+        )
+
+
+@pytest.mark.parametrize(("quantize", "name"), [("int8", "fixed-int8"), ("int4", "fixed-int4")])
+def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: str, tmp_path: Path) -> None:
+    build_native("llama").save_pretrained(tmp_path)
+    expected = logits(load_native(tmp_path, "cpu", quantize=quantize))
+    with sham_device():
+        runner = load_native(tmp_path, CUDA, quantize=quantize, dtype="float16")
+        made = logits(runner)
+    assert name in runner.spec.kernels
+    assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
+    # The CPU rounds activations to 8 bits, or to bfloat16, and random weights enlarge that.
+    assert (made.float() - expected).norm() < 0.1 * expected.norm()

@@ -1,0 +1,35 @@
+"""What a worker does with rows, without Ray; what each may have of a machine; what is refused."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from gencli.batch.engines.worker import Worker
+from tests.batch.engines.test_worker import reports
+from tests.batch.test_loop import ROWS, alone, loop
+
+ray = pytest.importorskip("ray")
+
+
+@contextmanager
+def opened():
+    yield loop()
+
+
+def test_a_worker_takes_rows_while_others_run_and_makes_what_each_is_alone():
+    worker, found, tokens = Worker(opened), {}, 0
+    blocks = [ROWS[:7], ROWS[7:9], ROWS[9:]]
+    while len(found) < len(ROWS):
+        report = worker.exchange(blocks.pop(0) if blocks else ())
+        found.update((one.index, one.result["texts"]) for one in report.outcomes)
+        tokens += report.tokens
+    assert found == alone()
+    assert tokens > 0
+
+
+def test_a_worker_that_is_told_to_stop_ends_what_runs():
+    worker = Worker(opened)
+    list(reports(worker, lambda report: report.is_ready))
+    worker.exchange(ROWS, drain=60.0)
+    last = list(reports(worker, lambda report: report.is_over))[-1]
+    assert last.is_over

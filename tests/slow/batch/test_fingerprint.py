@@ -1,0 +1,24 @@
+"""What a run may not go on with is named; what does not change its texts may change."""
+
+import shutil
+
+from gencli.models.files.locate import bundled_folder
+
+
+def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench):
+    for flag in ["--model", "--contrast", "--draft"]:
+        bench = bench.fresh()
+        copy = bench.folder / "copy"
+        shutil.copytree(bundled_folder("tiny-draft"), copy, copy_function=shutil.copyfile)
+        bench.write([{"prompt": "Once"}, {"prompt": "Then"}])
+        asked = (bench.input, "-o", bench.output, "--seed", "1", "--max-tokens", "2", "--keep-journal",
+                 *(() if flag == "--model" else ("--model", "tiny")), flag, copy,
+                 *(("--verify", "rejection") if flag == "--draft" else ()))  # fmt: skip
+        assert bench.call(*asked).code == 0, flag
+        weights = copy / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        data[-1] ^= 1
+        weights.write_bytes(data)
+        again = bench.call(*asked, "--resume")
+        prefix = "" if flag == "--model" else f"{flag} "
+        assert (again.code, f"{prefix}weights_sha256 was" in again.err) == (2, True), flag

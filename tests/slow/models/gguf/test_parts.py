@@ -1,0 +1,18 @@
+"""Files in parts: any part names the model; missing and foreign parts are refused by name."""
+
+from pathlib import Path
+
+from gencli.models.files.card import read_card
+from gencli.models.files.identity import identify
+from gencli.models.gguf.head import read_gguf_head
+from tests.models.gguf.test_parts import split, whole
+from tests.models.gguf.test_reader import load, texts
+
+
+def test_any_part_is_the_model(whole: Path) -> None:
+    parts = split(whole)
+    for part in parts[:2]:
+        assert texts(load(part)) == texts(load(whole))
+        assert read_gguf_head(part).files == tuple(parts)
+        assert read_card(part).weights.bytes == sum(one.stat().st_size for one in parts)
+    assert identify(parts[1]).sha256 == identify(parts[0]).sha256 != identify(whole).sha256

@@ -1,0 +1,30 @@
+"""A folder with quantized weights: the same bits as quantizing at load, and errors for damaged ones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gencli.models import quantize as module
+from gencli.models.files.quantization import Quantize
+from gencli.models.quantize import quantize_model
+from tests.models.decoder.test_quantized import logits
+from tests.models.native import load_native
+from tests.models.tiny_models import build_native
+
+
+@pytest.mark.parametrize(
+    ("kind", "quantize"), [("biased", "int8"), ("qwen3_moe", "int4"), ("gpt_oss", "int8")]
+)
+def test_the_folder_gives_the_bits_of_quantizing_at_load(
+    kind: str, quantize: Quantize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_SHARD", 10_000)
+    build_native(kind).bfloat16().save_pretrained(tmp_path / "before")
+    written = quantize_model(str(tmp_path / "before"), tmp_path / "after", quantize)
+    assert len(list(written.folder.glob("*.safetensors"))) > 1
+    runner = load_native(written.folder)
+    assert (runner.spec.quantization, runner.spec.notices) == (quantize, ())
+    here = load_native(tmp_path / "before", quantize=quantize)
+    for made, expected in zip(logits(runner, [0, 1, 2]), logits(here, [0, 1, 2]), strict=True):
+        assert torch.equal(made, expected)

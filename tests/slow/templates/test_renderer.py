@@ -1,0 +1,16 @@
+"""Templates are rendered in a process of their own, which does not outlive its bounds."""
+
+from gencli.templates import renderer as module
+from tests.templates.test_renderer import order, renderer
+
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+def test_one_that_does_not_end_is_ended_and_the_next_one_is_rendered(renderer, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "SECONDS", 0.3)
+        assert renderer.render(order(ENDLESS)).error == "it did not end within 0.3 seconds"
+    assert renderer.render(order("{{ a }}", a="x")).text == "x"
+
+    renderer.close()
+    assert renderer.render(order("x")).text == "x"
