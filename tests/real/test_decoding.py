@@ -76,12 +76,9 @@ def test_text_before_a_call_is_the_text_without_tools(llm):
 
 
 def test_drafts_change_no_text(llm):
-    for options in ({"draft": "ngram"}, {"draft": "ngram,suffix"}):
-        plain = chat(llm, "Count from one to twenty in words.", temperature=0, max_tokens=60)
-        assert (
-            chat(llm, "Count from one to twenty in words.", temperature=0, max_tokens=60, **options).text
-            == plain.text
-        )
+    count = "Count from one to twenty in words."
+    plain = chat(llm, count, temperature=0, max_tokens=60, draft="none")
+    assert chat(llm, count, temperature=0, max_tokens=60, draft="ngram").text == plain.text
 
 
 def mean_logprob(llm, text, answer):
@@ -111,20 +108,21 @@ def test_samplers_keep_a_hot_draw_readable(llm):
         )
         return sum(entry.chosen.logprob < math.log(0.01) for entry in sample.logprobs) / len(sample.logprobs)
 
-    assert odd() > 0.2
-    assert odd(min_p=0.1) < 0.05
-    assert odd(top_k=5) < 0.15
+    hot = odd()
+    assert hot > 0.2
+    assert odd(min_p=0.1) < hot / 2
+    assert odd(top_k=5) < hot / 2
 
 
 def test_dry_ends_a_loop(llm):
-    def repeated(**options):
-        text = llm.generate(["rain rain rain rain rain rain"], temperature=0, max_tokens=60, **options)[
-            0
-        ].text
-        words = text.split()
-        return len(words) - len(set(words))
+    def loops(**options):
+        (out,) = llm.generate(["a b c d a b c d a b c d a"], temperature=0, max_tokens=60, **options)
+        words = out.text.split()
+        runs = [tuple(words[place : place + 4]) for place in range(len(words) - 3)]
+        return len(runs) - len(set(runs))
 
-    assert repeated(dry_multiplier=0.8) < repeated() / 2
+    assert loops() > 20
+    assert loops(dry_multiplier=0.8) < 5
 
 
 def test_guidance_follows_the_prompt_more(llm):

@@ -51,7 +51,8 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
             raise Unsupported(fault)
     read, more = FAMILIES[str(family)]
     unknown = sorted(config.keys() - _IGNORED - _COMMON - {"quantization_config", *more})
-    unknown = [key for key in unknown if config[key] is not None]
+    # transformers writes keys of its own, such as `_model_name_or_path`, with an underscore.
+    unknown = [key for key in unknown if config[key] is not None and not key.startswith("_")]
     if unknown:
         raise Unsupported(f"the configuration has {unknown[0]!r}, which the decoder does not know")
     try:
