@@ -55,6 +55,12 @@ class DocumentError(GenerationError):
         self.line = line
         self.column = column
 
+    @property
+    def unquoted(self) -> str:
+        """The message without words of the text, which may be a file that the user did not mean to show."""
+        place, _, reason = self.message.partition(": ")
+        return f"{place}: {reason}" if "'" not in reason and '"' not in reason else f"{place}."
+
 
 def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:
     """Return the value of the JSON document in `text`, which may have white space around it.

@@ -194,7 +194,7 @@ def add_letters(writer: Any, count: int) -> None:
     writer.add_token_merges(["a b"])
 
 
-def add_byte_level(writer: Any, tokenizer: Tokenizer, pre: str, count: int = 0, **ids: int) -> None:
+def add_byte_level(writer: Any, tokenizer: Tokenizer, pre: str | None, count: int = 0, **ids: int) -> None:
     """The vocabulary of a byte-level BPE; `ids` are those with a role, such as bos."""
     spec = json.loads(tokenizer.to_str())
     texts = {number: text for text, number in tokenizer.get_vocab().items()}
@@ -206,7 +206,8 @@ def add_byte_level(writer: Any, tokenizer: Tokenizer, pre: str, count: int = 0, 
         token = added.get(number)
         kinds.append(5 if number not in texts else 1 if token is None else 3 if token.special else 4)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(kinds)
     merges = spec["model"]["merges"]

@@ -174,3 +174,16 @@ def test_ids_come_back_if_asked_for(fake):
     chunks = events(fake.post("/v1/completions", json={**TEXT, "return_token_ids": True, "stream": True}))
     found = [token for chunk in chunks for part in chunk["choices"] for token in part.get("token_ids", [])]
     assert found == choice["token_ids"]
+
+
+def test_offsets_are_those_of_the_text_whatever_its_tokens_are_called(tiny):
+    body = {"prompt": "Once upon a time", "max_tokens": 12, "seed": 4, "logprobs": 0}
+    for more in [{}, {"return_tokens_as_token_ids": True}, {"echo": True}]:
+        (choice,) = post(tiny, **body, **more)["choices"]
+        (named,) = post(tiny, **{**body, **more, "return_tokens_as_token_ids": False})["choices"]
+        text, offsets = choice["text"], choice["logprobs"]["text_offset"]
+        for token, offset in zip(named["logprobs"]["tokens"], offsets, strict=True):
+            assert token.startswith("<|") or text[offset:].startswith(token), (more, token, offset)
+        chunks = events(tiny.post("/v1/completions", json={**body, **more, "stream": True}))
+        parts = [chunk["choices"][0]["logprobs"] for chunk in chunks if chunk["choices"][0]["logprobs"]]
+        assert [offset for part in parts for offset in part["text_offset"]] == offsets, more

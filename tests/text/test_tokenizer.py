@@ -142,6 +142,15 @@ def test_a_missing_or_failing_template_is_an_error_that_says_what_to_do(make):
         tokenizer.render_chat([], tokenize=True)
 
 
+def test_a_vocabulary_of_words_needs_no_letters(tmp_path):
+    from transformers import PreTrainedTokenizerFast
+
+    words = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0, "hello": 1, "world": 2}, unk_token="[UNK]"))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]").save_pretrained(tmp_path)
+    assert HFTokenizer.load(tmp_path).encode("hello world") == [1, 2]
+
+
 def test_a_saved_tokenizer_loads_from_its_folder_and_both_kinds_are_tokenizers(make, tmp_path):
     original = make("byte-level")
     original._hf.save_pretrained(tmp_path)

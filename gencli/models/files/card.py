@@ -17,7 +17,7 @@ from gencli.models.files.json_files import read_object
 from gencli.models.files.library import transformers_version
 from gencli.models.files.quantization import BLOCKS, SCALES, Format
 from gencli.models.files.table import StoredTensor, read_table
-from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 
 __all__ = [
     "ALONE_KINDS",
@@ -198,7 +198,7 @@ def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int 
 
 def _has_template(folder: Path) -> bool:
     if is_gguf(folder):
-        return bool(read_gguf_head(folder).text(CHAT_TEMPLATE))
+        return bool(read_gguf_head(folder).chat_template)
     if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
         return True
     path = folder / "tokenizer_config.json"

@@ -7,7 +7,7 @@ from typing import Any
 
 from gencli.models.files.json_files import read_object_if_any, read_text
 from gencli.models.files.locate import find_local
-from gencli.models.gguf.head import CHAT_TEMPLATE, is_gguf, read_gguf_head
+from gencli.models.gguf.head import is_gguf, read_gguf_head
 from gencli.models.gguf.vocabulary import read_vocabulary
 
 __all__ = ["declared_template"]
@@ -20,7 +20,7 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
         return None, frozenset()
     if is_gguf(folder):
         head = read_gguf_head(folder)
-        return head.text(CHAT_TEMPLATE), read_vocabulary(head).special
+        return _for_tools(head.chat_template), read_vocabulary(head).special
     config = read_object_if_any(folder / "tokenizer_config.json")
     decoded = config.get("added_tokens_decoder")
     tokens = (*_added(folder), *(decoded.values() if isinstance(decoded, dict) else ()))
@@ -30,14 +30,23 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
     return _template(folder, config), frozenset(special)
 
 
+def _for_tools(templates: Any) -> Any:
+    """Return the template of a conversation with tools, if there are several."""
+    if not isinstance(templates, dict):
+        return templates
+    return templates.get("tool_use") or templates.get("default")
+
+
 def _template(folder: Path, config: dict[str, Any]) -> str | None:
+    if (folder / "additional_chat_templates" / "tool_use.jinja").is_file():
+        return read_text(folder / "additional_chat_templates" / "tool_use.jinja")
     if (folder / "chat_template.jinja").is_file():
         return read_text(folder / "chat_template.jinja")
     alone = read_object_if_any(folder / "chat_template.json")
     found = alone.get("chat_template") or config.get("chat_template")
     if isinstance(found, list):  # several by name
         named = {str(entry.get("name")): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = named.get("tool_use") or named.get("default")
+        found = _for_tools(named)
     return found if isinstance(found, str) else None
 
 

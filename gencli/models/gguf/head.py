@@ -117,9 +117,19 @@ class GgufHead:
             values = array("f", data[tensor.start : tensor.start + tensor.nbytes])
         return [shortest(value) for value in values]
 
-    def wrong(self, key: str, problem: str) -> ModelError:
+    @property
+    def chat_template(self) -> str | dict[str, str] | None:
+        """The chat template; by name if the file has several, of which one is `default` or has no name."""
+        default, prefix = self.text(CHAT_TEMPLATE), f"{CHAT_TEMPLATE}."
+        keys = [key for key in self.values if key.startswith(prefix)]
+        if not keys:
+            return default
+        named = {key.removeprefix(prefix): self.text(key) or "" for key in keys}
+        return named if default is None else {"default": default, **named}
+
+    def wrong(self, key: str, problem: str, *, hint: str = HINT) -> ModelError:
         """Return the error for a metadata value."""
-        return ModelError(f"{self.path}: {key} {problem}.", hint=HINT)
+        return ModelError(f"{self.path}: {key} {problem}.", hint=hint)
 
     def _value(self, key: str, kind: type[_T], name: str) -> _T | None:
         found = self.values.get(key)

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
 from gencli.errors import GencliError, ModelError, is_panic
-from gencli.models.gguf.head import CHAT_TEMPLATE, GgufHead, read_gguf_head
+from gencli.models.gguf.head import GgufHead, read_gguf_head
 from gencli.models.gguf.pre_tokenizers import PRE_TOKENIZERS
 from gencli.models.gguf.vocabulary import (
     BYTE,
@@ -26,6 +26,7 @@ from gencli.text.fast_tokenizer import FastTokenizer
 __all__ = ["load_gguf_tokenizer"]
 
 _PREFIX = "tokenizer.ggml."
+_ANEW = "Use the folder that the file was made from, or convert that with a newer version of llama.cpp."
 _NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
 # Special tokens of Phi-3 that leave spaces behind them in place; all others take them.
 _PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
@@ -52,7 +53,8 @@ def _load(head: GgufHead, vocabulary: Vocabulary) -> FastTokenizer:
     elif model == "llama":
         tokenizer, adds_bos = _sentencepiece(head, vocabulary), True
     else:
-        raise head.wrong(f"{_PREFIX}model", f"is {str(model)[:60]!r}, but gencli knows gpt2 and llama")
+        said = "is missing" if model is None else f"is {model[:60]!r}"
+        raise head.wrong(f"{_PREFIX}model", f"{said}; gencli knows gpt2 and llama", hint=_ANEW)
     tokenizer.add_tokens(list(_added(head, vocabulary, is_sentencepiece=model == "llama")))
     asked = head.flag(f"{_PREFIX}add_bos_token")
     tokenizer.post_processor = _around(
@@ -66,7 +68,7 @@ def _load(head: GgufHead, vocabulary: Vocabulary) -> FastTokenizer:
         if role in vocabulary.ids
     }
     known = {name: text for name, text in named.items() if tokenizer.token_to_id(text) is not None}
-    return FastTokenizer(tokenizer, known, chat_template=head.text(CHAT_TEMPLATE))
+    return FastTokenizer(tokenizer, known, chat_template=head.chat_template)
 
 
 def _byte_level(head: GgufHead, vocabulary: Vocabulary) -> tuple[Tokenizer, bool]:
@@ -74,10 +76,10 @@ def _byte_level(head: GgufHead, vocabulary: Vocabulary) -> tuple[Tokenizer, bool
     name = head.text(f"{_PREFIX}pre")
     pre = PRE_TOKENIZERS.get(str(name))
     if pre is None:
-        raise head.wrong(
-            f"{_PREFIX}pre",
-            f"is {str(name)[:60]!r}, which gencli does not know; it knows {', '.join(PRE_TOKENIZERS)}",
-        )
+        said = "is missing, so it is not known how a text is split before its tokens"
+        if name is not None:
+            said = f"is {name[:60]!r}, which gencli does not know"
+        raise head.wrong(f"{_PREFIX}pre", f"{said}; gencli knows {', '.join(PRE_TOKENIZERS)}", hint=_ANEW)
     given = head.texts(f"{_PREFIX}merges")
     if given is None:
         raise head.wrong(f"{_PREFIX}merges", "is missing")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from gencli.text.tokenizer import Tokenizer
 
 __all__ = [
     "LogprobStyle",
+    "TextOffsets",
     "TokenNames",
     "chat_logprobs",
     "completion_logprobs",
@@ -49,6 +51,35 @@ class TokenNames:
 
     def _special(self, token_id: int) -> str:
         return self.tokenizer.decode([token_id], skip_special=False)
+
+
+class TextOffsets:
+    """Counts where in a text each token begins, in characters, whatever the tokens are called in the reply.
+
+    `text` is what the tokens `ids` at its beginning are shown as: it may lack a space of the first one.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ids: Sequence[int] = (), text: str = "") -> None:
+        self._bytes, self._special = tokenizer.token_bytes, tokenizer.special_ids
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        whole = b"".join(map(self._of, ids)).decode(errors="replace")
+        self._count = _spaces(text) - _spaces(whole) if ids else 0
+
+    def after(self, ids: Sequence[int]) -> list[int]:
+        """Return the offsets of the next tokens."""
+        found = []
+        for token in ids:
+            found.append(max(0, self._count))
+            self._count += len(self._decoder.decode(self._of(token)))
+        return found
+
+    def _of(self, token: int) -> bytes:
+        is_shown = token not in self._special and token < len(self._bytes)
+        return self._bytes[token] if is_shown else b""
+
+
+def _spaces(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +131,19 @@ def completion_logprobs(
     ids: Sequence[int],
     entries: Sequence[TokenLogprobs | None],
     style: LogprobStyle,
-    *,
-    offset: int = 0,
+    offsets: TextOffsets,
 ) -> dict[str, Any]:
     """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
 
-    The token itself is always among its alternatives, with the same number. `offset`: characters before the
-    first token. `banned_by` lists the masked alternatives.
+    The token itself is always among its alternatives, with the same number. `offsets`: of the tokens before.
+    `banned_by` lists the masked alternatives.
     """
     texts = [style.names.text(token_id) for token_id in ids]
-    offsets = []
-    for text in texts:
-        offsets.append(offset)
-        offset += len(text)
     found = {
         "tokens": texts,
         "token_logprobs": [None if entry is None else style.number(entry.chosen) for entry in entries],
         "top_logprobs": [None if entry is None else _top(entry, style) for entry in entries],
-        "text_offset": offsets,
+        "text_offset": offsets.after(ids),
     }
     if style.has_bans:
         found["banned_by"] = [None if entry is None else _bans(entry, style) for entry in entries]

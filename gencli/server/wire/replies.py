@@ -13,6 +13,7 @@ from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError
 from gencli.server.wire.logprobs import (
     LogprobStyle,
+    TextOffsets,
     TokenNames,
     chat_logprobs,
     completion_logprobs,
@@ -142,7 +143,10 @@ class WholeReply:
         text, ids, entries = _echo(self._reply, self._answers, index)
         logprobs = None
         if self._reply.call.logprobs is not None:
-            logprobs = completion_logprobs([*ids, *delta.ids], [*entries, *delta.logprobs], self._reply.style)
+            offsets = TextOffsets(self._reply.names.tokenizer, ids, text)
+            logprobs = completion_logprobs(
+                [*ids, *delta.ids], [*entries, *delta.logprobs], self._reply.style, offsets
+            )
         place = self._answers.prompt_of(index)
         notes = _prompt_notes(self._reply, self._answers, place)
         return {"index": index, "text": text + delta.content, "logprobs": logprobs, **notes}
@@ -189,7 +193,7 @@ class StreamReply:
     def __init__(self, reply: Reply, answers: Answers) -> None:
         self._reply, self._answers, self._style = reply, answers, reply.style
         self._notes = Notes(reply.call, reply.key, reply.names)
-        self._offsets = [0] * len(answers)
+        self._offsets: dict[int, TextOffsets] = {}
         self._is_begun = [False] * len(answers)
         self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
         self._held: list[tuple[int, Delta]] = []  # deltas held until the prompt's scores arrive
@@ -271,13 +275,11 @@ class StreamReply:
         text, ids, entries = _echo(self._reply if is_first else None, self._answers, index)
         logprobs = None
         if self._reply.call.logprobs is not None and (ids or delta.ids):
+            if index not in self._offsets:
+                self._offsets[index] = TextOffsets(self._reply.names.tokenizer, ids, text)
             logprobs = completion_logprobs(
-                [*ids, *delta.ids],
-                [*entries, *delta.logprobs],
-                self._style,
-                offset=self._offsets[index],
+                [*ids, *delta.ids], [*entries, *delta.logprobs], self._style, self._offsets[index]
             )
-            self._offsets[index] = logprobs["text_offset"][-1] + len(logprobs["tokens"][-1])
         place = self._answers.prompt_of(index)
         yield {
             "index": index,

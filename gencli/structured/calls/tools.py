@@ -97,7 +97,8 @@ def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:
     try:
         values = parse_json(text)
     except DocumentError as error:
-        raise SchemaError(f"The list of tools is no JSON document: {error.message}") from None
+        reason = error.message if text.lstrip().startswith(("{", "[")) else error.unquoted
+        raise SchemaError(f"The list of tools is no JSON document: {reason}") from None
     if not isinstance(values, list) or not values:
         hint = 'It has the form [{"type": "function", "function": {"name": ..., "parameters": {...}}}].'
         raise SchemaError("A list of at least one tool is expected.", hint=hint)

@@ -129,6 +129,39 @@ def _items(schema: dict[str, Any]) -> Iterator[_Fault]:
         yield "minItems", f"it is {schema['minItems']}, but only {length} items are allowed"
 
 
+def _distinct(schema: dict[str, Any]) -> Iterator[_Fault]:
+    """Yield faults of arrays and objects that need more distinct items or names than there are."""
+    count = _num_values(schema.get("items"))
+    if schema.get("uniqueItems") is True and "prefixItems" not in schema and count is not None:
+        least = schema.get("minItems", 0)
+        if least > count and _allows("array", schema):
+            yield "minItems", f"it is {least}, but only {count} items are distinct"
+    names = schema.get("propertyNames")
+    if not isinstance(names, dict) or not _allows("object", schema):
+        return
+    listed = [names["const"]] if "const" in names else names.get("enum")
+    if listed is None:
+        return
+    texts = {name for name in listed if isinstance(name, str)}
+    if len(texts) < schema.get("minProperties", 0):
+        yield "minProperties", f"it is {schema['minProperties']}, but only {len(texts)} names are allowed"
+    required = schema.get("required", [])
+    for key in required if isinstance(required, list) else ():
+        if key not in texts:
+            yield "required", f"{key!r} is required, but propertyNames does not allow it"
+
+
+def _num_values(schema: Any) -> int | None:
+    """Return the number of values of a schema if it lists them; None if they may be more."""
+    if not isinstance(schema, dict):
+        return None
+    if "const" in schema:
+        return 1
+    if "enum" in schema:
+        return len(set(map(canonical, schema["enum"])))
+    return {"boolean": 2, "null": 1}.get(str(schema.get("type")))
+
+
 def _combined(schema: dict[str, Any]) -> Iterator[_Fault]:
     if any(map(is_nothing, schema.get("allOf", ()))):
         yield "allOf", "one of them is false, so nothing satisfies all"
@@ -136,4 +169,4 @@ def _combined(schema: dict[str, Any]) -> Iterator[_Fault]:
         yield "anyOf", "all of them are false"
 
 
-RULES = (_no_choice, _pairs, _range, _missing, _items, _combined)
+RULES = (_no_choice, _pairs, _range, _missing, _items, _distinct, _combined)

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers.convert_slow_tokenizer import generate_merges
 
 from gencli.errors import ModelError
+from gencli.models.files.template import declared_template
 from gencli.models.gguf.head import read_gguf_head
 from gencli.models.gguf.pre_tokenizers import PRE_TOKENIZERS
 from gencli.models.gguf.vocabulary import read_vocabulary
@@ -163,3 +164,29 @@ def test_the_file_says_what_goes_around_a_text_and_how_a_conversation_looks(tmp_
     ids = original.encode("Hello", add_special_tokens=False).ids
     assert found.encode("Hello") == [0, *ids, 1]
     assert found.render_chat([{"role": "user", "content": "Hello"}]) == f"{BEGIN}Hello"
+
+
+def test_a_conversation_with_tools_has_the_template_of_its_name(tmp_path: Path) -> None:
+    original, path = byte_level("qwen2"), tmp_path / "model.gguf"
+    body = "{% for one in messages %}{{ one.content }}{% endfor %}"
+
+    def add(writer: Any) -> None:
+        add_byte_level(writer, original, "qwen2", bos=0, eos=1, padding=1)
+        for_tools = f"{{{{ tools | length }}}} tools: {body}"
+        named = {"default": body, "tool_use": for_tools}
+        writer.add_chat_template([{"name": name, "template": text} for name, text in named.items()])
+
+    found, turn = written(path, add), [{"role": "user", "content": "Hello"}]
+    assert found.render_chat(turn) == "Hello"
+    assert found.render_chat(turn, tools=[{}]) == "1 tools: Hello"
+    assert (declared_template(str(path))[0] or "").endswith(f"tools: {body}")
+
+
+def test_a_file_that_does_not_say_how_texts_are_split_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    original = byte_level("qwen2")
+    for pre, words in [(None, "pre is missing"), ("new", "is 'new', which gencli does not know")]:
+        with case(pre), pytest.raises(ModelError, match=words) as caught:
+            written(
+                tmp_path / "model.gguf", partial(add_byte_level, tokenizer=original, pre=pre, bos=0, eos=1)
+            )
+        assert "folder" in caught.value.hint

@@ -76,6 +76,10 @@ REFUSED = [
     ({"prefixItems": [{}], "items": False, "minItems": 2}, "/minItems", "only 1"),
     ({"$schema": DRAFT["7"], "items": [{}], "additionalItems": False, "minItems": 2}, "/minItems", "only 1"),
     ({"minItems": 1, "items": {"enum": []}}, "/items/enum", "empty"),
+    ({"uniqueItems": True, "minItems": 3, "items": {"enum": ["a", "b", "a"]}}, "/minItems", "only 2 items"),
+    ({"uniqueItems": True, "minItems": 3, "items": {"type": "boolean"}}, "/minItems", "only 2 items"),
+    ({"propertyNames": {"enum": ["a"]}, "minProperties": 2}, "/minProperties", "only 1 names"),
+    ({"propertyNames": {"enum": ["a"]}, "required": ["b"]}, "/required", "propertyNames does not allow it"),
     (
         {"required": ["a"], "properties": {"a": {"anyOf": [False, {"enum": []}]}}},
         "/properties/a/anyOf",
