@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gencli.config.settings import Assigned, Settings
 from gencli.errors import UsageError
 from gencli.watermark.key_file import STAGES, read_key_file
-from processors.catalog.watermark import GumbelMarkParams
+from processors.catalog.watermark import GumbelMarkParams, KgwParams
 from processors.chain import Chain
 from processors.params import Params
 from processors.registry import Registry
@@ -56,6 +56,11 @@ def wanted_mark(settings: Settings) -> Mark | None:
     if file is None:
         raise UsageError(f"{settings.with_value('watermark')} needs a key.", hint="Add `watermark_key`.")
     params = read_key_file(kind, file)
+    if isinstance(params, KgwParams) and params.bias == 0:
+        raise UsageError(
+            f"The key file of {settings.with_value('watermark')} has the bias 0, which marks nothing.",
+            hint="Write another bias into it, or leave it out.",
+        )
     stage, origin = STAGES[kind][0], settings.origin("watermark")
     said, rank = settings.said("watermark"), settings.rank("watermark")
     values = (Assigned(stage, key, value, origin, said, rank) for key, value in params.to_mapping().items())

@@ -11,10 +11,13 @@ from torch import Tensor
 from processors.base import Admission, Env, Processor
 from processors.catalog import Phase
 from processors.catalog.watermark import KgwParams
+from processors.errors import ParamError
 from processors.rows import Rows
 from processors.watermarks.kgw import NUM_CANDIDATES, Green
 
 __all__ = ["Kgw"]
+
+_MOST_VOCAB = 2  # times the number of logits; each context permutes the whole vocabulary
 
 
 class Kgw(Processor[KgwParams]):
@@ -22,6 +25,7 @@ class Kgw(Processor[KgwParams]):
 
     The prompt is part of the context. A row whose context is shorter than `width` is not changed. Each
     context outside the cache of the last 256 costs one permutation of the vocabulary, with selfhash 40.
+    ParamError at admission: no id is green, or the vocabulary is much larger than that of the model.
     """
 
     name = "kgw"
@@ -94,4 +98,13 @@ class Kgw(Processor[KgwParams]):
         return found
 
     def _build(self, params: KgwParams) -> Green:
-        return Green(params, params.vocab or self.env.vocab_size)
+        width = self.env.vocab_size
+        green = Green(params, params.vocab or width)
+        if green.size < 1:
+            raise ParamError(
+                f"ratio is {params.ratio:g}, which makes no id of a vocabulary of {green.vocab} green. "
+                "Take a larger one."
+            )
+        if green.vocab > _MOST_VOCAB * width:
+            raise ParamError(f"vocab is {green.vocab}, but the model has {width} ids.")
+        return green

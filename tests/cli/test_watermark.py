@@ -71,3 +71,17 @@ def test_what_detect_cannot_do_is_said(gencli, marked, tmp_path):
     first, second = result.lines
     assert "names a file, which a row cannot read" in str(second["error"])
     assert first["text"] == plain.json["text"]
+
+
+def test_a_key_that_would_mark_nothing_or_never_end_is_refused(gencli, tmp_path):
+    key = tmp_path / "mark.yaml"
+    for line, words in [
+        ("bias: 0", "bias 0, which marks nothing"),
+        ("ratio: 0.000001", "makes no id of a vocabulary"),
+        ("vocab: 16777216", "but the model has"),
+    ]:
+        key.write_text(f"key: {KEY}\n{line}\n")
+        mark = ("--watermark", "kgw", "--watermark-key", key)
+        result = gencli("run", "--model", "fake", *mark, "--max-tokens", "4", "hi")
+        assert result.code in (2, 4), line
+        assert (result.out, words in result.err) == ("", True), result.err
