@@ -75,8 +75,7 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         rest = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
-        head = spec.vocab_size * spec.hidden * (4 - rest)
-        return kept_bytes(card.folder, rest) + head + (0 if stays_in_file(held, device) else held)
+        return kept_bytes(card.folder, rest) + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     if dtype.itemsize == 2:
         layers = whole - (embeddings if spec.is_tied else 2 * embeddings)

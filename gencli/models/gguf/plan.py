@@ -44,15 +44,16 @@ def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
 def kept_bytes(model: Path, rest: int) -> int:
     """Return the bytes of all weights but embeddings if bits are kept and others have `rest` each.
 
-    Vectors and matrices in F32 have four.
+    Vectors, matrices in F32 and the vocabulary projection have four.
     """
     total = 0
     for tensor in held_tensors(read_gguf_head(model)):
         count = math.prod(tensor.shape)
-        if len(tensor.shape) > 1 and tensor.kind.name in KEPT:
+        is_wide = len(tensor.shape) == 1 or tensor.kind.name == "F32" or tensor.name in (_EMBEDDINGS, _HEAD)
+        if not is_wide and tensor.kind.name in KEPT:
             total += count * _KEPT_BITS // 8
         else:
-            total += count * (4 if len(tensor.shape) == 1 or tensor.kind.name == "F32" else rest)
+            total += count * (4 if is_wide else rest)
     return total
 
 

@@ -93,7 +93,9 @@ def test_all_bytes_are_told_once_and_the_planned_memory_is_that_of_widened_weigh
     assert told[-1][0] == told[-1][1] == sum(stored.nbytes for stored in table(folder).values())
     card = read_card(folder)
     assert (card.weights.stored, card.weights.parameters) == ("MXFP4", model.num_parameters())
-    assert weight_bytes(card, torch.bfloat16, CPU) == 2 * model.num_parameters()
+    assert weight_bytes(card, torch.bfloat16, CPU) == 2 * (
+        model.num_parameters() + model.lm_head.weight.numel()
+    )
 
 
 def test_a_model_that_does_not_fit_is_refused_though_it_is_quantized(saved: tuple[Path, Any]) -> None:
@@ -120,7 +122,10 @@ def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
     numbers = read_card(folder).weights.codes
     assert held == [numbers * 17 // 32, numbers * 2]
     saved_bytes, whole = numbers * 2 - numbers * 17 // 32, 2 * model.num_parameters()
-    assert weight_bytes(read_card(folder), torch.float16, torch.device("cuda")) == whole - saved_bytes
+    assert (
+        weight_bytes(read_card(folder), torch.float16, torch.device("cuda"))
+        == whole - saved_bytes + 2 * model.lm_head.weight.numel()
+    )
 
 
 def stacks(layer: Layer) -> tuple[GroupedProduct, GroupedProduct]:

@@ -118,7 +118,7 @@ class ProductMaker:
         the layers' memory is still free.
         """
         weight = reader.read(EMBEDDINGS if is_tied else HEAD, shape)
-        head = self(weight) if weight.dtype == torch.float32 else Float32Head(self.head(weight.float()))
+        head = Float32Head(self.head(weight.float())) if weight.itemsize == 2 else self(weight)
         is_shared = is_tied and isinstance(head, PlainProduct)
         if stays_in_file(weight.nbytes, reader.device) and not is_shared:
             return reader.embeddings(EMBEDDINGS, shape), head

@@ -81,6 +81,6 @@ def test_a_model_has_the_same_weights_on_both_devices(quantize: Quantize, name: 
         runner = load_native(tmp_path, CUDA, quantize=quantize, dtype="float16")
         made = logits(runner)
     assert name in runner.spec.kernels
-    assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float16)
+    assert (runner.spec.dtype, made.dtype) == (torch.float16, torch.float32)
     # The CPU rounds activations to 8 bits, or to bfloat16, and random weights enlarge that.
     assert (made.float() - expected).norm() < 0.1 * expected.norm()
