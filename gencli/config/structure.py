@@ -45,23 +45,26 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
     Raises UsageError for conflicting options, ConfigError for an invalid schema or grammar.
     """
     kinds = [kind for kind in KINDS if settings[kind]]
+    # Tools beside a schema: the output is calls, or a document of the schema.
+    answer = kinds.pop(0) if kinds in (["json", "tools"], ["json_schema", "tools"]) else ""
     if kinds[1:]:
         raise UsageError(
             f"{settings.name(kinds[0])} and {settings.name(kinds[1])} both define the output.",
             hint="Leave one of them out.",
         )
     kind = kinds[0] if kinds else ""
-    _refuse_idle(settings, kind)
+    _refuse_idle(settings, kind, answer)
     if not kind:
         return None
     _refuse_pairs(settings, kind)
     asked = PlanRequest(
         backend=settings["grammar_backend"],
         whitespace=settings["json_whitespace"],
-        extra=settings["extra_properties"] or kind == "json",
+        extra=settings["extra_properties"] or "json" in (kind, answer),
         any_order=settings["property_order"] == "any",
         model=settings["model"],
         tool_choice=settings["tool_choice"],
+        answer=settings[answer] if answer == "json_schema" else '{"type": "object"}' if answer else None,
         has_formats=settings["formats"],
         pipes=settings.origin(kind) == FLAG,
         deadline=Deadline.after(settings["grammar_timeout"]),
@@ -85,10 +88,10 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
     )
 
 
-def _refuse_idle(settings: Settings, kind: str) -> None:
-    """Raise UsageError for options without effect on this kind of structure."""
+def _refuse_idle(settings: Settings, kind: str, answer: str) -> None:
+    """Raise UsageError for options without effect on this kind of structure, or on the answer beside it."""
     for key, kinds in _NEEDS.items():
-        if not settings.is_given(key) or settings[key] == option(key).default or kind in kinds:
+        if not settings.is_given(key) or settings[key] == option(key).default or {kind, answer} & set(kinds):
             continue
         names = [f"`{needed}`" for needed in kinds]
         some = "one of " if names[1:] else ""

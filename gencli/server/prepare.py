@@ -157,9 +157,11 @@ class Preparer:
             return Shape(is_live)
         has_tools = structure.kind == "tools" and call.is_chat
         return Shape(
-            is_live and not structure.retries and not structure.is_data,
+            # A document beside tools may look like a call until it ends.
+            is_live and not (structure.retries or structure.is_data or structure.has_answer),
             tools=self.tool_format if has_tools else None,
-            has_only_calls=has_tools and structure.is_document,
+            has_only_calls=has_tools and structure.is_document and not structure.has_answer,
+            has_answer=structure.has_answer,
             has_one_call=call.has_one_call,
             is_named=call.options.values.get("tool_choice") not in (None, "auto", "required"),
         )

@@ -21,10 +21,11 @@ class OutputSpec:
 
     `kind` is one of KINDS; `source`: short form of the option's value. `origin`: the layer that set it.
     `read` returns the value of a text; None for kinds without a value. `tools`: passed to the chat template.
-    `notice`: for the user. `after`: the structure begins after this text. `is_document`: no part of the
-    output is free text. `has_formats`: the final check includes `format`. `retries`: number of further
-    attempts for an invalid output. `is_partial`: invalid outputs are written too. `is_parsed`: a valid value
-    is written as compact JSON; `select`: only its part at this JSON pointer.
+    `notice`: for the user. `after`: the structure begins after this text. `has_answer`: an output of
+    tools is calls or a document. `is_document`: no part of the output is free text. `has_formats`: the final
+    check includes `format`. `retries`: number of further attempts for an invalid output. `is_partial`:
+    invalid outputs are written too. `is_parsed`: a valid value is written as compact JSON; `select`: only its
+    part at this JSON pointer.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class OutputSpec:
     read: Callable[[str], Any] | None = None
     notice: str = ""
     tools: tuple[Any, ...] = ()
+    has_answer: bool = False
     after: str = ""
     is_document: bool = False
     has_formats: bool = False

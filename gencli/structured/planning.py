@@ -29,8 +29,9 @@ class PlanRequest:
 
     `extra`: objects may have properties that the schema does not name. `any_order`: properties may come in
     any order. `whitespace`: limit of consecutive white-space characters. `model`: the model whose format of
-    tool calls is used. `tool_choice`: auto, required or a tool's name. `has_formats`: the final check
-    includes formats. `pipes`: a file may be a pipe, because a user named it. Planning ends by `deadline`.
+    tool calls is used. `tool_choice`: auto, required or a tool's name. `answer`: the schema of an output
+    without calls, as `json_schema` has it. `has_formats`: the final check includes formats. `pipes`: a file
+    may be a pipe, because a user named it. Planning ends by `deadline`.
     """
 
     backend: str = "auto"
@@ -39,6 +40,7 @@ class PlanRequest:
     any_order: bool = False
     model: str = "tiny"
     tool_choice: str = "auto"
+    answer: str | None = None
     has_formats: bool = False
     pipes: bool = False
     deadline: Deadline = NEVER
@@ -60,7 +62,8 @@ def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, na
     return replace(
         spec,
         plan=replace(spec.plan, seconds=request.deadline.left),
-        is_document=kind in DOCUMENTS or (kind == "tools" and request.tool_choice != "auto"),
+        is_document=kind in DOCUMENTS
+        or (kind == "tools" and (spec.has_answer or request.tool_choice != "auto")),
         has_formats=request.has_formats,
     )
 
@@ -129,14 +132,32 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
 
     text = _text("tools", value, request)
     template, special = declared_template(request.model)
+    answer = _answer(request) if request.answer is not None and request.tool_choice == "auto" else None
     found = plan_tools(
-        text, _schemas(request), template=template, choice=request.tool_choice, special=special
+        text,
+        _schemas(request),
+        template=template,
+        choice=request.tool_choice,
+        special=special,
+        answer=answer,
+    )
+    return OutputSpec(
+        "tools",
+        found.plan,
+        read=found.value,
+        notice=found.notice,
+        tools=tuple(parse_json(text)),
+        has_answer=answer is not None,
     )
 
-    def calls(output: str) -> list[dict[str, Any]]:
-        return [{"name": call.name, "arguments": call.arguments} for call in found.calls(output)]
 
-    return OutputSpec("tools", found.plan, read=calls, notice=found.notice, tools=tuple(parse_json(text)))
+def _answer(request: PlanRequest) -> Any:
+    from gencli.structured.check.check import check_schema
+    from gencli.structured.read.source import read_schema
+
+    schema = read_schema(request.answer or "")
+    check_schema(schema, request.deadline)
+    return schema
 
 
 def _on_backend(plan: Plan, backend: str, name: str) -> Plan:

@@ -130,3 +130,21 @@ def test_a_tool_call_that_is_cut_is_no_call(tiny):
             assert "tool_calls" not in choice["message"], stream
             assert not choice["message"]["content"], stream
             assert choice["finish_reason"] == "length", stream
+
+
+def test_tools_beside_a_schema_give_a_call_or_an_answer_of_it(tiny):
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    body = {**CHAT, "max_tokens": 120, "temperature": 1.2, "tools": [TOOL], "response_format": form}
+    for seed in range(6):
+        (choice,) = post(tiny, **{**body, "seed": seed})["choices"]
+        message = choice["message"]
+        if "tool_calls" in message:
+            assert (choice["finish_reason"], message["content"]) == ("tool_calls", None), seed
+        else:
+            assert json.loads(message["content"])["n"] <= 9, seed
+        chunks = events(tiny.post("/v1/chat/completions", json={**body, "seed": seed, "stream": True}))
+        text = "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+        assert text == (message["content"] or ""), seed
+    (choice,) = post(tiny, **body, tool_choice="required")["choices"]
+    assert choice["message"]["tool_calls"]

@@ -10,6 +10,7 @@ from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenL
 from gencli.server.wire.errors import ApiError
 from gencli.structured.calls.call_stream import CallPart, CallStream, Found
 from gencli.structured.calls.tool_formats import ToolFormat
+from gencli.structured.calls.tools import Calls
 from gencli.structured.validate.thinking import ThinkingSplitter
 from processors.explain.view import RowView
 
@@ -23,7 +24,7 @@ class Shape:
     `is_live`: text is sent while it is generated; otherwise at its end, after it was checked or chosen.
     `marker`: text up to it is reasoning. `tools`: the format of tool calls. `has_one_call`: calls after the
     first are ignored. `has_only_calls`: the text has no free text. `is_named`: the request names the
-    function.
+    function. `has_answer`: a text that is no call is a document.
     """
 
     is_live: bool = True
@@ -32,6 +33,7 @@ class Shape:
     has_only_calls: bool = False
     has_one_call: bool = False
     is_named: bool = False
+    has_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class _Sample:
         for held in last if thinking else ():
             self.num_thought += len(held.ids) if length < len(thinking) else 0
             length += len(held.text)
-        if self._calls is None:
+        if self._calls is None or (self._shape.has_answer and not _has_calls(event)):
             found = Found(verdict.written if verdict and verdict.is_valid else event.text)
         else:
             found, rest = self._calls.feed(event.text), self._calls.finish()
@@ -169,6 +171,10 @@ class _Sample:
         if calls and calls.count and calls.is_whole and (calls.is_over or not is_cut):
             return "stop" if self._shape.is_named else "tool_calls"
         return "length" if is_cut else "stop"
+
+
+def _has_calls(event: Finish) -> bool:
+    return event.verdict is not None and isinstance(event.verdict.value, Calls)
 
 
 class Answers:

@@ -28,20 +28,27 @@ _Parts = tuple[tuple[Tool, Embedded], ...]
 
 
 def tool_variants(
-    form: ToolFormat, tools: tuple[Tool, ...], choice: str, schemas: Schemas
+    form: ToolFormat, tools: tuple[Tool, ...], choice: str, schemas: Schemas, answer: Any = None
 ) -> tuple[Variant, ...]:
-    """Return the variants of a plan for tool calls, variants with fewer open keywords first."""
+    """Return the variants of a plan for tool calls, variants with fewer open keywords first.
+
+    With the schema `answer` the output is calls or a document of it, and has no free text.
+    """
     variants = []
     for backend in ("xgrammar", "llguidance"):
         parts = _parts(tools, backend, schemas)
-        if parts is None:
+        document = None if answer is None else embed(answer, "", backend, schemas)
+        if parts is None or (answer is not None and document is None):
             continue
+        if document and backend == "llguidance" and form.trigger.startswith("{"):
+            continue  # its lexer takes the beginning of every document for that of a call
         if backend == "xgrammar":
-            tag = {"type": "structural_tag", "format": _structural(form, parts, choice)}
+            tag = {"type": "structural_tag", "format": _structural(form, parts, choice, document)}
             constraint = Constraint("structural_tag", json.dumps(tag, ensure_ascii=False), backend)
         else:
-            constraint = Constraint("lark", _lark(form, parts, choice), backend)
-        findings = tuple(finding for _, part in parts for finding in part.findings)
+            constraint = Constraint("lark", _lark(form, parts, choice, document), backend)
+        embedded = [*(part for _, part in parts), *([document] if document else [])]
+        findings = tuple(finding for part in embedded for finding in part.findings)
         variants.append(Variant(constraint, Audit(backend, findings)))
     return tuple(sorted(variants, key=lambda variant: len(variant.audit.open)))
 
@@ -56,16 +63,14 @@ def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | 
     return tuple(parts)
 
 
-def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
+def _structural(
+    form: ToolFormat, parts: _Parts, choice: str, answer: Embedded | None = None
+) -> dict[str, Any]:
     tags = [
         {
             "type": "tag",
             "begin": form.begin + tool.name + form.middle,
-            "content": {
-                "type": "json_schema",
-                "json_schema": part.schema,
-                "max_whitespace_cnt": max(1, part.whitespace),  # 0 is not allowed
-            },
+            "content": _document(part),
             "end": form.end,
         }
         for tool, part in parts
@@ -77,7 +82,7 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
         "at_least_one": True,
         "stop_after_first": not (form.is_parallel and choice in ("auto", "required")),
     }
-    if choice == "auto":
+    if choice == "auto" and answer is None:
         around = {"type": "tag", "begin": form.opening, "content": calls, "end": form.closing}
         return {
             "type": "triggered_tags",
@@ -85,14 +90,19 @@ def _structural(form: ToolFormat, parts: _Parts, choice: str) -> dict[str, Any]:
             "tags": [around] if form.opening else tags,
             "stop_after_first": bool(form.opening) or not form.is_parallel,
         }
-    if not form.opening:
-        return calls
-    ends = [{"type": "const_string", "value": text} for text in (form.opening, form.closing)]
-    return {"type": "sequence", "elements": [ends[0], calls, ends[1]]}
+    if form.opening:
+        ends = [{"type": "const_string", "value": text} for text in (form.opening, form.closing)]
+        calls = {"type": "sequence", "elements": [ends[0], calls, ends[1]]}
+    return calls if answer is None else {"type": "or", "elements": [_document(answer), calls]}
 
 
-def _lark(form: ToolFormat, parts: _Parts, choice: str) -> str:
-    is_auto = choice == "auto"
+def _document(part: Embedded) -> dict[str, Any]:
+    whitespace = max(1, part.whitespace)  # 0 is not allowed
+    return {"type": "json_schema", "json_schema": part.schema, "max_whitespace_cnt": whitespace}
+
+
+def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Embedded | None = None) -> str:
+    is_auto = choice == "auto" and answer is None
     # In free text the trigger is a lexeme of its own, so the calls begin after it.
     cut = len(form.trigger) if is_auto else 0
     lines = []
@@ -103,6 +113,8 @@ def _lark(form: ToolFormat, parts: _Parts, choice: str) -> str:
     is_many = form.is_parallel and choice in ("auto", "required")
     more = f"({_string(form.separator)} call)*" if is_many and not (is_auto and not form.opening) else ""
     lines.append(f"calls: {_string(form.opening[cut:])} call {more} {_string(form.closing)}\n")
+    if answer is not None:
+        return f"start: answer | calls\nanswer: {_arguments(answer)}\n" + "".join(lines)
     if not is_auto:
         return "start: calls\n" + "".join(lines)
     many = is_many and not form.opening

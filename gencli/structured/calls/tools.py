@@ -19,7 +19,7 @@ from gencli.structured.schema.refs import refs_in, walk
 from gencli.structured.validate.select import compact
 from processors.errors import nearest
 
-__all__ = ["ToolCheck", "ToolPlan", "plan_tools", "read_tools"]
+__all__ = ["Calls", "ToolCheck", "ToolPlan", "plan_tools", "read_tools"]
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FIELDS = ("name", "description", "parameters", "strict")
@@ -27,15 +27,26 @@ _FIELDS = ("name", "description", "parameters", "strict")
 
 @dataclass(frozen=True, slots=True)
 class ToolCheck(TextCheck):
-    """Parses the calls of a finished output and checks each against the parameters of its tool."""
+    """Parses the calls of a finished output and checks each against the parameters of its tool.
+
+    With `answer` an output without calls is checked as a JSON document.
+    """
 
     form: ToolFormat
     checks: dict[str, ValueCheck]
     is_required: bool
+    answer: ValueCheck | None = None
 
     def faults(self, text: str) -> tuple[str, ...]:
+        if self.answer is not None and not self.calls(text):
+            return self.answer.faults(parse_json(text))
         calls, faults = parse_calls(text, self.form)
         return (*faults, *self._faults(calls))
+
+    def calls(self, text: str) -> tuple[Call, ...]:
+        """Return the calls of an output; an answer, which may look like a call, names no tool."""
+        calls, _ = parse_calls(text, self.form)
+        return calls if self.answer is None or all(call.name in self.checks for call in calls) else ()
 
     def _faults(self, calls: tuple[Call, ...]) -> Iterator[str]:
         if self.is_required and not calls:
@@ -56,11 +67,19 @@ class ToolPlan:
 
     plan: Plan
     form: ToolFormat
+    check: ToolCheck
     notice: str = ""
 
-    def calls(self, text: str) -> tuple[Call, ...]:
-        """Return the calls of a finished output that has passed the check."""
-        return parse_calls(text, self.form)[0]
+    def value(self, text: str) -> Any:
+        """Return the calls of a finished output, or the document that is its answer."""
+        calls = self.check.calls(text)
+        if self.check.answer is not None and not calls:
+            return parse_json(text)
+        return Calls({"name": call.name, "arguments": call.arguments} for call in calls)
+
+
+class Calls(list[dict[str, Any]]):
+    """The value of an output that is tool calls: each has its name and its arguments."""
 
 
 def plan_tools(
@@ -70,26 +89,28 @@ def plan_tools(
     template: str | None = None,
     choice: str = "auto",
     special: frozenset[str] = frozenset(),
+    answer: Any = None,
 ) -> ToolPlan:
     """Return the plan for calls of a JSON list of tools.
 
     `choice`: auto (text or calls), required (calls), or the name of the tool that is called once. `template`:
-    the chat template. `special`: texts of special tokens. Raises SchemaError with a JSON pointer for an
-    invalid list.
+    the chat template. `special`: texts of special tokens. `answer`: with auto, the schema of an output that
+    is no call. Raises SchemaError with a JSON pointer for an invalid list.
     """
     tools = _chosen(read_tools(text, schemas.deadline), choice)
     form, notice = detect_format(template, special)
     checks = {tool.name: schemas.check(tool.parameters) for tool in tools}
-    check = ToolCheck(form, checks, choice != "auto")
+    answer = answer if choice == "auto" else None
+    check = ToolCheck(form, checks, choice != "auto", None if answer is None else schemas.check(answer))
     if form == GENERIC and choice != "auto":
         schema = _union(tools)
         chosen = schemas.choose(schema)
-        return ToolPlan(Plan(chosen.variants, chosen.reason, chosen.schema, check), form, notice)
-    variants = tool_variants(form, tools, choice, schemas)
+        return ToolPlan(Plan(chosen.variants, chosen.reason, chosen.schema, check), form, check, notice)
+    variants = tool_variants(form, tools, choice, schemas, answer)
     if not variants:
         raise SchemaError("No back end can enforce the parameters of these tools.")
     reason = f"{variants[0].audit.backend} enforces more of the parameters, or the same and faster."
-    return ToolPlan(Plan(variants, reason, check=check), form, notice)
+    return ToolPlan(Plan(variants, reason, check=check), form, check, notice)
 
 
 def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:

@@ -70,7 +70,24 @@ def test_several_calls_are_read_in_their_order_with_text_between():
     tools = plan("hermes", "auto")
     text = f"First {hermes(ROME)} then {hermes(TWO)}."
     assert all(accept(text) for accept in all_accept(tools.plan))
-    assert [call.name for call in tools.calls(text)] == ["weather", "add_1"]
+    assert [call.name for call in tools.check.calls(text)] == ["weather", "add_1"]
+
+
+def test_beside_a_schema_an_output_is_calls_or_a_document():
+    answer = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    for name, template in TEMPLATES.items():
+        tools = plan_tools(json.dumps(TOOLS), SCHEMAS, template=template, answer=answer)
+        call, document = WRITE[name](ROME), '{"name": "weather forecast"}'
+        for accept in all_accept(tools.plan):
+            assert [accept(text) for text in (call, document, "Hello", "")] == [True, True, False, False], (
+                name
+            )
+        assert tools.value(call) == [{"name": "weather", "arguments": {"city": "Rome"}}], name
+        assert tools.value(document) == {"name": "weather forecast"}, name
+        assert tools.plan.check.faults(call) == tools.plan.check.faults(document) == (), name
+        assert tools.plan.check.faults('{"name": 5}'), name
+        alone = plan_tools(json.dumps(TOOLS), SCHEMAS, template=template, choice="required", answer=answer)
+        assert not any(accept(document) for accept in all_accept(alone.plan)), name
 
 
 def test_arguments_come_in_any_order_where_that_is_asked_for():

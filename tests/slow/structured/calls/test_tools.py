@@ -28,4 +28,4 @@ def test_calls_are_enforced_alike_and_read_back():
             for text, is_right in expected.items():
                 assert [accept(text) for accept in backends] == [is_right, is_right], text
                 assert (not tools.plan.check.faults(text)) == is_right, text
-            assert tools.calls(write(ROME)) == (Call("weather", {"city": "Rome"}),), (name, choice)
+            assert tools.check.calls(write(ROME)) == (Call("weather", {"city": "Rome"}),), (name, choice)
