@@ -17,7 +17,7 @@ from processors.watermarks.kgw import NUM_CANDIDATES, Green
 
 __all__ = ["Kgw"]
 
-_MOST_VOCAB = 2  # times the number of logits; each context permutes the whole vocabulary
+_MOST_VOCAB = 2**18  # ids beside a smaller model; each context permutes the whole vocabulary
 
 
 class Kgw(Processor[KgwParams]):
@@ -105,6 +105,6 @@ class Kgw(Processor[KgwParams]):
                 f"ratio is {params.ratio:g}, which makes no id of a vocabulary of {green.vocab} green. "
                 "Take a larger one."
             )
-        if green.vocab > _MOST_VOCAB * width:
+        if green.vocab > max(_MOST_VOCAB, 2 * width):
             raise ParamError(f"vocab is {green.vocab}, but the model has {width} ids.")
         return green
