@@ -32,8 +32,8 @@ demo: $(VENV)/.installed  ## install, then stream a story from the bundled model
 # Whatever the shell says, bytecode is kept: processes of tests and later runs compile nothing again.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test: $(VENV)/.installed-dev  ## the suite: the fast and the slow tests; with FAST=1 the fast ones, for work
-	$(PYTEST) $(if $(FAST),--ignore=tests/slow --ignore=tests/test_architecture.py)
+test: $(VENV)/.installed-dev  ## the suite: the fast and the slow tests, but for those of check; FAST=1: the fast ones, for work
+	$(PYTEST) --ignore=tests/test_architecture.py $(if $(FAST),--ignore=tests/slow)
 
 test-nightly: $(VENV)/.installed-dev  ## what takes hours: all pairs, architectures, statistics; SHARD=k/N for a part
 	SHARD=$(SHARD) $(PYTEST) tests/nightly
