@@ -25,13 +25,13 @@ FORMATS = {
 PERPLEXITY = {
     "smol": {
         "float32": 34.092, "own bits": 34.12, "int8": 36.193, "int4": 34.468,
-        "bfloat16": 33.992, "float16": 34.085, "transformers bfloat16": 34.071,
+        "bfloat16": 34.162, "float16": 34.085, "transformers bfloat16": 34.071,
     },
     "gemma": {"float32": 28.73, "own bits": 28.736, "int8": 29.245, "int4": 33.7},
 }  # fmt: skip
 if os.environ.get("FULL"):  # float16 overflows in its layers
     PERPLEXITY["gemma"] |= {"bfloat16": 28.747}
-SLACK = 1.002  # the bits of a product differ by machine
+SLACK = 1.005  # kernels of 16 bits are chosen by their time, and differ in their bits
 
 
 def read(name, form):
