@@ -31,7 +31,7 @@ PERPLEXITY = {
 }  # fmt: skip
 if os.environ.get("FULL"):  # float16 overflows in its layers
     PERPLEXITY["gemma"] |= {"bfloat16": 28.747}
-SLACK = 1.005  # kernels of 16 bits are chosen by their time, and differ in their bits
+SLACK = 1.01  # kernels of 16 bits are chosen by their time, and differ in their bits
 
 
 def read(name, form):
