@@ -86,7 +86,7 @@ def _words(node: Node, limit: int = 200) -> list[str]:
         found = [""]
         for item in node.items:
             found = [before + after for before in found for after in _words(item, limit)][: limit + 1]
-    elif isinstance(node, Repeat) and node.most is not None:
+    elif isinstance(node, Repeat) and node.most is not None and node.least <= limit:
         found, times = [], [""]
         for count in range(min(node.most, limit) + 1):
             found += times if count >= node.least else []

@@ -12,7 +12,7 @@ from gencli.structured.errors import GiveUp
 from gencli.structured.regex.ecma_reader import parse_regex, whole
 from gencli.structured.regex.printer import show
 from gencli.structured.regex.tree import RegexError
-from gencli.structured.regex.words import complement, texts_without
+from gencli.structured.regex.words import complement, finite_texts, texts_without
 from gencli.structured.rewrite.node import plain
 from gencli.structured.rewrite.rewrite import rewrite
 from gencli.structured.rewrite.strings import safe_patterns
@@ -215,6 +215,17 @@ NAMES = [
     {**O, "propertyNames": {"enum": ["p", "q"]}, "patternProperties": {"^p": I}, "required": ["p"]},
     {**O, "patternProperties": {"^(p|q)1?$": I}, "required": ["p"], "additionalProperties": False},
 ]
+
+
+def test_texts_of_a_pattern_are_listed_where_they_are_few():
+    for pattern, texts in [
+        ("^(a|b)1?$", ["a", "a1", "b", "b1"]),
+        ("^a{2,3}$", ["aa", "aaa"]),
+        ("^a{300}$", None),
+        ("^a{0,300}$", None),
+        ("^a*$", None),
+    ]:
+        assert finite_texts(pattern, 256) == texts, pattern
 
 
 def test_names_of_a_finite_set_come_once_and_no_other_does():
