@@ -55,11 +55,13 @@ class DocumentError(GenerationError):
         self.line = line
         self.column = column
 
-    @property
-    def unquoted(self) -> str:
-        """The message without words of the text, which may be a file that the user did not mean to show."""
-        place, _, reason = self.message.partition(": ")
-        return f"{place}: {reason}" if "'" not in reason and '"' not in reason else f"{place}."
+    def about(self, text: str) -> str:
+        """Return the message; without words of a text that does not begin as an object or a list does.
+
+        Such a text may be a file that the user did not mean to show.
+        """
+        is_shown = text.lstrip().startswith(("{", "[")) or not {"'", '"'} & set(self.text)
+        return self.message if is_shown else f"line {self.line}, column {self.column}."
 
 
 def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:

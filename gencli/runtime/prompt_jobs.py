@@ -27,11 +27,8 @@ class PromptJobs:
     """
 
     def __init__(self, settings: Settings, loaded: Loaded, compiler: Compiler) -> None:
-        self._jobs, self._loaded, self._grammars = (
-            Jobs(settings, params_layer),
-            loaded,
-            Grammars(compiler, retries_late=True),
-        )
+        self._jobs, self._loaded = Jobs(settings, params_layer), loaded
+        self._grammars = Grammars(compiler, retries_late=True)
         self.notices: dict[str, None] = {}
 
     def make(

@@ -32,9 +32,8 @@ def open_writers(
 ) -> list[Writer]:
     """Return the writer of the result, and the writers of reasoning and progress.
 
+    A progress bar is drawn only if the result itself does not show progress. `pen` writes the texts;
     `markers` end the reasoning of each request's output.
-
-    A progress bar is drawn only if the result itself does not show progress. `pen` writes the texts.
     """
     structure, is_text = info.job.structure, settings["format"] == "text"
     is_one = len(results.rows) == info.job.n == 1

@@ -50,10 +50,10 @@ def kept_bytes(model: Path, rest: int) -> int:
     for tensor in held_tensors(read_gguf_head(model)):
         count = math.prod(tensor.shape)
         is_wide = len(tensor.shape) == 1 or tensor.kind.name == "F32" or tensor.name in (_EMBEDDINGS, _HEAD)
-        if not is_wide and tensor.kind.name in KEPT:
-            total += count * _KEPT_BITS // 8
+        if is_wide:
+            total += 4 * count
         else:
-            total += count * (4 if is_wide else rest)
+            total += count * _KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest
     return total
 
 

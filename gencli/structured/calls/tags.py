@@ -52,8 +52,7 @@ def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
     try:
         document = parse_json(text)
     except DocumentError as error:
-        reason = error.message if text.lstrip().startswith(("{", "[")) else error.unquoted
-        raise SchemaError(f"The structural tag is no JSON document: {reason}") from None
+        raise SchemaError(f"The structural tag is no JSON document: {error.about(text)}") from None
     if not isinstance(document, dict) or document.get("type") != "structural_tag" or "format" not in document:
         hint = 'It has the form {"type": "structural_tag", "format": {...}}.'
         raise SchemaError("This is no structural tag.", hint=hint)

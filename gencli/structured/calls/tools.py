@@ -118,8 +118,7 @@ def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:
     try:
         values = parse_json(text)
     except DocumentError as error:
-        reason = error.message if text.lstrip().startswith(("{", "[")) else error.unquoted
-        raise SchemaError(f"The list of tools is no JSON document: {reason}") from None
+        raise SchemaError(f"The list of tools is no JSON document: {error.about(text)}") from None
     if not isinstance(values, list) or not values:
         hint = 'It has the form [{"type": "function", "function": {"name": ..., "parameters": {...}}}].'
         raise SchemaError("A list of at least one tool is expected.", hint=hint)

@@ -45,18 +45,17 @@ def _from_file(path: Path) -> dict[str, Any] | bool:
     if path.suffix.lower() in YAML:
         return _from_yaml(content, path)
     try:
-        return _from_json(content.decode(), f"The schema {path}", is_file=True)
+        return _from_json(content.decode(), f"The schema {path}")
     except UnicodeDecodeError:
         raise SchemaError(f"The schema {path} is not UTF-8 text.") from None
 
 
-def _from_json(text: str, what: str, *, is_file: bool = False) -> dict[str, Any] | bool:
+def _from_json(text: str, what: str) -> dict[str, Any] | bool:
     check_size(len(text.encode(errors="replace")))
     try:
         return _schema(parse_json(text, _LIMITS), what)
     except DocumentError as error:
-        reason = error.unquoted if is_file and not text.lstrip().startswith(("{", "[")) else error.message
-        raise SchemaError(f"{what} is not valid JSON: {reason}") from None
+        raise SchemaError(f"{what} is not valid JSON: {error.about(text)}") from None
 
 
 def _from_yaml(content: bytes, path: Path) -> dict[str, Any] | bool:

@@ -49,7 +49,7 @@ class Narrower:
 
     def __init__(self, closer: Closer, kinds: TokenKinds, width: int) -> None:
         self.closer, self._kinds, self._width = closer, kinds, width
-        self._triggering = TriggerTokens(closer.canonical.token_bytes)
+        self._triggering = TriggerTokens(closer.canonical.token_bytes[:width])
         self.has_given_up = False
 
     def shortest(self, spot: Spot, most: int) -> tuple[int, ...] | None:
@@ -109,7 +109,7 @@ class Narrower:
         if path:
             forbid(mask, self._misfits(ids, self._where(mask, spot), spot, path, left))
         else:
-            forbid(mask, self._openers(ids, self._where(mask, spot), spot, left, triggers))
+            forbid(mask, self._openers(mask, ids, spot, left, triggers))
 
     def _misfits(self, ids: Tensor, where: Where, spot: Spot, path: tuple[int, ...], left: int) -> Tensor:
         """Return the ids of kinds whose first token leaves no room for a completion, and of kinds untried."""
@@ -123,19 +123,18 @@ class Narrower:
         fits[[group for group, token in tried if self._fits(spot, token, left - 1, path, work)]] = True
         return ids[~fits[groups] & (ids != path[0])]
 
-    def _openers(self, ids: Tensor, where: Where, spot: Spot, left: int, triggers: Sequence[bytes]) -> Tensor:
+    def _openers(self, mask: Tensor, ids: Tensor, spot: Spot, left: int, triggers: Sequence[bytes]) -> Tensor:
         """Return the ids after which a text that may end here cannot be ended in time, each of them tried.
 
         These are tokens that complete one of the `triggers`, and all tokens of a kind whose first one is such
         a token.
         """
-        work = Work(_NARROW_CALLS)
-        allowed = set(ids.tolist())
-        tried = [token for token in self._triggering.completing(spot.text, triggers) if token in allowed]
+        work, where = Work(_NARROW_CALLS), self._where(mask, spot)
+        tried = [token for token in self._triggering.completing(spot.text, triggers) if allows(mask, token)]
         groups, first = self._grouped(ids, where, alone=len(ids) <= _FEW)
         heads = first[first < self._width].tolist()
         if not triggers and where in ("pattern", "text") and left <= _LAST:
-            heads = ids.tolist()
+            heads = ids[:_NARROW_CALLS].tolist()  # the budget allows no more
         late = {token for token in (*tried, *heads) if self._is_late(spot, token, left - 1, work)}
         of_late = groups[torch.isin(ids, torch.tensor(sorted(late.intersection(heads)), dtype=ids.dtype))]
         members = ids[torch.isin(groups, of_late)].tolist()

@@ -77,10 +77,9 @@ class QuantizedMaker(ProductMaker):
 
     def _head(self, weights: Int8Weights) -> Product:
         """Return the vocabulary projection; it is widened where its kernel would round the logits."""
-        product = self._product(weights, None)
-        if isinstance(product, Int8PackProduct):
-            product = self.head(weights.rows(torch.arange(len(weights.scales))))
-        return Float32Head(product)
+        if self._kernel(weights) is Int8PackProduct:
+            return Float32Head(self.head(weights.rows(torch.arange(len(weights.scales)))))
+        return Float32Head(self._product(weights, None))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,13 +103,14 @@ class QuantizedMaker(ProductMaker):
         """Return weights of 8 bits."""
         return read_weights(Int8Weights, reader, [name], shape, is_stored=self.is_stored)
 
-    def _product(self, weights: Weights, bias: Tensor | None) -> Product:
+    def _kernel(self, weights: Weights) -> Any:
         if isinstance(weights, Int4Weights):
-            kernel: Any = self.four
-        else:
-            outputs, inputs = weights.codes.shape
-            kernel = self.kernels.get((outputs, inputs), self.eight)
-        made: Product = kernel(weights, bias)
+            return self.four
+        outputs, inputs = weights.codes.shape
+        return self.kernels.get((outputs, inputs), self.eight)
+
+    def _product(self, weights: Weights, bias: Tensor | None) -> Product:
+        made: Product = self._kernel(weights)(weights, bias)
         return made
 
 
