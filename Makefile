@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-nightly test-install test-real test-gpu check contract format clean
+.PHONY: help demo test test-nightly test-install test-clients test-real test-gpu check contract format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-nightly: $(VENV)/.installed-dev  ## what takes hours: all pairs, architectu
 
 test-install: $(VENV)/.installed-dev  ## builds and installs: the wheel, the sdist, the extras
 	$(PYTEST) tests/install
+
+test-clients: $(VENV)/.installed-dev  ## clients of others ask a running server: openai, llm, lm-evaluation-harness
+	$(PYTEST) tests/clients
 
 # Chromium comes from Debian where it can be installed; the models are fetched once, into a cache outside of the repository.
 test-real: $(VENV)/.installed-dev  ## texts, quality and the page on two real models, which are fetched; FULL=1 for more

@@ -1,5 +1,8 @@
 """lm-evaluation-harness on local tasks: every way gives the numbers of the harness's own backend `hf`."""
 
+import json
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,10 +13,10 @@ from gencli.models.files.locate import find_local
 pytestmark = pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-eval is not installed")
 
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
-TASKS = (Path(__file__).parents[2] / "clients") / "tasks"
+TASKS = Path(__file__).with_name("tasks")
 
 
 NAMES = ["brindle_choice", "brindle_continuation", "brindle_texts", "brindle_stories"]
@@ -113,3 +116,18 @@ def test_conversations(evaluate, own, server, through, tiny):
     arguments = {"base_url": f"{server.url}/chat/completions", "model": "tiny", "max_length": 1024}
     found = evaluate("local-chat-completions", model_args=arguments, **options)
     same(found, {"brindle_stories": theirs["brindle_stories"]})
+
+
+def test_the_launcher(expected, tmp_path):
+    words = "-m gencli.lm_eval run --model gencli --tasks brindle_choice"
+    command = [sys.executable, *words.split()]
+    command += ["--model_args", "pretrained=tiny", "--include_path", TASKS]
+    command += ["--log_samples", "--output_path", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "|brindle_choice" in done.stdout
+    (log,) = tmp_path.rglob("samples_brindle_choice_*.jsonl")
+    samples = [json.loads(line)["filtered_resps"] for line in log.read_text().splitlines()]
+    assert len(samples) == 3
+    found = [[(float(value), flag == "True") for value, flag in answers] for answers in samples]
+    same({"brindle_choice": found}, {"brindle_choice": expected["brindle_choice"]})

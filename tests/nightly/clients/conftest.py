@@ -1,3 +1,0 @@
-"""The fixtures of tests/clients."""
-
-from tests.clients.conftest import server
