@@ -2,10 +2,16 @@
 
 from itertools import product
 
-from tests.engine.test_device_faults import PLACES, folder, here
-from tests.slow.engine.test_device_faults import check_place
+from tests.engine.test_device_faults import FULL, PLACES, everything, folder, here, load, options
+from tests.sham import Fault, sham_device
+from tests.speculative.cases import outcomes
 
 
 def test_texts_stay_whenever_the_memory_of_a_gpu_ends(folder, here):
     for place, after in product(PLACES, (0, 7, 60)):
-        check_place(folder, here, place, after)
+        with sham_device() as seen:
+            there = load(folder, "cuda")
+            given = options(folder, "cuda")
+            seen.faults.append(Fault(FULL["allocator"], at=PLACES[place], after=after))
+            assert outcomes(everything(), runner=there, **given)[0] == here, place
+            assert seen.faults[0].struck or after, place

@@ -4,8 +4,8 @@ from itertools import product
 
 import torch
 
-from tests.engine.test_longrope import model
-from tests.slow.engine.test_longrope import NEGATIVES, check, check_companions
+from tests.engine.test_longrope import model, requests, run, runner
+from tests.slow.engine.test_longrope import NEGATIVES, check, check_companions, expected
 
 torch.set_num_threads(1)
 
@@ -15,3 +15,8 @@ def test_texts_are_those_of_fresh_passes_with_each_drafter_and_batch():
         check(*case)
     for case in product((16, None), NEGATIVES):
         check_companions(*case)
+
+
+def test_samples_cross_the_switch_by_themselves():
+    found = run(runner(), requests(n=3), max_batch=4, step_tokens=16)
+    assert found == expected(n=3)

@@ -5,7 +5,8 @@ from hashlib import sha256
 
 from gencli.hub.cache import repository_folder
 from tests.hub.server import Fault
-from tests.hub.test_commands import NAME, WEIGHTS
+from tests.hub.test_commands import NAME, SHORT, WEIGHTS
+from tests.slow.hub.test_commands import at_a_terminal
 
 
 def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
@@ -29,3 +30,13 @@ def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
     assert (row["partial"], row["unfinished_bytes"]) == (True, size // 2)
     assert gencli("models", "pull", "some/one").code == 0
     assert hub.fetched(WEIGHTS)[-1] == f"bytes={size // 2}-"
+
+
+def test_on_a_terminal_a_model_is_fetched_with_a_bar_and_runs(hub):
+    hub.faults[WEIGHTS] = [Fault(slow=0.3)]
+    code, seen = at_a_terminal("run", "-m", "some/one", *SHORT, "hi")
+    assert code == 0, seen
+    assert "some/one: 2.0 MB in" in seen
+    assert "Fetching some/one" in seen
+    assert "MB/s" in seen or "kB/s" in seen
+    assert "Fetched 2.0 MB" in seen

@@ -7,10 +7,12 @@ from gencli.watermark.detect import detect
 from tests.slow.watermark.test_round_trip import (
     MARKS,
     PROMPTS,
+    VOCAB,
     check_drafts_and_company,
     check_marked,
     draws_by_its_key,
     llm,
+    scorer,
 )
 
 
@@ -32,3 +34,15 @@ def test_each_mark_is_found_in_marked_texts_and_in_no_others(llm, unmarked, tmp_
 def test_drafts_and_company_change_no_text_of_any_mark(llm, tmp_path):
     for name in ("kgw", "synthid", "dual"):
         check_drafts_and_company(llm, name, tmp_path)
+
+
+@draws_by_its_key
+def test_a_banned_token_stays_banned(llm, tmp_path):
+    banned = set(range(1, VOCAB, 2))
+    params = SamplingParams(max_tokens=60, ignore_eos=True, seed=2, suppress_ids=sorted(banned), logprobs=0)
+    for name, (kind, content) in MARKS.items():
+        path, _ = scorer(kind, content, tmp_path / name)
+        (done,) = llm.generate(PROMPTS[:1], params.replaced(watermark=kind, watermark_key=path))
+        chosen = {one.chosen.id for one in done.samples[0].logprobs}
+        assert len(chosen) > 1, name
+        assert not chosen & banned, name

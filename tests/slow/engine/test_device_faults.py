@@ -12,20 +12,6 @@ from tests.sham import Card, Fault, sham_device
 from tests.speculative.cases import outcomes
 
 
-def check_place(folder, here, place, after):
-    with sham_device() as seen:
-        there = load(folder, "cuda")
-        given = options(folder, "cuda")
-        seen.faults.append(Fault(FULL["allocator"], at=PLACES[place], after=after))
-        assert outcomes(everything(), runner=there, **given)[0] == here, place
-        assert seen.faults[0].struck or after, place
-
-
-def test_texts_stay_wherever_the_memory_of_a_gpu_ends(folder, here):
-    for place in ("forward pass", "keys and values", "a draft model", "a beam's lane", "the reading"):
-        check_place(folder, here, place, 0)
-
-
 def test_each_way_to_say_that_the_memory_is_full(folder):
     for name, make in FULL.items():
         assert is_out_of_memory(make()), name

@@ -8,7 +8,7 @@ import pytest
 from gencli.core.request import Stops
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, Scripted, generate, request
+from tests.engine.harness import generate, request
 
 SCHEMA = {
     "type": "object",
@@ -148,18 +148,3 @@ def test_a_batch_of_mixed_constraints_is_each_of_them_alone():
         alone |= outcomes([one])
     for max_batch in (3, 16):
         assert outcomes(rows, max_batch=max_batch) == alone, max_batch
-
-
-BESIDE = (*PENALTIES, *CUTS, "min_tokens=90", "ignore_eos=true", "temperature=2 | frequency=1 | min_p=0.01")
-
-
-@BACKENDS
-def test_drafts_change_nothing_whatever_stands_beside_the_grammar(backend):
-    for chain in BESIDE:
-        stops = Stops(strings=("}", "a"), ids=(ord("!"),))
-        one = constrained(backend, chain=chain, stops=stops, jump="off")
-        plain = end_of(one)
-        drafter = Scripted({one.prompt_ids: tuple(TOKENIZER.encode(plain.text))})
-        assert outcome(end_of(one, drafter=drafter)) == outcome(plain), chain
-        assert outcome(end_of(replace(one, jump="auto"))) == outcome(plain), chain
-        assert drafter.proposed > 10, chain

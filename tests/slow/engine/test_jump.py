@@ -8,7 +8,7 @@ from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.base import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import TOKENIZER, Scripted, Token, events_of, generate, ids_of, request
+from tests.engine.harness import TOKENIZER, Scripted, Token, events_of, generate, ids_of
 from tests.engine.test_jump import BACKENDS, PERSON, off, record, tokens_of
 
 
@@ -36,26 +36,6 @@ CHAINS = ("temperature=0", "", "temperature=1.5 | frequency=2 | min_p=0.01")
 def test_jumps_change_no_token():
     for backend, grammar, chain in zip((*BACKENDS, "xgrammar"), GRAMMARS, CHAINS, strict=True):
         check(backend, grammar, chain)
-
-
-def test_jumps_change_no_token_near_the_limit():
-    for max_tokens in (2, 40):
-        check_near_the_limit(max_tokens)
-
-
-def test_samples_neighbours_and_turns_of_a_session_jump_for_themselves():
-    rows = [record("n", n=4), record("one", seed=3), record("none", jump="off"), request("free", key="free")]
-    ids, ends, _ = tokens_of(rows, max_batch=5)
-    alone = [tokens_of([one]) for one in rows]
-    assert ids == {key: ids for found in alone for key, ids in found[0].items()}
-    assert ends == {key: end for found in alone for key, end in found[1].items()}
-    turns = [record(f"t{i}", seed=i, session="s") for i in range(3)]
-    assert tokens_of(turns, max_batch=1)[:2] == tokens_of(off(turns), max_batch=1)[:2]
-
-
-def test_a_marker_is_waited_for():
-    rows = [record(f"r{i}", seed=i, grammar={"after": "e"}, limits=Limits(400)) for i in range(4)]
-    assert tokens_of(rows)[:2] == tokens_of(off(rows))[:2]
 
 
 class Idle(Drafter):

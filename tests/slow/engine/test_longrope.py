@@ -54,16 +54,6 @@ def test_texts_are_those_of_fresh_passes():
         check(*case)
 
 
-def test_samples_and_companions_cross_the_switch_by_themselves():
-    found = run(runner(), requests(n=3), max_batch=4, step_tokens=16)
-    assert found == expected(n=3)
-    check_companions(16, NEGATIVES[1])
-    check_companions(None, None)
-
-
-torch.set_num_threads(1)
-
-
 def test_beams_cross_the_switch_together():
     fresh = run(FreshRunner(model()), requests(beams=Beams(3), n=3), max_batch=3)
     assert run(runner(), requests(beams=Beams(3), n=3)) == fresh

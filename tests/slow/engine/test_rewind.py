@@ -15,7 +15,7 @@ from processors.pipeline import Pipeline
 from processors.rng import derive
 from processors.rows import Rows
 from processors.sampler import Sampler
-from tests.engine.harness import TOKENIZER, Scripted, Token, events_of, request
+from tests.engine.harness import TOKENIZER, Token, events_of, request
 from tests.engine.test_guidance import Remembering
 from tests.engine.test_rewind import FREE, LETTERS, SEEDS, WORDS, asked, run, text
 
@@ -62,19 +62,6 @@ def test_the_text_is_that_of_a_plain_loop():
         assert found == reference(plain(one), texts), (texts, seed)
         assert not any(banned in found for banned in texts), (texts, seed)
         assert len(found) == 60, (texts, seed)
-
-
-def test_drafts_and_company_change_nothing():
-    for texts in BANNED:
-        many, ends = [asked(texts, seed=seed, n=2) for seed in range(2)], {}
-        for one in many:
-            ends |= run([one])
-        free = {o.prompt_ids: tuple(text(replace(o, chain=FREE, n=1)).encode()) for o in many}
-        other = [request(f"other {n}", max_tokens=30) for n in range(3)]
-        together = run([*many, *other], max_batch=3, drafter=Scripted(free), step_tokens=16)
-        assert all(together[key].text == end.text for key, end in ends.items()), texts
-        alone = text(one := replace(many[0], n=1))
-        assert text(one, drafter=Scripted({one.prompt_ids: tuple(alone.encode())})) == alone, texts
 
 
 def test_preempted_texts_are_the_same_and_guided_ones_go_back_in_both_lanes():

@@ -9,7 +9,7 @@ from gencli.hub.cache import find_snapshot
 from gencli.hub.names import HubName
 from tests.helpers.terminals import begin, until_closed
 from tests.hub.conftest import TOKEN
-from tests.hub.server import COMMIT, Fault
+from tests.hub.server import COMMIT
 from tests.hub.test_commands import NAME, SHORT, WEIGHTS
 
 
@@ -21,16 +21,6 @@ def at_a_terminal(*arguments, answer=b"", env=()):
     os.write(leader, answer)
     shown = until_closed(leader)
     return process.wait(timeout=60), shown.decode()
-
-
-def test_on_a_terminal_a_model_is_fetched_with_a_bar_and_runs(hub):
-    hub.faults[WEIGHTS] = [Fault(slow=0.3)]
-    code, seen = at_a_terminal("run", "-m", "some/one", *SHORT, "hi")
-    assert code == 0, seen
-    assert "some/one: 2.0 MB in" in seen
-    assert "Fetching some/one" in seen
-    assert "MB/s" in seen or "kB/s" in seen
-    assert "Fetched 2.0 MB" in seen
 
 
 def test_much_is_asked_about_on_a_terminal(hub):

@@ -6,16 +6,7 @@ import sys
 
 from gencli.models.files.locate import bundled_folder
 from gencli.text.fast_classes import DEFAULTS
-from tests.helpers.tokenizers import unpack_tokenizer
 from tests.text.fast_folders import CLASSES, assert_same, change, save
-
-
-def test_published_models(tmp_path):
-    for name in ["gpt-2", "qwen2"]:
-        (tmp_path / name).mkdir()
-        unpack_tokenizer(name, tmp_path / name)
-        change(tmp_path / name / "config.json", model_type=name.replace("-", ""))
-        assert_same(tmp_path / name)
 
 
 def test_a_class_that_builds_its_parts(tmp_path):

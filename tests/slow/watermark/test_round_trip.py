@@ -47,12 +47,6 @@ def check_marked(llm, name, tmp_path, prompts):
     return judge
 
 
-@draws_by_its_key
-def test_200_tokens_have_a_p_value_below_one_in_a_million(llm, tmp_path):
-    for name in ("kgw", "synthid", "gumbel"):
-        check_marked(llm, name, tmp_path, PROMPTS[:1])
-
-
 def test_the_detector_of_transformers_finds_our_mark_and_ours_finds_theirs(llm, tmp_path):
     path, _ = scorer("kgw", "{key: 42, bias: 5}", tmp_path / "kgw")
     model = AutoModelForCausalLM.from_pretrained(bundled_folder("tiny"))
@@ -87,15 +81,3 @@ def check_drafts_and_company(llm, name, tmp_path):
 @draws_by_its_key
 def test_drafts_and_company_change_no_marked_text(llm, tmp_path):
     check_drafts_and_company(llm, "gumbel", tmp_path)
-
-
-@draws_by_its_key
-def test_a_banned_token_stays_banned(llm, tmp_path):
-    banned = set(range(1, VOCAB, 2))
-    params = SamplingParams(max_tokens=60, ignore_eos=True, seed=2, suppress_ids=sorted(banned), logprobs=0)
-    for name, (kind, content) in MARKS.items():
-        path, _ = scorer(kind, content, tmp_path / name)
-        (done,) = llm.generate(PROMPTS[:1], params.replaced(watermark=kind, watermark_key=path))
-        chosen = {one.chosen.id for one in done.samples[0].logprobs}
-        assert len(chosen) > 1, name
-        assert not chosen & banned, name
