@@ -94,10 +94,22 @@ def _dispatch(arguments: Sequence[str]) -> int:
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
         _require_working_directory()
-        return _run(_click_command(first), arguments)
+        return _run(_click_command(first), _with_help_topic(arguments))
     else:
         raise _unknown(first)
     return 0
+
+
+def _with_help_topic(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the arguments with `--help TOPIC` as one option: typer has none whose value may be left out."""
+    from gencli.cli.parser.command import HELP_TOPIC
+
+    command = _click_command(arguments[0]).commands[arguments[0]]
+    place = arguments.index("--help") if "--help" in arguments else len(arguments)
+    topic = arguments[place + 1 : place + 2]
+    if not topic or topic[0].startswith("-") or hasattr(command, "commands"):
+        return arguments
+    return [*arguments[:place], f"{HELP_TOPIC}={topic[0]}", *arguments[place + 2 :]]
 
 
 def _complete(arguments: Sequence[str]) -> int:

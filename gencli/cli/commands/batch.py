@@ -31,6 +31,15 @@ safe in OUTPUT.journal; a run that was cut short goes on with --resume:
 """,
     BATCH_OPTIONS,
     "INPUT",
+    everyday=tuple(
+        "output resume prompt_column template model chat preset json_schema temperature max_tokens seed n "
+        "max_batch limit dry_run".split()
+    ),
+    examples=(
+        "gencli batch prompts.jsonl -o out.jsonl --max-tokens 100",
+        'gencli batch people.csv --template "Where does {{ name }} live?" -o out.parquet',
+        'gencli batch texts.txt --json-schema "name, age int" -o out.jsonl --dry-run',
+    ),
 )
 
 

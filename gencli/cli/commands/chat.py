@@ -30,6 +30,15 @@ a line, commands included, and stdout gets the answers:
     printf 'Hello!\\nWho are you?\\n' | gencli chat
 """,
     CHAT_OPTIONS,
+    everyday=tuple(
+        "model system preset temperature top_p top_k min_p repetition_penalty seed max_tokens stop tools "
+        "regex json_schema".split()
+    ),
+    examples=(
+        "gencli chat -m model.gguf",
+        'gencli chat -m model.gguf --system "Answer in one sentence." --temperature 0.7',
+        "gencli chat --preset creative",
+    ),
 )
 
 

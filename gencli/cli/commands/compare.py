@@ -65,6 +65,12 @@ and how far the two distributions are apart. B's own texts are made as well.
 """,
     (*_OWN, *COMPARED),
     "PROMPT",
+    everyday=tuple("a b prompts model model_b seed max_tokens html assert_equal max_tv trace format".split()),
+    examples=(
+        'gencli compare --a creative --b top_k=40 "Once upon a time"',
+        'gencli compare --a top_p=1 --b top_p=0.9 --html page.html "Once"',
+        'gencli compare --a precise --b precise --model-b tiny-draft "Once"',
+    ),
 )
 
 

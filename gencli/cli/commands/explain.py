@@ -38,6 +38,11 @@ are run with the given options.
 """,
     EXPLAIN_OPTIONS,
     "TRACE|PROMPT",
+    examples=(
+        'gencli explain "Once upon a time" --top-p 0.9 --seed 7',
+        'gencli explain "Once upon a time" --why " king" --at 3',
+        "gencli run --trace t.jsonl Once; gencli explain t.jsonl --html page.html",
+    ),
 )
 _SELECTED = "Leave one of them out."
 

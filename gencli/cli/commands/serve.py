@@ -36,6 +36,15 @@ also tokenize, the chain, metrics. The other options are defaults of requests:
       -d '{"prompt": "Once upon a time", "seed": 7}'
 """,
     SERVE_OPTIONS,
+    everyday=tuple(
+        "model host port api_key_file allow_origin served_name open max_batch max_queue preset temperature "
+        "top_p max_tokens quantize device".split()
+    ),
+    examples=(
+        "gencli serve -m model.gguf --port 8000",
+        "gencli serve -m model.gguf --open",
+        "gencli serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt",
+    ),
 )
 
 

@@ -60,6 +60,12 @@ what differs comes from the settings:
 """,
     (*_OWN, *_OF_RUN),
     "PROMPT",
+    everyday=tuple("vary first show model preset n seed max_tokens format html png json_schema".split()),
+    examples=(
+        'gencli sweep --vary temperature=0.2:1.4:0.2 "Once upon a time"',
+        'gencli sweep --vary temperature=0.6,1 --vary min_p=0,0.05,0.1 -n 8 "Once"',
+        'gencli sweep --vary top_p=0.5:1:0.1 --html page.html "Once"',
+    ),
 )
 
 

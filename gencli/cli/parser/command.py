@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from gencli.cli.parser.help import command_help, describe_option
+from gencli.cli.parser.help import command_help, describe_option, short_help
 from gencli.cli.parser.page import RUN, Page
 from gencli.cli.terminal.render import Sink
 from gencli.config.options.run import Option
 from gencli.config.tab_words import drafters, models, presets, sides, stage_order, stage_values
 
-__all__ = ["Plugins", "make_command"]
+__all__ = ["HELP_TOPIC", "Plugins", "make_command"]
 
 _OFFERS: dict[str, Callable[[str], list[str]]] = {
     "preset": presets,
@@ -27,6 +27,8 @@ _OFFERS: dict[str, Callable[[str], list[str]]] = {
     "b": sides,
     "model_b": models,
 }
+HELP_TOPIC = "--help-topic"
+_HELP_KEYS = ("show_short", "show_help", "show_topic")
 _KIND = inspect.Parameter.KEYWORD_ONLY
 _Run = Callable[[list[str], Mapping[str, Any]], int]
 # --plugin of commands that do not take the options of a run.
@@ -42,12 +44,16 @@ def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
     Its attribute `page` is `page`.
     """
 
-    def command(*, arguments: list[str] | None = None, show_help: bool, **values: Any) -> int:
-        given = {key: value for key, value in values.items() if value is not None and value != []}
+    def command(*, arguments: list[str] | None = None, **values: Any) -> int:
+        given = {
+            key: value
+            for key, value in values.items()
+            if value is not None and value != [] and key not in _HELP_KEYS
+        }
         return run(arguments or [], given)
 
     parameters = [_arguments(page)] if page.argument else []
-    parameters += [*map(_parameter, page.options), _help(page)]
+    parameters += [*map(_parameter, page.options), *_help(page)]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.page = page  # type: ignore[attr-defined]
     command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
@@ -87,11 +93,25 @@ def _completion(entry: Option) -> Callable[[str], list[str]] | None:
     return _OFFERS.get(entry.key) or (choices if entry.choices else None)
 
 
-def _help(page: Page) -> inspect.Parameter:
-    def show(value: bool) -> None:
-        if value:
-            Sink().write(command_help(page=page))
-            raise typer.Exit
+def _help(page: Page) -> list[inspect.Parameter]:
+    """Return the eager options `-h`, `--help`, and the hidden one that `--help TOPIC` becomes."""
 
-    info = typer.Option(False, "--help", "-h", is_eager=True, callback=show)
-    return inspect.Parameter("show_help", _KIND, default=info, annotation=bool)
+    def show(text: Callable[[Any], str]) -> Callable[[Any], None]:
+        def callback(value: Any) -> None:
+            if value:
+                Sink().page(text(value))
+                raise typer.Exit
+
+        return callback
+
+    def whole(value: Any) -> str:
+        return command_help(page=page, topic=None if value is True else value)
+
+    short = typer.Option(False, "-h", is_eager=True, callback=show(lambda _: short_help(page=page)))
+    long = typer.Option(False, "--help", is_eager=True, callback=show(whole))
+    topic = typer.Option(None, HELP_TOPIC, is_eager=True, hidden=True, callback=show(whole))
+    return [
+        inspect.Parameter("show_short", _KIND, default=short, annotation=bool),
+        inspect.Parameter("show_help", _KIND, default=long, annotation=bool),
+        inspect.Parameter("show_topic", _KIND, default=topic, annotation=str | None),
+    ]

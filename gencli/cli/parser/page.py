@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,8 @@ class Page:
     """A command's declaration. `usage` begins the help; `argument` is the arguments' metavar, "" for none.
 
     Completion offers `words` for the first argument. For the second it calls the function in `after` for that
-    word, which returns whole words for the beginning of a word.
+    word, which returns whole words for the beginning of a word. The short help shows the options with the
+    keys `everyday`, by default the command's own ones, and the command lines `examples`.
     """
 
     usage: str
@@ -26,6 +28,20 @@ class Page:
     argument: str = ""
     words: tuple[str, ...] = ()
     after: Mapping[str, Callable[[str], list[str]]] = field(default_factory=dict)
+    everyday: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The words that call the command, as in `gencli config show`."""
+        words = self.usage.partition("\n")[0].split()[1:]
+        return " ".join(itertools.takewhile(lambda word: word.isalpha(), words))
+
+    @property
+    def own(self) -> tuple[Option, ...]:
+        """The options that a run does not have, if there are others too."""
+        own = tuple(entry for entry in self.options if entry not in OPTIONS)
+        return own if len(own) < len(self.options) else ()
 
 
 RUN = Page(
@@ -39,6 +55,15 @@ the prompt if none is given; otherwise it is appended to the prompt, or replaces
 """,
     OPTIONS,
     "PROMPT",
+    everyday=tuple(
+        "model chat raw system preset temperature top_p top_k min_p repetition_penalty seed max_tokens stop "
+        "json_schema output".split()
+    ),
+    examples=(
+        'gencli run "Once upon a time" --top-p 0.9 --seed 7',
+        'gencli run -m model.gguf --chat "What is the capital of France?"',
+        'gencli run --json-schema "name, age int" "Nora is a 41 year old pilot."',
+    ),
 )
 
 

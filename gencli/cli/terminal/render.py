@@ -7,6 +7,7 @@ files cannot control the terminal. Files and pipes get every byte unchanged.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable
@@ -267,6 +268,18 @@ class Sink:
         except OSError as error:
             self._detach()
             raise GenerationError(f"Cannot write to {self.name}: {error.strerror or error}.") from error
+
+    def page(self, text: str) -> None:
+        """Write text; what is longer than the terminal is shown by $PAGER, by default less."""
+        pager = os.environ.get("PAGER", "less").split()
+        if not pager or not self.is_terminal or text.count("\n") < shutil.get_terminal_size().lines:
+            return self.write(text)
+        import subprocess
+
+        try:
+            subprocess.run(pager, input=text.encode(), env={"LESS": "FRX"} | os.environ, check=False)
+        except OSError:  # there is none
+            self.write(text)
 
     def _detach(self) -> None:
         # The buffer would raise again when the interpreter flushes it at exit.

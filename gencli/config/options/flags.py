@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gencli.config.options.option import Option
 
 __all__ = ["with_flags"]
 
 _KEY = re.compile(r"`([a-z]\w*)`( =(?= ))?")
 
 
-def with_flags(text: str) -> str:
+def with_flags(text: str, options: Iterable[Option] = ()) -> str:
     """Return a message of the library as a terminal shows it: option keys in backticks become flags.
 
     Below gencli.cli a message names an option by its key in backticks. The key is that of the option
@@ -21,11 +26,12 @@ def with_flags(text: str) -> str:
         `vars`                 --var
         `verify` = rejection   --verify rejection
 
-    Only keys of the tables of `gencli run`, `batch`, `score` and `serve` are replaced; other text in
-    backticks is returned as it is. Errors, notices and advice for a person are shown through this function.
-    Records (JSON, YAML, the results of a batch) keep the keys.
+    Only keys of the tables of `gencli run`, `batch`, `score` and `serve`, and of `options`, are replaced;
+    other text in backticks is returned as it is. Errors, notices and advice for a person are shown through
+    this function. Records (JSON, YAML, the results of a batch) keep the keys.
     """
-    return _KEY.sub(lambda match: _flags().get(match[1], match[0]), text)
+    flags = _flags() | {entry.key: entry.flag for entry in options}
+    return _KEY.sub(lambda match: flags.get(match[1], match[0]), text)
 
 
 @cache

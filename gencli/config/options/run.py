@@ -71,9 +71,9 @@ _PRESETS: tuple[Option, ...] = (
 )  # fmt: skip
 
 _MODEL: tuple[Option, ...] = (
-    Option(("--model", "-m"), str, "tiny, tiny-draft or fake, which come with gencli; a Hugging Face model "
-           "folder; a GGUF file; an alias; or a name of the hub, as in org/name, org/name@revision or "
-           "org/name:Q4_0.", "Model", "tiny", metavar="NAME"),
+    Option(("--model", "-m"), str, "A model folder, a GGUF file, an alias, or a name of the hub, as in "
+           "org/name, org/name@revision or org/name:Q4_0. tiny, tiny-draft and fake come with gencli.",
+           "Model", "tiny", metavar="NAME"),
     Option(("--download",), bool, "Download a missing model of the hub without asking. On a terminal it is "
            "downloaded anyway, from 10 GB on after a question.", "Model", False,
            flag_only="a file must not be able to use the network"),

@@ -33,8 +33,16 @@ def test_help_of_run_lists_every_flag_that_typer_knows_as_docs_do(gencli):
     ]
     result = gencli("run", "--help")
     assert result.code == 0
-    assert [flag for flag in flags if flag not in result.out] == []
-    assert gencli("run", "-h").out == result.out
+    assert [flag for flag in flags if flag not in result.out] == ["--help-topic"]  # what --help TOPIC becomes
+
+    short = gencli("run", "-h").out
+    assert short != result.out
+    assert 'gencli run "Once upon a time" --top-p 0.9 --seed 7\n' in short
+    group = gencli("run", "--help", "drafts").out
+    assert group.startswith("Drafts:\n")
+    assert group in result.out
+    refused = gencli("run", "--help", "dreams")
+    assert (refused.code, "drafts" in refused.err) == (2, True)
 
     import runpy
 
