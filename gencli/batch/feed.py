@@ -31,11 +31,11 @@ def row_seed(row: Row, job: Job) -> int:
 
 
 def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
-    """Return the prompt text after the chat template, before the tokenizer adds special tokens."""
+    """Return the prompt text with the job's instructions, before the tokenizer adds special tokens."""
     messages = conversation(row, job)
     if not messages:
-        return row.prompt or ""
-    return render_conversation(tokenizer, messages, tools=job.tools)
+        return job.instructions.before + (row.prompt or "")
+    return render_conversation(tokenizer, messages, instructions=job.instructions)
 
 
 def row_request(row: Row, job: Job, tokenizer: Tokenizer) -> Request:

@@ -11,6 +11,7 @@ from gencli.batch.feed import row_request
 from gencli.batch.records import Failure, Outcome, Row
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
+from gencli.config.requests import chat_notices
 from gencli.core.events import Error, Event, Finish, PromptScores, Token
 from gencli.engine.engine import Engine
 from gencli.explain.views import Views, views
@@ -45,7 +46,7 @@ class Loop(OwnEngine):
     """Runs rows on an engine.
 
     At most `ahead` samples are in the engine at a time, so memory does not grow with the input. A row that
-    cannot run has an outcome with the error.
+    cannot run has an outcome with the error. `notice` is called with each notice once.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class Loop(OwnEngine):
         judge: Judge,
         *,
         ahead: int,
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         super().__init__(engine)
+        self._notice, self._noticed = notice, set[str]()
         self._attempts, self._tokenizer = RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
@@ -112,6 +115,8 @@ class Loop(OwnEngine):
         try:
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
+            for text in chat_notices(job, self._tokenizer):
+                self._notice_once(text)
             self._attempts.submit(request, job.structure)
         except Exception as error:  # an error of any kind fails only this row
             failure = Failure.of(error)
@@ -119,6 +124,11 @@ class Loop(OwnEngine):
         else:
             self._open[request.id] = _Open(row, job, [None] * job.n, job.n, request.prompt_ids)
             self._num_samples += job.n
+
+    def _notice_once(self, text: str) -> None:
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self._notice(text)
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
         name = str(row.record.index)

@@ -21,7 +21,7 @@ class MadeTokenizer:
 
     name = "made"
     bos_id: int | None = None
-    has_chat_template = False
+    has_chat_template = has_system_turn = False
 
     def __init__(self, size: int) -> None:
         words = chain.from_iterable((word, f" {word}") for word in _words())
@@ -55,6 +55,10 @@ class MadeTokenizer:
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> ByteDecoder:
         """Return a new decoder for the text that follows the prompt."""
         return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
+
+    def renders_tools(self, tools: Sequence[Any]) -> bool:
+        """Return False: there is no chat template."""
+        return False
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
         """Raise ModelError: there is no chat template."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gencli.errors import GenerationError, UsageError
 from gencli.templates.conversation import render_conversation
+from gencli.templates.instructions import NOTHING, Instructions
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -101,16 +102,16 @@ def prompt_ids(
     *,
     is_raw: bool,
     context: int,
-    tools: Sequence[Any] = (),
+    instructions: Instructions = NOTHING,
 ) -> tuple[int, ...]:
-    """Return the prompt ids of the next answer. `context`: in tokens. `tools`: for the chat template.
+    """Return the prompt ids of the next answer. `context`: in tokens.
 
     Raises GenerationError if the prompt leaves no room for an answer.
     """
     if is_raw:
-        ids = tokenizer.encode(_raw_text(conversation.turns))
+        ids = tokenizer.encode(instructions.before + _raw_text(conversation.turns))
     else:
-        text = render_conversation(tokenizer, conversation.messages, tools=tools)
+        text = render_conversation(tokenizer, conversation.messages, instructions=instructions)
         ids = tokenizer.encode(text, special=False)
     if len(ids) >= context:
         raise GenerationError(

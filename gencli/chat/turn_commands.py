@@ -98,7 +98,7 @@ def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
         env.tokenizer,
         is_raw=chat.settings["raw"],
         context=2**63,
-        tools=chat.job.structure.tools if chat.job.structure else (),
+        instructions=chat.job.instructions,
     )
 
 

@@ -11,6 +11,7 @@ from gencli.config.chain import Assembly, assemble, greedy_cause
 from gencli.config.conditions import refuse_idle_conditions
 from gencli.config.conflicts import refuse_conflicts
 from gencli.config.guidance import wanted_dola, wanted_guidance
+from gencli.config.instructions import wanted_instructions
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.searches import choosing, wanted_beams, wanted_contrastive
 from gencli.config.settings import Settings
@@ -21,6 +22,7 @@ from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
 from gencli.structured.audit.notices import plan_notices
 from gencli.structured.output_spec import OutputSpec
+from gencli.templates.instructions import NOTHING, Instructions
 from gencli.text.patterns import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
@@ -48,6 +50,7 @@ class Job:
     is_chat: bool = False
     system: str | None = None
     structure: OutputSpec | None = None
+    instructions: Instructions = NOTHING
     beams: Beams | None = None
     best_of: int | None = None
     contrastive: Contrastive | None = None
@@ -79,14 +82,9 @@ class Job:
         return (_DRAFTED_ROWS if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
 
     @property
-    def tools(self) -> tuple[Any, ...]:
-        """The tools that the chat template renders."""
-        return self.structure.tools if self.structure else ()
-
-    @property
     def untold_tools(self) -> tuple[str, ...]:
-        """Names of tools that no chat template renders, so that only the prompt can mention them."""
-        tools = () if self.is_chat else self.tools
+        """Names of tools that nothing tells the model of, so that only the prompt can mention them."""
+        tools = () if self.is_chat or self.instructions.is_raw_told else self.instructions.tools
         return tuple(str(tool.get("function", tool)["name"]) for tool in tools)
 
     @property
@@ -151,6 +149,7 @@ def make_job(settings: Settings) -> Job:
         is_chat=settings["chat"],
         system=settings["system"],
         structure=structure,
+        instructions=wanted_instructions(settings, structure),
         beams=wanted_beams(settings),
         best_of=settings["best_of"] or None,
         contrastive=wanted_contrastive(settings),
@@ -200,6 +199,8 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
             "The prompt ends with a space. Most tokenizers put the space before the next word, "
             "so models seldom saw one there; the text is often better without it."
         )
+    if job.instructions.notice:
+        yield job.instructions.notice
     if job.structure is not None:
         if job.structure.kind != "json":  # no schema to report on
             yield from plan_notices(job.structure.plan)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gencli.config.job import Job
 from gencli.core.request import Guidance, Request
 from gencli.templates.conversation import render_conversation
+from gencli.templates.instructions import NOTHING, Instructions
 from processors.marker import Marker
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["chat_ids", "encode_prompt", "make_request", "make_requests"]
+__all__ = ["chat_ids", "chat_notices", "encode_prompt", "make_request", "make_requests"]
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
@@ -70,16 +71,21 @@ def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Return the token ids of a prompt, rendered by the chat template if the job is a chat."""
+    """Return the token ids of a prompt with the job's instructions, in the chat template if it is a chat."""
     if not job.is_chat:
-        return tuple(tokenizer.encode(prompt))
-    return chat_ids(prompt, tokenizer, job.system, job.tools)
+        return tuple(tokenizer.encode(job.instructions.before + prompt))
+    return chat_ids(prompt, tokenizer, job.system, job.instructions)
 
 
 def chat_ids(
-    prompt: str, tokenizer: Tokenizer, system: str | None = None, tools: Sequence[Any] = ()
+    prompt: str, tokenizer: Tokenizer, system: str | None = None, instructions: Instructions = NOTHING
 ) -> tuple[int, ...]:
     """Return the ids of a prompt as user message. Raises ModelError without a chat template."""
     messages = [{"role": "user", "content": prompt}]
-    text = render_conversation(tokenizer, messages, system=system, tools=tools)
+    text = render_conversation(tokenizer, messages, system=system, instructions=instructions)
     return tuple(tokenizer.encode(text, special=False))
+
+
+def chat_notices(job: Job, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return what the user should know about how conversations of the job are rendered."""
+    return job.instructions.notices(tokenizer) if job.is_chat else ()

@@ -134,6 +134,10 @@ class LLM:
         """
         texts = [self.tokenizer.decode(list(ids), skip_special=False) for ids in prompts]
         jobs = self._jobs.make(texts, params, values)
+        if any(job.instructions.before for job in jobs):
+            raise UsageError(
+                "`schema_in_prompt` needs a prompt of text, not of token ids.", hint="Leave it out."
+            )
         completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts])
         self._warn()
         return completions
@@ -157,7 +161,9 @@ class LLM:
         conversations = [check_messages(each) for each in ([messages] if is_one else messages)]
         jobs = self._jobs.make([""] * len(conversations), params, values, is_chat=True)
         texts = [
-            render_conversation(self.tokenizer, conversation, system=job.system, tools=job.tools)
+            render_conversation(
+                self.tokenizer, conversation, system=job.system, instructions=job.instructions
+            )
             for conversation, job in zip(conversations, jobs, strict=True)
         ]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]

@@ -7,6 +7,7 @@ from typing import Any
 
 from gencli.config.job import Job, notices
 from gencli.config.jobs import Jobs
+from gencli.config.requests import chat_notices
 from gencli.config.sampling_params import SamplingParams, params_layer
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
@@ -45,6 +46,7 @@ class PromptJobs:
         jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
         for job, text in zip(jobs, texts, strict=True):
             self.note(notices(job, [text], has_rows=True))  # plug-ins may be used by other requests
+            self.note(chat_notices(job, self._loaded.tokenizer))
             self.note(adapter_notices([name for name, _ in job.chain], job.registry))
             if any(name not in text for name in job.untold_tools):
                 self.note(["The prompt does not name the tools, so the model does not know of them."])

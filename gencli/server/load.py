@@ -40,7 +40,7 @@ def load_models(plan: Plan, reporter: Reporter, stack: ExitStack) -> Models:
     for name, each in zip(plan.models, settings, strict=True):
         loaded = _loaded(each, reporter)
         compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), each["grammar_timeout"])))
-        servings.append(Serving(each, loaded, compiler, plan.conditions, name=name))
+        servings.append(Serving(each, loaded, compiler, plan.conditions, name=name, notice=reporter.notice))
     return Models.of(*servings)
 
 

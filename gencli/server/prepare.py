@@ -6,7 +6,7 @@ All of this runs outside of the engine's thread and the event loop; several thre
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -15,7 +15,7 @@ from typing import Any
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
 from gencli.config.presets.stack import load_presets
-from gencli.config.requests import make_request
+from gencli.config.requests import chat_notices, make_request
 from gencli.config.sampling_params import params_layer
 from gencli.config.settings import Layer, Settings, resolve
 from gencli.core.request import Limits, Request
@@ -64,16 +64,26 @@ def request_values(values: Mapping[str, Any], registry: Registry) -> Layer:
 class Preparer:
     """Prepares calls for one model. `settings`: the server's, overridden by presets and bodies.
 
-    `context`: the largest number of tokens of prompt and output.
+    `context`: the largest number of tokens of prompt and output. `notice` is called with each notice for the
+    operator once.
     """
 
-    def __init__(self, settings: Settings, tokenizer: Tokenizer, grammars: Grammars, *, context: int) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        grammars: Grammars,
+        *,
+        context: int,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self.tokenizer, self.context = tokenizer, context
         # A request with messages uses the template; for the other route it is disabled below.
         self._settings = resolve(("server", {"chat": True}), *settings.layers, registry=settings.registry)
         self._grammars = grammars
         self._jobs: Recent[tuple[str, ...], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
         self._encoding = Lock()
+        self._notice, self._noticed = notice, set[str]()
         _, jobs = self._of_presets(())  # faults of the server's own options are reported here
         self.registry = jobs.base.registry
 
@@ -115,7 +125,7 @@ class Preparer:
     def __call__(self, call: Call, name: str) -> Prepared:
         """Return the prepared call; its requests get the ids `name`-0, `name`-1, ..."""
         job = self._grammars.ready(self.job(call))
-        prompts = [self._ids(call, prompt) for prompt in call.prompts] or [self._chat_ids(call, job)]
+        prompts = [self._ids(call, prompt, job) for prompt in call.prompts] or [self._chat_ids(call, job)]
         if call.session and (len(prompts) > 1 or job.n > 1):
             raise bad_field("session", "A session goes on from one answer: send one prompt, and n = 1.")
         if call.route == "responses" and job.n > 1:
@@ -125,7 +135,7 @@ class Preparer:
             for place, ids in enumerate(prompts)
         ]
         shape = self.shape(call, job)
-        echoes = [self._echo(*pair) for pair in zip(call.prompts, prompts, strict=False)]
+        echoes = [self._echo(*pair, job) for pair in zip(call.prompts, prompts, strict=False)]
         return Prepared(
             tuple(orders),
             {one.request.id: replace(shape, marker=one.request.marker) for one in orders},
@@ -181,19 +191,26 @@ class Preparer:
             self.tokenizer,
             call.messages,
             system=job.system,
-            tools=job.tools,
+            instructions=job.instructions,
             variables=call.variables,
             is_continued=call.is_continued,
         )
 
     def _chat_ids(self, call: Call, job: Job) -> tuple[int, ...]:
+        for text in {*chat_notices(job, self.tokenizer)} - self._noticed:
+            self._noticed.add(text)
+            self._notice(text)
         return self._fitting(self.encode(self.render(call, job), special=False), "messages")
 
-    def _ids(self, call: Call, prompt: Prompt) -> tuple[int, ...]:
+    def _ids(self, call: Call, prompt: Prompt, job: Job) -> tuple[int, ...]:
+        before = job.instructions.before
+        if before and (call.suffix or not isinstance(prompt, str)):
+            kind = "without a suffix" if call.suffix else "of text, not of token ids"
+            raise bad_field("schema_in_prompt", f"schema_in_prompt needs a prompt {kind}.")
         if call.suffix:
             return self._fitting(self._infilled(prompt, call.suffix), "prompt")
         if isinstance(prompt, str):
-            return self._fitting(self.encode(prompt, special=call.has_special), "prompt")
+            return self._fitting(self.encode(before + prompt, special=call.has_special), "prompt")
         wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
         if wrong is not None:
             most = self.tokenizer.vocab_size - 1
@@ -225,9 +242,10 @@ class Preparer:
             )
         return ids
 
-    def _echo(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-        text = prompt if isinstance(prompt, str) else self.tokenizer.decode(ids, skip_special=False)
-        return text, ids
+    def _echo(self, prompt: Prompt, ids: tuple[int, ...], job: Job) -> tuple[str, tuple[int, ...]]:
+        if isinstance(prompt, str):
+            return job.instructions.before + prompt, ids
+        return self.tokenizer.decode(ids, skip_special=False), ids
 
     def _of_presets(self, names: tuple[str, ...]) -> tuple[Settings, Jobs]:
         def made() -> tuple[Settings, Jobs]:

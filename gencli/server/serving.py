@@ -56,6 +56,7 @@ class Serving:
         conditions: Conditions | None = None,
         *,
         name: str = "",
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.conditions = conditions or Conditions()
         self.spec, self.tokenizer = loaded.runner.spec, loaded.tokenizer
@@ -63,7 +64,11 @@ class Serving:
         self._model = str(settings["model"])
         self.name = name or public_name(self._model)
         self.preparer = Preparer(
-            settings, loaded.tokenizer, Grammars(compiler, retries_late=True), context=self.spec.context
+            settings,
+            loaded.tokenizer,
+            Grammars(compiler, retries_late=True),
+            context=self.spec.context,
+            notice=notice,
         )
         self.engine: Engine = make_engine(
             loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW

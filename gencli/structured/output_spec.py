@@ -25,7 +25,8 @@ class OutputSpec:
     tools is calls or a document. `is_document`: no part of the output is free text. `has_formats`: the final
     check includes `format`. `retries`: number of further attempts for an invalid output. `is_partial`:
     invalid outputs are written too. `is_parsed`: a valid value is written as compact JSON; `select`: only its
-    part at this JSON pointer.
+    part at this JSON pointer. For the prompt: `schema` and `choices` as given, and
+    `call_form`, how a call of the tools is written.
     """
 
     kind: str
@@ -45,6 +46,9 @@ class OutputSpec:
     jump: Jump = "auto"
     is_parsed: bool = False
     select: str | None = None
+    schema: Any = None
+    choices: tuple[str, ...] = ()
+    call_form: str = ""
 
     @property
     def is_data(self) -> bool:

@@ -57,7 +57,12 @@ def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, na
     if kind in DOCUMENTS:
         spec = _document(kind, value, request)
     else:
-        spec = _tools(value, request) if kind == "tools" else OutputSpec(kind, _plain(kind, value, request))
+        choices = tuple(value) if kind == "choice" else ()
+        spec = (
+            _tools(value, request)
+            if kind == "tools"
+            else OutputSpec(kind, _plain(kind, value, request), choices=choices)
+        )
         spec = replace(spec, plan=_on_backend(spec.plan, request.backend, name or kind))
     return replace(
         spec,
@@ -70,7 +75,8 @@ def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, na
 
 def _document(kind: str, value: Any, request: PlanRequest) -> OutputSpec:
     if kind == "json":
-        return OutputSpec(kind, _choose({"type": "object"}, request), read=parse_json)
+        schema = {"type": "object"}
+        return OutputSpec(kind, _choose(schema, request), read=parse_json, schema=schema)
     if kind == "pydantic":
         from gencli.structured.read.models import load_model
 
@@ -86,7 +92,9 @@ def _checked(kind: str, schema: Any, request: PlanRequest) -> OutputSpec:
     from gencli.structured.check.check import check_schema
 
     notices = check_schema(schema, request.deadline)
-    return OutputSpec(kind, _choose(schema, request), read=parse_json, notice="\n".join(notices))
+    return OutputSpec(
+        kind, _choose(schema, request), read=parse_json, notice="\n".join(notices), schema=schema
+    )
 
 
 def _choose(schema: Any, request: PlanRequest) -> Plan:
@@ -148,6 +156,8 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
         notice=found.notice,
         tools=tuple(parse_json(text)),
         has_answer=answer is not None,
+        schema=answer,
+        call_form=found.form.shape,
     )
 
 

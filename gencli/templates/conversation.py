@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gencli.errors import ModelError, UsageError
+from gencli.templates.instructions import NOTHING, Instructions
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -78,24 +79,27 @@ def render_conversation(
     messages: Sequence[Message],
     *,
     system: str | None = None,
-    tools: Sequence[Any] = (),
+    instructions: Instructions = NOTHING,
     variables: Mapping[str, Any] | None = None,
     is_continued: bool = False,
 ) -> str:
     """Return the messages rendered by the chat template, with `system` as in `with_system`.
 
+    `instructions`: texts that are added to the messages, and tools for a template that has a place for them.
     `variables`: further variables of the template. With `is_continued` the text ends with the last message,
     so that the model continues it. Raises ModelError if the model has no chat template, or if the template
     fails.
     """
+    tools = instructions.tools_of(tokenizer)
     given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
+    messages = instructions.added(with_system(messages, system), tokenizer)
     if not is_continued:
-        return tokenizer.render_chat(with_system(messages, system), **given)
+        return tokenizer.render_chat(messages, **given)
     *rest, last = messages
     mark = f"END{secrets.token_hex(8)}"  # templates may strip a content, or quote it
     marked = {**last, "content": last["content"] + mark}
     given["add_generation_prompt"] = False
-    text, found, _ = tokenizer.render_chat(with_system((*rest, marked), system), **given).rpartition(mark)
+    text, found, _ = tokenizer.render_chat((*rest, marked), **given).rpartition(mark)
     if not found:
         raise ModelError("The chat template does not write the last message, so no answer can go on with it.")
     return text

@@ -13,6 +13,7 @@ from gencli.errors import ModelError, UsageError, is_panic
 from gencli.models.files.fit import check_files
 from gencli.models.files.locate import is_bundled
 from gencli.models.gguf.head import is_gguf
+from gencli.recent import Recent
 from gencli.templates.content import Form, content_form, in_form
 from gencli.templates.messages import MAX_CHAT, Order, Rendered
 from gencli.templates.renderer import renderer
@@ -66,6 +67,15 @@ class Tokenizer(Protocol):
         """Whether `render_chat` works."""
         ...
 
+    @property
+    def has_system_turn(self) -> bool:
+        """Whether the chat template writes system messages."""
+        ...
+
+    def renders_tools(self, tools: Sequence[Any]) -> bool:
+        """Whether the chat template writes each of these tools into a conversation."""
+        ...
+
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
         ...
@@ -91,12 +101,16 @@ class ByteTokenizer(Tokenizer):
     eos_ids = (257,)
     bos_id = 256
     special_ids = frozenset({256, 257})
-    has_chat_template = True
+    has_chat_template = has_system_turn = True
     token_bytes: Sequence[bytes] = (*(bytes([byte]) for byte in range(256)), b"", b"")
 
     def __init__(self) -> None:
         names = [*byte_alphabet().items(), (256, "<bos>"), (257, "<eos>")]
         self._pieces = Pieces(PieceRules(byte_level=True), dict(names).get, self.special_ids)
+
+    def renders_tools(self, tools: Sequence[Any]) -> bool:
+        """Return False: the template has no place for tools."""
+        return False
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the UTF-8 bytes of `text`, with or without `special`."""
@@ -138,6 +152,8 @@ class HFTokenizer:
         self.special_ids = frozenset(marked | set(hf.all_special_ids))
         self._pieces = _pieces(hf, self.special_ids)
         self._forms: dict[tuple[str, str], Form] = {}  # by template and role
+        # Whether they are written, by template and tools.
+        self._tool_places: Recent[tuple[str, str], bool] = Recent(64)
 
     @classmethod
     def load(
@@ -186,6 +202,36 @@ class HFTokenizer:
     def has_chat_template(self) -> bool:
         """Whether the tokenizer came with a chat template."""
         return bool(self._hf.chat_template)
+
+    @property
+    def has_system_turn(self) -> bool:
+        """Whether the chat template writes system messages."""
+        try:
+            return self._form("system", {}) != "refused"
+        except (ModelError, ValueError):  # they are dropped, or no template is for conversations
+            return False
+
+    def renders_tools(self, tools: Sequence[Any]) -> bool:
+        """Whether the chat template writes each of these tools into a conversation.
+
+        Other names than theirs are rendered, because a template may change its text beside tools without
+        naming them, and a conversation may name them by chance.
+        """
+        try:
+            key = self._hf.get_chat_template(None, tools), json.dumps(tools, default=str)
+        except ValueError:
+            return False
+        return self._tool_places.get(key, lambda: self._writes(tools))
+
+    def _writes(self, tools: Sequence[Any]) -> bool:
+        marks = [f"probe_{number}_of_tools" for number in range(len(tools))]
+        kwargs = {"tools": [_renamed(*pair) for pair in zip(tools, marks, strict=True)]}
+        try:
+            asked = in_form({"role": "user", "content": "Hello"}, self._form("user", kwargs))
+            text = self._probed([asked], {**kwargs, "add_generation_prompt": True})
+        except ModelError:  # the conversation itself is refused, with a message of its own
+            return False
+        return text is not None and all(mark in text for mark in marks)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
@@ -294,6 +340,13 @@ def _pieces(hf: Any, special_ids: frozenset[int]) -> Pieces | None:
     decoder = getattr(getattr(hf, "backend_tokenizer", None), "decoder", None)
     rules = read_rules(json.loads(decoder.__getstate__())) if decoder else None
     return Pieces(rules, hf.backend_tokenizer.id_to_token, special_ids) if rules else None
+
+
+def _renamed(tool: Any, name: str) -> Any:
+    """Return a tool with another name, in the tool's own form."""
+    if "function" in tool:
+        return {**tool, "function": {**tool["function"], "name": name}}
+    return {**tool, "name": name}
 
 
 def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:

@@ -159,6 +159,15 @@ FEATURES = {
     "structural_tag": feature({"--structural-tag": ("tag.json",)}, LETTERS, LETTERS | given(partial=None)),
     "tools": feature({"--tools": ("tools.json",)}, JSON | given(max_tokens=("60",))),
     "tool_choice": feature({"--tool-choice": ("required",)}, BY_TOOLS),
+    # A raw prompt ends as it does without it, so that the fake model sees it by what is counted.
+    "schema_in_prompt": feature(
+        {"--schema-in-prompt": ("on",)},
+        COUNTED | BY_TWO,
+        COUNTED,
+        given(format=("json",)) | BY_SCHEMA,
+        given(show_prompt=None),  # many choices make a prompt that is too long for the model
+        {},
+    ),
     "constrain_after": feature({"--constrain-after": ("a",)}, BY_REGEX, BY_SCHEMA, {}),
     "grammar_backend": feature(
         {"--grammar-backend": ("llguidance",)},

@@ -67,11 +67,34 @@ def test_documents_are_valid_and_near_what_the_model_wants(llm):
     assert sum(rank > 20 for rank in ranks) / len(ranks) < 0.25, Counter(rank > 20 for rank in ranks)
 
 
+def test_keys_are_likely_if_the_prompt_shows_the_schema(llm):
+    text = "Extract the data from this text: Nora Lindqvist is a 41 year old pilot from Quito."
+    schema = json.dumps(record(full_name=NAME, age={"type": "integer"}, occupation=NAME, home_city=NAME))
+    unlikely = {}
+    for shown in ("off", "on"):
+        options = {"json_schema": schema, "schema_in_prompt": shown, "temperature": 0, "max_tokens": 160}
+        sample = chat(llm, text, logprobs=0, **options)
+        assert sample.error is None, sample
+        unlikely[shown] = sum(entry.rank > 20 for entry in sample.logprobs)
+    assert unlikely["on"] <= 1 < unlikely["off"]
+
+
+def test_tools_are_told_where_the_template_has_no_place_for_them(llm):
+    weather = "What is the weather in Paris?"
+    counts = [
+        chat(llm, weather, tools=TOOLS, schema_in_prompt=shown, max_tokens=1).prompt_tokens
+        for shown in ("off", "auto")
+    ]
+    assert counts[0] + 50 < counts[1]
+
+
 def test_text_before_a_call_is_the_text_without_tools(llm):
     for length in (1, 2, 3, 4, 6, 10, 20, 40):
         for draw in ({"temperature": 0}, {"temperature": 0.8, "top_p": 0.9, "seed": length}):
             plain = chat(llm, "Tell me about Paris.", max_tokens=length, **draw)
-            free = chat(llm, "Tell me about Paris.", max_tokens=length, tools=TOOLS, **draw)
+            # The template has no place for tools, and the text that would show them is another prompt.
+            untold = {"tools": TOOLS, "schema_in_prompt": "off"}
+            free = chat(llm, "Tell me about Paris.", max_tokens=length, **untold, **draw)
             assert free.text == plain.text, (length, draw)
 
 

@@ -11,6 +11,8 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.fake import FakeRunner
+from gencli.templates.conversation import render_conversation
+from gencli.templates.instructions import Instructions
 from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 from processors.chain import Chain
 from tests.text.conftest import wrap
@@ -102,6 +104,50 @@ def test_a_template_gets_each_content_in_the_form_that_it_writes(make):
         tokenizer = remade(make("byte-level"), chat_template=template)
         text = tokenizer.render_chat(messages, add_generation_prompt=False)
         assert text == "<system>Be kind.<user>hi<assistant>yes<user>why", template
+
+
+TOOLS = ({"type": "function", "function": {"name": "beep", "parameters": {}}}, {"name": "quit"})
+SAID = "{% if tools %}There are tools.{% endif %}" + CHATML
+DUMPED = "{{ tools | tojson }}" + CHATML
+NESTED = "{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}" + CHATML
+REFUSING = "{% if tools %}{{ raise_exception('no tools') }}{% endif %}" + CHATML
+
+
+def test_a_template_has_a_place_for_tools_if_it_writes_each(make):
+    for template, tools, is_rendered in (
+        (CHATML, TOOLS, False),
+        (SAID, TOOLS, False),
+        (REFUSING, TOOLS, False),
+        (DUMPED, TOOLS, True),
+        (NESTED, TOOLS[:1], True),
+        (NESTED, TOOLS, False),
+        (DUMPED + TYPED, TOOLS, True),
+        ({"default": CHATML, "tool_use": DUMPED}, TOOLS, True),
+        ({"default": DUMPED, "tool_use": CHATML}, TOOLS, False),
+        ({"other": DUMPED}, TOOLS, False),
+        (None, TOOLS, False),
+    ):
+        tokenizer = remade(make("byte-level"), chat_template=template)
+        assert tokenizer.renders_tools(tools) == is_rendered, (template, tools)
+
+
+def test_a_template_may_have_no_system_turn(make):
+    dropping = "{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}"
+    refusing = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + dropping
+    for template, has_turn in ((CHATML, True), (TYPED, True), (dropping, False), (refusing, False)):
+        assert remade(make("byte-level"), chat_template=template).has_system_turn == has_turn, template
+    assert not remade(make("byte-level"), chat_template={"other": CHATML}).has_system_turn
+
+
+def test_instructions_arrive_in_the_form_of_the_template_and_special_tokens_as_in_other_messages(make):
+    turn = {"role": "user", "content": "hi"}
+    shown = '{"const": "</s><|user|>"}'
+    for template in (CHATML, TYPED, INDEXED):
+        tokenizer = remade(make("byte-level"), chat_template=template)
+        by_hand = render_conversation(tokenizer, [{"role": "system", "content": shown}, turn])
+        text = render_conversation(tokenizer, [turn], instructions=Instructions(shown))
+        assert text == by_hand, template
+        assert shown in text, template
 
 
 def test_a_message_that_arrives_in_no_form_is_an_error(make):

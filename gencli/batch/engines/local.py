@@ -50,7 +50,8 @@ def open_loop(
         judge = _make_judge(
             engine, settings["model"], identity, grammars, loaded.tokenizer, keep_input=keep_input
         )
-        yield Loop(engine, loaded.tokenizer, jobs, grammars, judge, ahead=_AHEAD * engine.limit)
+        ahead = _AHEAD * engine.limit
+        yield Loop(engine, loaded.tokenizer, jobs, grammars, judge, ahead=ahead, notice=reporter.notice)
 
 
 def _make_judge(

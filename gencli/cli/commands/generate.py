@@ -20,7 +20,7 @@ from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer, label
 from gencli.config.job import Job
-from gencli.config.requests import make_requests
+from gencli.config.requests import chat_notices, make_requests
 from gencli.config.settings import Settings
 from gencli.core.events import Error
 from gencli.core.request import Request
@@ -136,6 +136,8 @@ def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack
         is_chat=job.is_chat,
         on_tokenizer=compiling.begin,
     )
+    for text in chat_notices(job, loaded.tokenizer):
+        voice.notice(text)
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)

@@ -30,7 +30,7 @@ from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, notices
 from gencli.config.options.flags import with_flags
-from gencli.config.requests import make_request
+from gencli.config.requests import chat_notices, make_request
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
@@ -189,8 +189,10 @@ class _Talker:
             self._loaded.tokenizer,
             is_raw=chat.settings["raw"],
             context=spec.context,
-            tools=job.structure.tools if job.structure else (),
+            instructions=job.instructions,
         )
+        for text in chat_notices(job, self._loaded.tokenizer):
+            self._notice_once(text)
         seed, tokenizer = draw_seed(chat.conversation), self._loaded.tokenizer
         scale = wanted_scale(chat.settings, self._sink, self._notice_once)
         request = make_request(job, "chat", ids, seed, tokenizer, session="chat")

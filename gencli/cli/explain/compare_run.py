@@ -17,6 +17,7 @@ from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink, say_error
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.options.flags import with_flags
+from gencli.config.requests import chat_notices
 from gencli.config.sides import Side
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
@@ -81,6 +82,8 @@ def _loaded(side: Side, rows: int, voice: Stderr, stack: ExitStack) -> SideRun:
     """Load the model of a side, compile its grammar, and make its engine."""
     settings, job = side.settings, side.job
     loaded, _ = load_model(settings, voice, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
+    for text in chat_notices(job, loaded.tokenizer):
+        voice.notice(text)
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     stack.callback(compiler.close)
     engine = make_engine(loaded, settings, compiler, registry=job.registry)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
-from gencli.config.requests import encode_prompt, make_request
+from gencli.config.requests import chat_notices, encode_prompt, make_request
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.engine.engine import Engine
@@ -54,6 +54,8 @@ def run_cells(
     loaded, _ = load_model(
         settings, voice, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
     )
+    for text in dict.fromkeys(text for job in made for text in chat_notices(job, loaded.tokenizer)):
+        voice.notice(text)
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     try:
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)

@@ -8,9 +8,10 @@ from gencli.config.options.option import MAX_SAMPLES, MAX_SECONDS, Option, Secti
 from processors.catalog import WHITESPACE_LIMIT
 from processors.conversion import Bounds
 
-__all__ = ["STRUCTURE"]
+__all__ = ["IN_PROMPT", "STRUCTURE"]
 
 _HERE: Section = "Structure"
+IN_PROMPT = ("auto", "off", "on")  # values of `schema_in_prompt` besides a text
 
 STRUCTURE: tuple[Option, ...] = (
     Option(("--json",), bool, "The output is a JSON object.", _HERE, False),
@@ -30,6 +31,10 @@ STRUCTURE: tuple[Option, ...] = (
            "JSON, in the format of the model.", _HERE, metavar="TOOLS"),
     Option(("--tool-choice",), str, "auto: the model may call functions; required: it has to; a name: it has "
            "to call this function.", _HERE, "auto", metavar="CHOICE"),
+    Option(("--schema-in-prompt",), str, "What the prompt tells the model of its output. auto: tools, where "
+           "the chat template has no place for them; off: nothing; on: schema, choices or tools; or a text "
+           "that has {schema}, {choices} or {tools}, and may have {call}, the form of a call.", _HERE, "auto",
+           metavar="auto|off|on|TEXT"),
     Option(("--constrain-after",), str, "The output is free up to the end of this text, as in '</think>'; "
            "what follows it is the result.", _HERE, metavar="MARKER"),
     Option(("--grammar-backend",), Literal["auto", "xgrammar", "llguidance"],

@@ -39,6 +39,12 @@ class ToolFormat:
     json_at: int = 0
     is_parallel: bool = True
 
+    @property
+    def shape(self) -> str:
+        """A call as a person would describe it, with names in place of the function and its arguments."""
+        call = self.begin + "<function-name>" + self.middle + "<arguments-as-JSON>" + self.end
+        return self.opening + call + self.closing
+
 
 GENERIC = ToolFormat("generic", '{"name": "', '", "arguments": ', "}", '{"name": "', is_parallel=False)
 _HERMES = ToolFormat(
