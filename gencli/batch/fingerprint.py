@@ -13,6 +13,7 @@ from gencli.batch.survey import Survey
 from gencli.config.job import Job
 from gencli.config.named_models import named_models
 from gencli.config.options.run import OPTIONS
+from gencli.config.recipe import files_of
 from gencli.config.settings import Settings
 from gencli.models.files.identity import identify_model
 from gencli.models.files.locate import find_local
@@ -25,6 +26,8 @@ __all__ = ["company", "differences", "fingerprint", "folder_digest"]
 # Number and size of the samples read from a weight file; two trainings of a model differ in all of them.
 _PLACES, _BYTES = 16, 65536
 _MOST_SAID = 300  # characters of a value in a message
+_FILE = "file of "  # before the key of an option whose value names a file
+_DIGESTS = ("input", "model files", "plugins", _FILE)  # beginnings of the names whose values are not shown
 # Options that do not change texts, or that the fingerprint records in another form.
 _BESIDE = {
     "seed",
@@ -74,6 +77,7 @@ def fingerprint(
         "chain": job.assembly.chain.to_list(),
         "seed": job.seed,
         **options,
+        **{f"{_FILE}`{k}`": file["sha256"] for k, file in files_of(settings).items() if k not in _BESIDE},
         **columns,
         "number of rows": survey.num_rows,
         "input": survey.digest,
@@ -114,7 +118,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
         old, new = before.get(name), now.get(name)
         if old != new and not name.endswith("revision"):
             said = f"{name} was {old!r} and is {new!r}"
-            is_digest = name in ("input", "model files", "plugins") or len(said) > _MOST_SAID
+            is_digest = name.startswith(_DIGESTS) or len(said) > _MOST_SAID
             changed[name] = f"{name} changed" if is_digest else said
     return changed
 

@@ -32,7 +32,7 @@ def figure(about: str, decimals: int | None = None, default: Any = MISSING) -> A
 class RunCost:
     """Whole processes of one program, medians over the turns. Ratios are of times in the same turn."""
 
-    way: str = figure("gencli, transformers or llama.cpp")
+    way: str = figure("gencli and its other flags, transformers or llama.cpp")
     start_s: float = figure("seconds of a process with two tokens a prompt", 2)
     whole_s: float = figure("seconds of a process with all tokens", 2)
     tokens_per_second: float = figure("further tokens of all prompts / (whole_s - start_s)", 1)

@@ -50,7 +50,8 @@ class Recipe:
         """Return the run's own settings, independent of current defaults, variables and model files.
 
         `given`: flags that name code. `origin`: where the run is recorded. `fixed`: further values. Raises
-        UsageError if the flags differ from the run's, ConfigError for an invalid preset.
+        UsageError if the flags differ from the run's, ConfigError for an invalid preset, a file that is not
+        recorded, or one that has changed.
         """
         for key in CODE:
             if key in self.code and not given.get(key):
@@ -69,10 +70,17 @@ class Recipe:
             raise ConfigError(messages[0])
         flags = Layer.of(FLAG, {**{key: value for key, value in given.items() if value}, **fixed})
         base = profile_layers(preset.values.get("compat"), registry)
-        return resolve(*base, preset.layer(origin), flags, registry=registry)
+        settings = resolve(*base, preset.layer(origin), flags, registry=registry)
+        self._refuse_changed(settings, origin)
+        return settings
 
-    def refuse_changed(self) -> None:
-        """Raise ConfigError with the file's name if a file of the run has changed."""
+    def _refuse_changed(self, settings: Settings, origin: str) -> None:
+        """Raise ConfigError with the file's name if a file of the run has changed or has no hash."""
+        for key, path in _named(settings):
+            if self.files.get(key, {}).get("path") != os.path.abspath(path):
+                raise ConfigError(
+                    f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
+                )
         for key, file in self.files.items():
             name = f"{file['path']} ({key})"
             if file["sha256"] is None:

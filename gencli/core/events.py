@@ -229,6 +229,11 @@ class Finish:
     candidates: tuple[Candidate, ...] = ()
     drafted: Drafted | None = None
 
+    @property
+    def is_late(self) -> bool:
+        """Whether `max_time` passed before the first token."""
+        return self.matched == "max_time" and not self.completion_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Error:

@@ -95,9 +95,12 @@ class Forks:
         return [replace(one, prefix=prefix) for one in made]
 
     def ranking(self, tree: Tree, cut: Cut, rank: int) -> Request:
-        """Return a request whose last token, at the cut, has the `rank` most likely ids as alternatives."""
-        given = tree.ids(cut.node)[: cut.at + 1]
-        return replace(self._request("rank", 0), given=given, logprobs=rank)
+        """Return a request whose last token, at the cut, has the `rank` most likely ids as alternatives.
+
+        It has no limit of time: that is for the children.
+        """
+        given, made = tree.ids(cut.node)[: cut.at + 1], self._request("rank", 0)
+        return replace(made, given=given, logprobs=rank, limits=replace(made.limits, max_time=None))
 
     def node(self, tree: Tree, cut: Cut, request: Request, row: Row) -> Node | None:
         """Return the node of a request's result; None if it failed or has no new token."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gencli.core.events import Error, Finish, Token
+from gencli.results.results import LATE
 from processors.explain.view import RowView
 
 __all__ = ["MEASURES", "Sample", "TextMeter", "distinct", "mean_of", "repetition"]
@@ -99,7 +100,9 @@ class TextMeter:
         if isinstance(event, Error):
             return Sample(self.prompt, self.sample, event.text, "error", self.measures(), event.message)
         valid = None if event.verdict is None else float(event.verdict.is_valid)
-        return Sample(self.prompt, self.sample, event.text, event.reason, {**self.measures(), "valid": valid})
+        error = LATE if event.is_late else ""
+        measures = {**self.measures(), "valid": valid}
+        return Sample(self.prompt, self.sample, event.text, event.reason, measures, error)
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:

@@ -9,7 +9,9 @@ from gencli.core.events import Error, Event, Finish, Token
 from gencli.results.scores import Scores
 from processors.errors import StageFailure
 
-__all__ = ["Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
+__all__ = ["LATE", "Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
+
+LATE = "`max_time` passed before the first token."
 
 Outcome = Finish | Error
 
@@ -79,8 +81,9 @@ class Row:
         if isinstance(outcome, Finish) and outcome.reason == "interrupted" and not outcome.completion_tokens:
             return None
         verdict = outcome.verdict if isinstance(outcome, Finish) else None
+        is_late = isinstance(outcome, Finish) and outcome.is_late
         is_result = verdict.is_valid if verdict else isinstance(outcome, Finish)
-        if not is_result and not self.is_partial:
+        if is_late or (not is_result and not self.is_partial):
             return None
         return verdict.written if verdict else self.texts[sample]
 
@@ -134,7 +137,9 @@ def failure(outcome: Outcome) -> Failure | None:
     """Return the reason why a sample has no result; None if it has one."""
     if isinstance(outcome, Error):
         return Failure(outcome.request, outcome.sample, outcome.type, outcome.message)
-    if outcome.verdict is None or outcome.verdict.is_valid:
+    if outcome.verdict is None:
+        return Failure(outcome.request, outcome.sample, "Timeout", LATE) if outcome.is_late else None
+    if outcome.verdict.is_valid:
         return None
     tried = f" ({outcome.verdict.attempts} attempts)" if outcome.verdict.attempts > 1 else ""
     message = f"The output is not valid{tried}: {'; '.join(outcome.verdict.faults).rstrip('.')}."

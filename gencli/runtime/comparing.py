@@ -14,6 +14,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.compare import Comparison, Output, Place, SideBySide
 from gencli.explain.replay import Replay
+from gencli.results.results import LATE
 from gencli.runtime.models import Loaded
 from processors.base import Compiler, Env
 from processors.chain import Chain
@@ -66,7 +67,8 @@ class _Running:
     def output(self) -> Output:
         assert self.end is not None
         if isinstance(self.end, Finish):
-            return Output(tuple(self.tokens), self.end.text, self.end.reason)
+            error = LATE if self.end.is_late else ""
+            return Output(tuple(self.tokens), self.end.text, self.end.reason, error)
         return Output(tuple(self.tokens), self.end.text, "error", f"{self.end.type}: {self.end.message}")
 
 

@@ -10,6 +10,7 @@ __all__ = ["YAML", "exists", "is_schema_name", "named_file"]
 YAML = (".yaml", ".yml")
 _SCHEMAS = (".json", *YAML)
 _CONCISE = set(" ,:?[]{}()'\"")  # signs of the concise notation of schemas
+_PATHS = ("/", "./", "../", "~/")  # how no field of the concise notation begins
 _OBJECTS = ("structural_tag", "tools")
 
 
@@ -17,9 +18,9 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
     """Return the file named by the value of an option; None if the value is the structure itself.
 
     A watermark's key is a file. Tools and structural tags are files unless they begin with [ or {. A grammar
-    without a colon or a newline is a file. A schema is a file if its name ends in .json, .yaml or .yml, has a
-    slash and is one word, or exists, unless it begins with { or is true or false. Relative names are relative
-    to `folder`.
+    without a colon or a newline is a file. A schema is a file if it ends in .json, .yaml or .yml, begins as a
+    path, has a slash and is one word, or exists, unless it begins with { or is true or false. Relative names
+    are relative to `folder`.
     """
     stripped = text.strip()
     path = folder / os.path.expanduser(stripped)
@@ -36,7 +37,7 @@ def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
 def is_schema_name(text: str) -> bool:
     """Return whether a text names a schema file, by its ending or as a path."""
     stripped = text.strip()
-    is_path = "/" in stripped and not _CONCISE & set(stripped)
+    is_path = stripped.startswith(_PATHS) or ("/" in stripped and not _CONCISE & set(stripped))
     return (is_path or stripped.lower().endswith(_SCHEMAS)) and "\n" not in stripped
 
 

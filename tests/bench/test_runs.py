@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from gencli.bench.runs import Run, Way, measure_runs
+from gencli.cli.commands.bench_run import _ways
 from gencli.errors import ModelError
 
 RUN = Run(tokens=8, rows=2, threads=1)
@@ -28,3 +29,11 @@ def test_a_run_that_fails_is_named_with_its_last_line() -> None:
                 [way("a", "import sys; print('no model', file=sys.stderr); sys.exit(3)")], RUN, turns=1
             )
         )
+
+
+def test_flags_beside_take_the_place_of_transformers() -> None:
+    plain, other = _ways("model", RUN, flags="--invariant off", beside=["--invariant on"])
+    assert (plain.name, other.name) == ("gencli", "gencli --invariant on")
+    shared = [word for word in plain.command(3) if word != "off"]
+    assert shared == [word for word in other.command(3) if word != "on"]
+    assert "on" in other.command(3)

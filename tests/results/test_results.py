@@ -1,8 +1,10 @@
 """Results of a run: texts grow with its events, and its exit code says how the samples ended."""
 
+from dataclasses import replace
+
 from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult
 from gencli.results.completion import Completion
-from gencli.results.results import Results, tokens_per_second
+from gencli.results.results import Results, failure, tokens_per_second
 from processors.errors import StageFailure
 
 
@@ -63,3 +65,16 @@ def test_a_completion_has_its_first_sample_at_hand():
     done = Completion.of("hi", [finish(text="raw", verdict=value), error(1)])
     assert (done.texts, done.parsed, done.error) == (['{"a":1}', "a"], {"a": 1}, None)
     assert (done.samples[1].finish_reason, done.samples[1].error) == ("error", "It failed.")
+
+
+def test_a_sample_without_a_token_in_its_time_has_failed():
+    results = Results(["hi"], 2)
+    late = replace(finish(text="", reason="length", tokens=0), matched="max_time")
+    row = results.add(late)
+    assert row.shown(0) is None
+    results.add(replace(late, sample=1))
+    assert results.exit_code == 6
+    assert {(failed.type, failed.message) for failed in results.failures} == {
+        ("Timeout", "`max_time` passed before the first token.")
+    }
+    assert failure(finish(reason="length", tokens=1)) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,14 @@ _Rows = Annotated[int, typer.Option("--rows", min=1, max=MAX_BATCH, metavar="N",
 _Turns = Annotated[int, typer.Option("--turns", min=1, max=1000, metavar="N", help="Turns.")]
 _Dtype = Annotated[str, typer.Option("--dtype", metavar="NAME", help="Number format, as in gencli run.")]
 _Flags = Annotated[str, typer.Option("--flags", metavar="TEXT", help="More flags of gencli run.")]
+_Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--beside",
+        metavar="TEXT",
+        help="Measure gencli with these flags in place of --flags, and not transformers. (repeatable)",
+    ),
+]
 _Gguf = Annotated[
     Path | None,
     typer.Option("--gguf", metavar="FILE", help="The model for llama.cpp, which has to be installed."),
@@ -69,6 +78,7 @@ def runs(
     threads: Threads = 2,
     dtype: _Dtype = "float32",
     flags: _Flags = "",
+    beside: _Beside = None,
     gguf: _Gguf = None,
     form: Form = "text",
 ) -> int:
@@ -79,7 +89,8 @@ def runs(
     if gguf is not None and rows > 1:
         raise UsageError("--gguf goes with --rows 1: llama.cpp's Python API runs one text at a time.")
     run = Run(max_tokens, rows, threads)
-    costs = list(measure_runs(_ways(str(folder), run, flags=flags, dtype=dtype, gguf=gguf), run, turns))
+    ways = _ways(str(folder), run, flags=flags, dtype=dtype, gguf=gguf, beside=beside or ())
+    costs = list(measure_runs(ways, run, turns))
     conditions = {
         "model": model,
         "dtype": dtype,
@@ -99,20 +110,33 @@ def _prompts(count: int) -> list[str]:
 
 
 def _ways(
-    model: str, run: Run, *, flags: str = "", dtype: str = "float32", gguf: Path | None = None
+    model: str,
+    run: Run,
+    *,
+    flags: str = "",
+    dtype: str = "float32",
+    gguf: Path | None = None,
+    beside: Sequence[str] = (),
 ) -> list[Way]:
     """Return gencli, transformers, and llama.cpp if `gguf` names its file. `flags`: further flags of gencli.
 
-    Raises ModelError if llama.cpp is requested but not installed.
+    `beside`: flags of further ways of gencli, which take the place of transformers. Raises ModelError if
+    llama.cpp is requested but not installed.
     """
     threads, prompts = str(run.threads), _prompts(run.rows)
     ours = "-m gencli run --temperature 0.8 --top-p 0.9 --seed 0 --ignore-eos --quiet".split()
-    ours += ["--model", model, "--dtype", dtype, "--threads", threads, *shlex.split(flags), "--max-tokens"]
-    script = (sys.executable, "-c", _TRANSFORMERS, model)
+    ours += ["--model", model, "--dtype", dtype, "--threads", threads]
     ways = [
-        Way("gencli", (sys.executable, *ours), tuple(prompts)),
-        Way("transformers", script, (threads, dtype, *prompts)),
+        Way(
+            f"gencli {more}".strip(),
+            (sys.executable, *ours, *shlex.split(said), "--max-tokens"),
+            tuple(prompts),
+        )
+        for more, said in (("", flags), *((more, more) for more in beside))
     ]
+    if not beside:
+        script = (sys.executable, "-c", _TRANSFORMERS, model)
+        ways.append(Way("transformers", script, (threads, dtype, *prompts)))
     if gguf is not None:
         if importlib.util.find_spec("llama_cpp") is None:
             raise ModelError("llama.cpp is not installed here.", hint="pip install llama-cpp-python")

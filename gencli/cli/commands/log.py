@@ -163,7 +163,6 @@ def _cut(text: str, is_terminal: bool) -> str:
 def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
     """Run an entry again with its settings and seed; notices report changed versions and weights."""
     settings = entry.recipe.settings({key: values[key] for key in CODE}, "log", log=False)
-    entry.recipe.refuse_changed()
     from gencli.cli.commands.run import carry_out
     from gencli.cli.logged import compare, differences, model_records
     from gencli.config.job import make_job

@@ -14,7 +14,7 @@ from gencli.cli.parser.page import Page, values_of
 from gencli.cli.parser.prompts import read_prompts
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.records import record_text
-from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.render import Sink, say_error
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import make_job
 from gencli.config.jobs import Jobs
@@ -94,7 +94,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     for text in dict.fromkeys(text for one in made for text in one.assembly.notices):
         voice.notice(text)
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    found, is_failed, total = [], False, len(grid)
+    found, total = [], len(grid)
     with (
         Sink(settings["output"]) as sink,
         interrupts() as handler,
@@ -110,16 +110,20 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             grid, made, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
         ):
             found.append(cell)
-            is_failed |= any(sample.error for sample in cell.samples)
         sink.write(_shown(axes, found, source.texts, values, settings["model"], job.seed))
     if values["png"] is not None:
         write_png(axes, found, values["show"], values["png"])
     if values["html"] is not None:
         with Sink(values["html"]) as page:
             page.write(grid_page(axes, found, " ".join(source.texts)[:_MOST_TITLE]))
-    stopped = any(sample.reason == "interrupted" for cell in found for sample in cell.samples)
+    samples = [sample for cell in found for sample in cell.samples]
     voice.say(f"{len(found)} of {total} cells, seed {job.seed}")
-    return 130 if stopped else 7 if is_failed else 0
+    if any(sample.reason == "interrupted" for sample in samples):
+        return 130
+    failed = [sample.error for sample in samples if sample.error]
+    for message in dict.fromkeys(failed):
+        say_error(message)
+    return 0 if not failed else 6 if len(failed) == len(samples) else 7
 
 
 def _check(axes: Sequence[Axis], values: Mapping[str, Any]) -> None:

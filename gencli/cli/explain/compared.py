@@ -8,6 +8,7 @@ from typing import Any
 
 from gencli.cli.explain.shown import probability, quoted
 from gencli.cli.terminal.tables import table
+from gencli.config.options.flags import with_flags
 from gencli.text.escapes import escape_controls
 
 __all__ = ["comparison_text", "head_text", "summary_text"]
@@ -56,7 +57,9 @@ def _texts(record: Mapping[str, Any]) -> Iterator[str]:
         shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     yield _lines("both", shared)
     for name, side in (("A", a), ("B", b)):
-        yield _lines(name, side["text"][len(shared) :], side["error"] or side["finish_reason"])
+        yield _lines(
+            name, side["text"][len(shared) :], with_flags(side["error"] or "") or side["finish_reason"]
+        )
     if at is not None:
         yield f"They part at token {at}: {_at(a, at)} in A, {_at(b, at)} in B.\n"
 

@@ -159,7 +159,6 @@ def grower_of(
     recipe = recipe_of(head)
     code = {key: values[key] for key in CODE}
     settings = recipe.settings(code, "file", log=False, offline=True, stats=False, debug=values["debug"])
-    recipe.refuse_changed()
     job = replace(make_job(settings), n=1, best_of=None, trace=None)
     fetch_models(settings, job.registry, voice)
     set_wait(settings["wait"], os.environ)  # before torch is imported

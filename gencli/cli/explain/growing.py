@@ -11,7 +11,7 @@ from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.job import Job
 from gencli.config.settings import Settings
-from gencli.core.events import Error, Event, Token
+from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.forks import Cut, Forks
@@ -57,8 +57,15 @@ class Grower:
             results.add(event)
             if on_event is not None:
                 on_event(event)
-        made = (self.forks.node(tree, cut, one, row) for one, row in zip(requests, results.rows, strict=True))
-        return Growth(tuple(node for node in made if node is not None), results)
+        nodes = []
+        for request, row in zip(requests, results.rows, strict=True):
+            end = row.outcomes[0]
+            if (node := self.forks.node(tree, cut, request, row)) is not None:
+                nodes.append(node)
+            elif isinstance(end, Finish) and end.reason != "interrupted":
+                why = f"The text ended before its first new token: `{end.matched or end.reason}`."
+                row.outcomes[0] = Error(request.id, 0, "GenerationError", why, end.text)
+        return Growth(tuple(nodes), results)
 
     def ranked(self, tree: Tree, cut: Cut, rank: int) -> int:
         """Return the id with rank `rank` at a cut, under the model without stages."""

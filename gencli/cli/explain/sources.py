@@ -85,9 +85,11 @@ def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | No
             trace_to(lines.append, settings)(results, info), next(iter(seekers), None), results, info
         )
 
-    if carry_out(job, source.texts, settings, voice, [watch]) and not lines:
+    code = carry_out(job, source.texts, settings, voice, [watch])
+    texts = read_trace(lines)
+    if code and not any(text.records for text in texts):
         raise GenerationError("There is no text to explain.")
-    return read_trace(lines), next(iter(seekers), None)
+    return texts, next(iter(seekers), None)
 
 
 def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> Seeker:

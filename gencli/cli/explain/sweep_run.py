@@ -11,9 +11,10 @@ from gencli.config.requests import chat_notices, encode_prompt, make_request
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.engine.engine import Engine
-from gencli.errors import GencliError
+from gencli.errors import GencliError, GenerationError
 from gencli.explain.replay import Replay
 from gencli.explain.text_measures import Sample, TextMeter
+from gencli.results.results import LATE
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
@@ -135,7 +136,9 @@ def _first_tokens(
     views = {}
     for event in attempts.run():
         if isinstance(event, Error):
-            raise GencliError(event.message)
+            raise GenerationError(event.message)
+        if isinstance(event, Finish) and event.is_late:
+            raise GenerationError(LATE)
         if isinstance(event, Token) and event.views:
             views[int(event.request)] = event.views[0]
     env = Env(loaded.runner.spec.vocab_size, tokenizer, eos_ids)

@@ -144,7 +144,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
-            notices=(*notices, *_unused(unused)),
+            notices=(*notices, *_rounded(make), *_unused(unused)),
             graphs=graphs,
         )
 
@@ -184,6 +184,15 @@ def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept:
         return ()
     wide = wide_dtype() if is_kept and device.type == "cpu" else dtype
     return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+
+
+def _rounded(make: ProductMaker) -> Iterator[str]:
+    """Yield what to say of activations that are rounded like the weights."""
+    if make.rounds_activations:
+        yield (
+            "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
+            "docs/quantization.md shows what real models lose."
+        )
 
 
 def _unused(names: Sequence[str]) -> Iterator[str]:

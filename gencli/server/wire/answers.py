@@ -219,7 +219,7 @@ class Answers:
     def _ended(self, index: int, event: Finish) -> Delta:
         if event.reason == "interrupted":
             raise ApiError(503, "The server is shutting down.", code="shutdown")
-        if event.matched == "max_time" and not event.completion_tokens:
+        if event.is_late:
             raise ApiError(504, "The time limit has passed while the request waited.", code="timeout")
         self.num_open -= 1
         self.usage.add(event)

@@ -1,5 +1,7 @@
 """gencli fork: other continuations of a traced text, shown and walked through."""
 
+import json
+
 import pytest
 
 from gencli.explain.tree_file import read_tree
@@ -43,3 +45,19 @@ def test_a_tree_has_one_writer(gencli, trace, tmp_path):
         found = gencli("fork", trace, "--at", "1", "--tree", tree)
     assert (found.code, "is being written by process" in found.err) == (2, True)
     assert not tree.exists()
+
+
+def edited(trace, **fields):
+    """Change the fields of a trace's head, which are functions of their values."""
+    head, *rest = trace.read_text().splitlines()
+    line = json.loads(head)
+    trace.write_text("\n".join([json.dumps({**line, **{k: f(line[k]) for k, f in fields.items()}}), *rest]))
+
+
+def test_no_child_within_the_time_is_an_error(gencli, trace, tmp_path):
+    edited(trace, preset=lambda text: f"{text}max_time: 0.000001\n")
+    for words in ((), ("-n", "2"), ("--rank", "2"), ("--tree", tmp_path / "tree")):
+        found = gencli("fork", trace, "--at", "5", *words)
+        assert (found.code, found.out) == (6, ""), words
+        assert "The text ended before its first new token: --max-time." in found.err, words
+    assert not (tmp_path / "tree").exists()

@@ -36,3 +36,22 @@ def test_a_panic_of_a_tokenizer_ends_one_row_of_a_batch(gencli, panicking, tmp_p
     result = gencli("batch", rows, "-m", panicking, "--max-tokens", "2", "-o", "-", "--quiet")
     assert result.code == 7
     assert [bool(line["error"]) for line in result.lines] == [False, True, False]
+
+
+def test_no_token_within_the_time_is_an_error_of_every_command(gencli, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "hi"}\n')
+    late, sides = ("-m", "fake", "--max-time", "0.000001"), ("--a", "top_k=4", "--b", "top_k=5")
+    for command, code in (
+        (("run", "hi"), 6),
+        (("run", "hi", "--beams", "2"), 6),
+        (("run", "hi", "--prompt-logprobs", "0"), 6),
+        (("explain", "hi"), 6),
+        (("sweep", "--vary", "top_k=4,5", "hi"), 6),
+        (("sweep", "--vary", "top_k=4,5", "--first", "hi"), 6),
+        (("compare", *sides, "hi"), 6),
+        (("batch", rows, "-o", tmp_path / "out.jsonl"), 7),
+    ):
+        found = gencli(*command, *late)
+        assert found.code == code, (command, found)
+        assert "--max-time passed before the first token." in found.err + found.out, command

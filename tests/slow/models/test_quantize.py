@@ -24,7 +24,7 @@ def test_the_folder_gives_the_bits_of_quantizing_at_load(
     written = quantize_model(str(tmp_path / "before"), tmp_path / "after", quantize)
     assert len(list(written.folder.glob("*.safetensors"))) > 1
     runner = load_native(written.folder)
-    assert (runner.spec.quantization, runner.spec.notices) == (quantize, ())
     here = load_native(tmp_path / "before", quantize=quantize)
+    assert (runner.spec.quantization, runner.spec.notices) == (quantize, here.spec.notices)
     for made, expected in zip(logits(runner, [0, 1, 2]), logits(here, [0, 1, 2]), strict=True):
         assert torch.equal(made, expected)

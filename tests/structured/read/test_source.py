@@ -78,8 +78,10 @@ def test_a_file_that_is_no_schema_is_refused(here):
 
 
 def test_a_file_that_is_missing_is_named(here):
-    with pytest.raises(SchemaError, match="missing.json cannot be read: No such file"):
-        read_schema("missing.json")
+    for name in ("missing.json", "some/where", "./none", "../none", "/my schemas/a, b", "~/none: old"):
+        with pytest.raises(SchemaError, match="cannot be read: No such file"):
+            read_schema(name)
+    assert list(read_schema("speed_km/h float, age int")["properties"]) == ["speed_km/h", "age"]
 
 
 def test_a_file_that_is_no_text_is_named(here):

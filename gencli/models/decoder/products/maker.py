@@ -80,6 +80,11 @@ class ProductMaker:
     stacks_experts: bool = False
     head: type[Product] = PlainProduct
 
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether the layers' activations are rounded to bytes, with one scale for a row."""
+        return False
+
     def __call__(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         """Return the product with `weight` [out, in]."""
         outputs, inputs = weight.shape

@@ -16,7 +16,13 @@ from gencli.models.decoder.products.base import Product
 from gencli.models.decoder.products.dense import Float32Head
 from gencli.models.decoder.products.fixed import can_fix
 from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
-from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, int8_kernels
+from gencli.models.decoder.products.int8 import (
+    FbgemmProduct,
+    Int8PackProduct,
+    Int8Weights,
+    QlinearProduct,
+    int8_kernels,
+)
 from gencli.models.decoder.products.maker import (
     EMBEDDINGS,
     HEAD,
@@ -80,6 +86,11 @@ class QuantizedMaker(ProductMaker):
         if self._kernel(weights) is Int8PackProduct:
             return Float32Head(self.head(weights.rows(torch.arange(len(weights.scales)))))
         return Float32Head(self._product(weights, None))
+
+    @property
+    def rounds_activations(self) -> bool:
+        """Whether the layers' activations are rounded to bytes, with one scale for a row."""
+        return self.bits == 8 and self.eight in (FbgemmProduct, QlinearProduct)
 
     @property
     def names(self) -> tuple[str, ...]:

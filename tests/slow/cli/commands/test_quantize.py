@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from gencli.models.decoder.products.int8 import Int8PackProduct, int8_kernels
 from tests.cli.commands.test_quantize import PROMPTS
 
 COMPANIES = [
@@ -49,3 +50,10 @@ def test_guidance_beams_and_grammars_run_with_quantized_weights(gencli):
     words = ("run", "--quantize", "int8", "--seed", "1", "--max-tokens", "12", PROMPTS[0])
     for more in (("--guidance", "2", "--negative", "sad"), ("--beams", "3"), ("--regex", " [a-z]+")):
         assert gencli(*words, *more).code == 0
+
+
+def test_rounded_activations_are_said_once(gencli):
+    run = ("run", "-m", "tiny-draft", "--seed", "1", "--max-tokens", "2", "Once")
+    said = int(int8_kernels()[0] is not Int8PackProduct)  # elsewhere they are bfloat16
+    for words, count in ((("int8",), said), (("int8", "-n", "2"), said), (("int8", "-q"), 0), (("int4",), 0)):
+        assert gencli(*run, "--quantize", *words).err.count("one scale for each row") == count, words
