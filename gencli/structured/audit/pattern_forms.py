@@ -29,6 +29,8 @@ def pattern_forms(text: str) -> list[str]:
         node = parse_regex(text)
     except RegexError:
         return [":irregular"]
+    if "(?i" in text:  # no part of ECMA-262
+        return [":irregular"]
     if _has(node, Look):
         return [":lookaround"]
     try:
@@ -42,10 +44,12 @@ def pattern_forms(text: str) -> list[str]:
         found.append(":escapes")
     if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
         found.append(":unicode")
-    if r"\p{" in text:
+    if re.search(r"\\[pP]\{", text):
         found.append(":property")
     if not text.isascii():
         found.append(":wide")
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        found.append(":control")
     return found or [""]
 
 

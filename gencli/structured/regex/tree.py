@@ -23,6 +23,7 @@ __all__ = [
     "Verbatim",
     "alt",
     "bounds_fault",
+    "chars",
     "drop_surrogates",
     "has_letters",
     "invert_ranges",
@@ -48,14 +49,10 @@ class RegexError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of `ranges`; with `negated` any character outside `ranges` and `but`.
-
-    `but` holds classes in the notation of Rust's regex, such as \\p{L}.
-    """
+    """One character of `ranges`; with `negated` any character outside them."""
 
     ranges: Ranges
     negated: bool = False
-    but: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +88,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A lookaround; `kind` is the text that opens it, such as ?=."""
+    """A lookaround; `kind` is the text that opens it, such as ?=; `text` is all of it as written."""
 
     kind: str
     body: Node
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +117,18 @@ EMPTY = Seq(())
 def single(code: int) -> Chars:
     """Return the node of one code point."""
     return Chars(((code, code),))
+
+
+def chars(ranges: Iterable[tuple[int, int]]) -> Chars:
+    """Return the node of some code points; written as the complement if they have the last one.
+
+    Surrogates, which no text has, are added or left out as it is shorter to write.
+    """
+    joined = join_ranges(ranges)
+    if not joined or joined[-1][1] < TOP:
+        return Chars(drop_surrogates(joined))
+    joined = join_ranges([*joined, _SURROGATES])
+    return Chars(joined) if joined == ((0, TOP),) else Chars(invert_ranges(joined), True)
 
 
 def literal(text: str) -> Seq:

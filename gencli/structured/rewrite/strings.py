@@ -10,8 +10,8 @@ from itertools import combinations
 from gencli.structured.audit.pattern_forms import pattern_forms
 from gencli.structured.audit.support import SUPPORT
 from gencli.structured.errors import GiveUp
-from gencli.structured.regex.automaton import between
-from gencli.structured.regex.ecma_reader import parse_regex, whole
+from gencli.structured.regex.automaton import between, searched
+from gencli.structured.regex.ecma_reader import REST, approximate, parse_regex, whole, without_assertion
 from gencli.structured.regex.printer import show
 from gencli.structured.regex.tree import Anchor, Look, Node, RegexError, Seq, literal
 from gencli.structured.regex.words import texts_not_beginning
@@ -77,10 +77,12 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
         return flat
     places = flat[AT].get("pattern", frozenset())
     try:
-        first, *more = _safe(flat["pattern"], scope)
+        (first, *more), loose = _enforced(flat["pattern"], scope)
     except (RegexError, GiveUp) as error:
         scope.leave(places, f"the pattern cannot be said in a mask: {error}")
         return without(flat, "pattern")
+    if loose:
+        scope.leave(places, f"the mask enforces all of the pattern but {', '.join(loose)}")
     scope.note(places, "rewritten: anchored, with the characters that all readings share")
     flat = put(flat, "pattern", first)
     if not more:
@@ -89,13 +91,34 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
     return {**flat, ALSO: [*flat.get(ALSO, ()), *also]}
 
 
-def _safe(text: str, scope: Scope) -> list[str]:
-    """Return anchored patterns as `safe_patterns`; for xgrammar, which takes one only, a single pattern."""
-    if scope.backend == "xgrammar":
-        with suppress(GiveUp):
-            if (found := single_pattern([text])) is not None:
-                return [found]
-    return safe_patterns(text)
+def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
+    """Return anchored patterns that all have to match, and the parts of `text` that they do not enforce.
+
+    A back reference becomes any text of its group. If the automaton of a pattern is too large, assertions are
+    left out one by one.
+    """
+    node, loose = approximate(text)
+    while True:
+        scope.deadline.check()
+        try:
+            return _anchored(node, scope), loose
+        except (RegexError, GiveUp):
+            node, part = without_assertion(node)
+            if not part:
+                raise
+            loose.append(part)
+
+
+def _anchored(node: Node, scope: Scope) -> list[str]:
+    """Return anchored patterns of a tree; only one for xgrammar."""
+    with suppress(GiveUp, RegexError):
+        found = _several(node)
+        if len(found) == 1 or scope.backend == "llguidance":
+            return found
+    single = between(_trees(node), ())
+    if single is None:
+        raise GiveUp("no text matches it")
+    return [single]
 
 
 def is_exact(pattern: str, scope: Scope) -> bool:
@@ -105,44 +128,11 @@ def is_exact(pattern: str, scope: Scope) -> bool:
 
 def safe_patterns(text: str) -> list[str]:
     """Return anchored patterns that all have to match; lookaheads (?!...) at the start become complements."""
-    wanted, refused = _parts(text)
-    return [*(f"^(?:{show(tree)})$" for tree in wanted), *map(texts_not_beginning, refused)]
+    return _several(parse_regex(text))
 
 
-def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
-    """Return one anchored pattern of the texts that match all `texts` and no `but`, and are none of `words`.
-
-    Returns None if no text is left. Raises GiveUp or RegexError if there is no such pattern.
-    """
-    wanted: list[Node] = []
-    refused: list[Node] = []
-    for text in texts:
-        trees, heads = _parts(text)
-        wanted.extend(trees)
-        refused.extend(tree for head in heads for tree in whole(Seq((Anchor("^"), head))))
-    for text in but:
-        trees, heads = _parts(text)
-        if heads or len(trees) > 1:
-            raise GiveUp("the complement of a pattern with lookaheads")
-        refused.extend(trees)
-    refused.extend(map(literal, words))
-    if len(wanted) == 1 and not refused:
-        return f"^(?:{show(wanted[0])})$"
-    return between(wanted, refused)
-
-
-@lru_cache(maxsize=1024)
-def are_apart(texts: tuple[str, ...]) -> bool:
-    """Whether certainly no text matches two of the patterns."""
-    try:
-        return all(single_pattern(pair) is None for pair in combinations(texts, 2))
-    except (GiveUp, RegexError):
-        return False
-
-
-def _parts(text: str) -> tuple[list[Node], list[Node]]:
-    """Return trees that have to match the whole text, and trees that must not match at its beginning."""
-    node = parse_regex(text)
+def _several(node: Node) -> list[str]:
+    """Return the anchored patterns of a tree. Raises RegexError for an assertion elsewhere, and GiveUp."""
     items = list(node.items) if isinstance(node, Seq) else [node]
     refused: list[Node] = []
     at = 1
@@ -152,7 +142,53 @@ def _parts(text: str) -> tuple[list[Node], list[Node]]:
             del items[at]
         else:
             at += 1
-    return whole(Seq(tuple(items))), refused
+    trees = whole(Seq(tuple(items)))
+    return [*(f"^(?:{show(tree)})$" for tree in trees), *map(_not_beginning, refused)]
+
+
+def _not_beginning(node: Node) -> str:
+    """Return a pattern of the texts at whose beginning a tree does not match."""
+    with suppress(GiveUp):
+        return texts_not_beginning(node)
+    found = between([REST], [_tree(Seq((Anchor("^"), node)))])
+    if found is None:
+        raise GiveUp("no text matches it")
+    return found
+
+
+def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
+    """Return one anchored pattern of the texts that match all `texts` and no `but`, and are none of `words`.
+
+    Returns None if no text is left. Raises GiveUp or RegexError if there is no such pattern.
+    """
+    wanted = [tree for text in texts for tree in _trees(parse_regex(text))]
+    refused = [*(_tree(parse_regex(text, is_refused=True)) for text in but), *map(literal, words)]
+    if len(wanted) == 1 and not refused:
+        with suppress(RegexError):
+            return f"^(?:{show(wanted[0])})$"
+    return between(wanted, refused)
+
+
+def _trees(node: Node) -> list[Node]:
+    """Return trees that all match a whole text if and only if the pattern matches in it."""
+    try:
+        return whole(node)
+    except RegexError:
+        return [searched(node)]
+
+
+def _tree(node: Node) -> Node:
+    trees = _trees(node)
+    return trees[0] if len(trees) == 1 else searched(node)
+
+
+@lru_cache(maxsize=1024)
+def are_apart(texts: tuple[str, ...]) -> bool:
+    """Whether certainly no text matches two of the patterns."""
+    try:
+        return all(single_pattern(pair) is None for pair in combinations(texts, 2))
+    except (GiveUp, RegexError):
+        return False
 
 
 def _length(flat: Flat, scope: Scope) -> Flat:

@@ -398,7 +398,7 @@ def test_an_anchored_pattern_finds_what_a_search_finds():
 
 
 def test_what_is_not_regular_is_refused():
-    for pattern in [r"\bfoo", r"(a)\1", r"\p{L}", r"[\\s\S]", "(?i)a", "a**", "(", "[b-a]", "x{2,1}{3}"]:
+    for pattern in [r"(a)\1", "a**", "(", "[b-a]", "x{2,1}{3}", r"\p{Nonsense}", r"\pL"]:
         assert refusal(RegexError, parse_regex, pattern), pattern
 
 
