@@ -13,7 +13,7 @@ from gencli.structured.errors import GiveUp
 from gencli.structured.regex.automaton import between, searched
 from gencli.structured.regex.ecma_reader import REST, approximate, parse_regex, whole, without_assertion
 from gencli.structured.regex.printer import show
-from gencli.structured.regex.tree import Anchor, Look, Node, RegexError, Seq, literal
+from gencli.structured.regex.tree import Anchor, Look, Node, RegexError, Seq, literal, seq
 from gencli.structured.regex.words import texts_not_beginning
 from gencli.structured.rewrite.formats import HOST_LENGTH, LENGTHS, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, Scope, put, without
@@ -111,14 +111,10 @@ def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
 
 def _anchored(node: Node, scope: Scope) -> list[str]:
     """Return anchored patterns of a tree; only one for xgrammar."""
-    with suppress(GiveUp, RegexError):
-        found = _several(node)
-        if len(found) == 1 or scope.backend == "llguidance":
-            return found
-    single = between(_trees(node), ())
-    if single is None:
-        raise GiveUp("no text matches it")
-    return [single]
+    if scope.backend == "llguidance":
+        with suppress(GiveUp):
+            return _several(node)
+    return [_single(node)]
 
 
 def is_exact(pattern: str, scope: Scope) -> bool:
@@ -132,28 +128,40 @@ def safe_patterns(text: str) -> list[str]:
 
 
 def _several(node: Node) -> list[str]:
-    """Return the anchored patterns of a tree. Raises RegexError for an assertion elsewhere, and GiveUp."""
+    """Return the anchored patterns of a tree: one, and one more for each lookahead at the start."""
     items = list(node.items) if isinstance(node, Seq) else [node]
-    refused: list[Node] = []
-    at = 1
-    while items[:1] == [Anchor("^")] and at < len(items) and isinstance(look := items[at], Look):
-        if look.kind == "?!":
-            refused.append(look.body)
-            del items[at]
-        else:
-            at += 1
-    trees = whole(Seq(tuple(items)))
-    return [*(f"^(?:{show(tree)})$" for tree in trees), *map(_not_beginning, refused)]
+    looks: list[Look] = []
+    while items[:1] == [Anchor("^")] and len(items) > 1 and isinstance(look := items[1], Look):
+        if look.kind.startswith("?<"):
+            break
+        looks.append(look)
+        del items[1]
+    return [_single(seq(items)), *(_at_start(look) for look in looks)]
 
 
-def _not_beginning(node: Node) -> str:
-    """Return a pattern of the texts at whose beginning a tree does not match."""
+def _at_start(look: Look) -> str:
+    """Return an anchored pattern of the texts at whose start a lookahead holds."""
+    tree = Seq((Anchor("^"), look.body))
+    if look.kind == "?=":
+        return _single(tree)
     with suppress(GiveUp):
-        return texts_not_beginning(node)
-    found = between([REST], [_tree(Seq((Anchor("^"), node)))])
-    if found is None:
+        return texts_not_beginning(look.body)
+    return _found(between([REST], [_tree(tree)]))
+
+
+def _single(node: Node) -> str:
+    """Return the one anchored pattern of a tree. Raises GiveUp."""
+    trees = _trees(node)
+    if len(trees) == 1:
+        with suppress(RegexError):
+            return f"^(?:{show(trees[0])})$"
+    return _found(between(trees, ()))
+
+
+def _found(text: str | None) -> str:
+    if text is None:
         raise GiveUp("no text matches it")
-    return found
+    return text
 
 
 def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
