@@ -33,6 +33,7 @@ __all__ = [
     "seq",
     "single",
     "walk",
+    "within",
 ]
 
 Ranges = tuple[tuple[int, int], ...]  # ranges of code points, both ends inclusive
@@ -129,6 +130,18 @@ def chars(ranges: Iterable[tuple[int, int]]) -> Chars:
         return Chars(drop_surrogates(joined))
     joined = join_ranges([*joined, _SURROGATES])
     return Chars(joined) if joined == ((0, TOP),) else Chars(invert_ranges(joined), True)
+
+
+def within(node: Node, ranges: Ranges) -> Node:
+    """Return the tree for texts that have only characters of `ranges`."""
+    if isinstance(node, Chars):
+        own, gone = node.ranges, invert_ranges(ranges)
+        return chars(invert_ranges(join_ranges([*(own if node.negated else invert_ranges(own)), *gone])))
+    if isinstance(node, Seq | Alt):
+        return type(node)(tuple(within(item, ranges) for item in node.items))
+    if isinstance(node, Repeat):
+        return Repeat(within(node.body, ranges), node.least, node.most)
+    return Look(node.kind, within(node.body, ranges), node.text) if isinstance(node, Look) else node
 
 
 def literal(text: str) -> Seq:

@@ -7,13 +7,24 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import combinations
 
-from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.audit.pattern_forms import needs_escapes, pattern_forms
 from gencli.structured.audit.support import SUPPORT
 from gencli.structured.errors import GiveUp
 from gencli.structured.regex.automaton import between, searched
 from gencli.structured.regex.ecma_reader import REST, approximate, parse_regex, whole, without_assertion
 from gencli.structured.regex.printer import show
-from gencli.structured.regex.tree import Anchor, Look, Node, RegexError, Seq, literal, seq
+from gencli.structured.regex.tree import (
+    TOP,
+    Anchor,
+    Look,
+    Node,
+    Ranges,
+    RegexError,
+    Seq,
+    literal,
+    seq,
+    within,
+)
 from gencli.structured.regex.words import texts_not_beginning
 from gencli.structured.rewrite.formats import HOST_LENGTH, LENGTHS, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, Scope, put, without
@@ -21,6 +32,7 @@ from gencli.structured.schema.formats import FORMATS
 
 __all__ = ["are_apart", "is_exact", "rewrite_string", "safe_patterns", "single_pattern"]
 
+_UNESCAPED = ((0x20, 0x21), (0x23, 0x5B), (0x5D, TOP))  # characters that JSON writes without a backslash
 _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes unescaped
 
 
@@ -83,6 +95,8 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
         return without(flat, "pattern")
     if loose:
         scope.leave(places, f"the mask enforces all of the pattern but {', '.join(loose)}")
+    if scope.backend == "xgrammar" and needs_escapes(flat["pattern"]):
+        scope.narrow(places, "rewritten: without valid characters that need a backslash")
     scope.note(places, "rewritten: anchored, with the characters that all readings share")
     flat = put(flat, "pattern", first)
     if not more:
@@ -114,7 +128,7 @@ def _anchored(node: Node, scope: Scope) -> list[str]:
     if scope.backend == "llguidance":
         with suppress(GiveUp):
             return _several(node)
-    return [_single(node)]
+    return [_single(node, _UNESCAPED)]  # xgrammar would write the others as they are
 
 
 def is_exact(pattern: str, scope: Scope) -> bool:
@@ -128,7 +142,7 @@ def safe_patterns(text: str) -> list[str]:
 
 
 def _several(node: Node) -> list[str]:
-    """Return the anchored patterns of a tree: one, and one more for each lookahead at the start."""
+    """Return the anchored patterns of a tree: one, and one more for each lookaround at its ends."""
     items = list(node.items) if isinstance(node, Seq) else [node]
     looks: list[Look] = []
     while items[:1] == [Anchor("^")] and len(items) > 1 and isinstance(look := items[1], Look):
@@ -136,22 +150,31 @@ def _several(node: Node) -> list[str]:
             break
         looks.append(look)
         del items[1]
-    return [_single(seq(items)), *(_at_start(look) for look in looks)]
+    while items[-1:] == [Anchor("$")] and len(items) > 1 and isinstance(look := items[-2], Look):
+        if not look.kind.startswith("?<"):
+            break
+        looks.append(look)
+        del items[-2]
+    return [_single(seq(items)), *map(_at_end, looks)]
 
 
-def _at_start(look: Look) -> str:
-    """Return an anchored pattern of the texts at whose start a lookahead holds."""
-    tree = Seq((Anchor("^"), look.body))
-    if look.kind == "?=":
+def _at_end(look: Look) -> str:
+    """Return an anchored pattern of the texts at whose start, or end, a lookaround holds."""
+    is_ahead = not look.kind.startswith("?<")
+    tree = Seq((Anchor("^"), look.body) if is_ahead else (look.body, Anchor("$")))
+    if look.kind.endswith("="):
         return _single(tree)
-    with suppress(GiveUp):
-        return texts_not_beginning(look.body)
+    if is_ahead:
+        with suppress(GiveUp):
+            return texts_not_beginning(look.body)
     return _found(between([REST], [_tree(tree)]))
 
 
-def _single(node: Node) -> str:
-    """Return the one anchored pattern of a tree. Raises GiveUp."""
+def _single(node: Node, ranges: Ranges = ((0, TOP),)) -> str:
+    """Return the one anchored pattern of a tree, for texts of these characters. Raises GiveUp."""
     trees = _trees(node)
+    if ranges != ((0, TOP),):
+        trees = [within(tree, ranges) for tree in trees]
     if len(trees) == 1:
         with suppress(RegexError):
             return f"^(?:{show(trees[0])})$"

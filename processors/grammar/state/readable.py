@@ -14,14 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from processors.constraint import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER
 from processors.grammar.backends.bits import allows, pack
 from processors.grammar.state.spot import Spot
 
-__all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_NUMBER", "Document", "Readable"]
-
-MAX_NUMBER = 128  # characters of a number
-MAX_EXPONENT = 3  # digits of an exponent
-MAX_DEPTH = 64  # lists and objects in each other
+__all__ = ["Document", "Readable"]
 
 Document = Literal["", "json", "parts"]  # no JSON, a JSON document, or text with JSON in some parts
 
@@ -64,6 +61,7 @@ class Readable:
                 yield _HALF
                 yield from _of_escapes(spot.text)
             else:
+                yield rb'[^"]*[0-9]' + _LONG
                 yield from _of_numbers(spot.text)
 
     def _mask_of_starting(self, pattern: bytes, size: int) -> Tensor | None:
