@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Constraint", "GrammarKind"]
+__all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_NUMBER", "Constraint", "GrammarKind"]
+
+# Limits of JSON in outputs, which masks keep: no grammar knows them, and readers have some.
+MAX_NUMBER = 128  # characters of a number
+MAX_EXPONENT = 3  # digits of an exponent
+MAX_DEPTH = 64  # lists and objects in each other
 
 GrammarKind = Literal["choice", "json_schema", "regex", "ebnf", "lark", "structural_tag"]
 

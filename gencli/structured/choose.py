@@ -15,9 +15,10 @@ from gencli.structured.plan import UNIQUE_NAMES, Audit, Finding, Plan, Variant
 from gencli.structured.rewrite.rewrite import Rewritten
 from gencli.structured.rewrite.rewrite import rewrite as rewritten_for
 from gencli.structured.schema.drafts import Draft, draft_of
+from gencli.structured.schema.groups import declared_types
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.refs import walk
-from processors.constraint import Constraint
+from processors.constraint import MAX_EXPONENT, MAX_NUMBER, Constraint
 from processors.grammar.backends.json_lark import unmarked
 
 __all__ = ["Candidate", "candidate", "choose"]
@@ -166,7 +167,9 @@ def _rewritten(schema: Any, form: Rewritten, backend: str, whitespace: int, dead
             carriers.setdefault(place, []).append(one)
     inside = [one for one in grades if one.grade != "exact"]
     homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
-    told = _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, form)))
+    told = _limited(
+        schema, _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, form)))
+    )
     findings = (*told, *homeless)
     loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
     loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
@@ -211,6 +214,24 @@ def _told(
             yield Finding(one.pointer, one.keyword, "mask", "rewritten: left out, for nothing satisfies it")
         elif one.pointer in form.reachable:
             yield Finding(one.pointer, one.keyword, "unknown", _LOST)
+
+
+_NUMBERS = f"numbers have at most {MAX_NUMBER} characters and {MAX_EXPONENT} digits of an exponent"
+
+
+def _limited(schema: Any, findings: list[Finding]) -> list[Finding]:
+    """Return the findings; those of numbers name the limits that masks keep, if they have no other reason."""
+    numbers = {
+        child(pointer, "type")
+        for pointer, here in walk(schema)
+        if isinstance(here, dict) and "number" in declared_types(here)
+    }
+    return [
+        replace(one, reason=_NUMBERS)
+        if one.pointer in numbers and one.verdict == "mask" and not one.reason
+        else one
+        for one in findings
+    ]
 
 
 # Keywords that depend on the subschema of another keyword; a "/" includes everything below it.

@@ -21,6 +21,7 @@ from processors.grammar.state.grammar_state import GrammarState, Rules
 from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
 from processors.grammar.state.narrowing import Narrower
 from processors.grammar.state.pattern_samples import samples_of
+from processors.grammar.state.readable import Document, Readable
 from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.grammar.state.triggers import find_triggers
@@ -67,6 +68,7 @@ class GrammarStage(Processor[GrammarParams]):
         self._narrowers: dict[str, Narrower] = {}
         self._canonical = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
         self._kinds = TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
+        self._readable = Readable(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
         self._default_separators = (
             SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
         )
@@ -86,6 +88,7 @@ class GrammarStage(Processor[GrammarParams]):
         grammar = (self.env.grammars or backend).compile(constraint)
         budget = request.max_tokens if params.in_budget else None
         is_json = params.kind == "json_schema"
+        document = _document(params)
         samples = () if budget is None else self._samples(constraint)
         shortest = None if budget is None else self._shortest(grammar, backend.name, budget, samples, is_json)
         rules = Rules(
@@ -100,6 +103,8 @@ class GrammarStage(Processor[GrammarParams]):
             samples=samples,
             triggers=() if budget is None or is_json else self._triggers(grammar, params.text),
             usual=self._default_separators,
+            document=document,
+            readable=self._readable if document else None,
         )
         self._states[slot] = GrammarState.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
@@ -289,6 +294,13 @@ class GrammarStage(Processor[GrammarParams]):
             forced = (count_allowed(own) == 1).tolist()
             self._masks[slot] = _SlotMasks(drafts, own, tuple(forced))
             row += len(drafts) + 1
+
+
+def _document(params: GrammarParams) -> Document:
+    """Return where the text is JSON: llguidance's Lark of tools has schemas as %json."""
+    if params.kind == "json_schema":
+        return "json"
+    return "parts" if params.kind == "structural_tag" or "%json" in params.text else ""
 
 
 def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:

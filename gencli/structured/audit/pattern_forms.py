@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gencli.structured.regex.ecma_reader import parse_regex, whole
+from gencli.structured.regex.ecma_reader import approximate, parse_regex, whole
 from gencli.structured.regex.tree import (
     Anchor,
     Chars,
@@ -17,7 +17,7 @@ from gencli.structured.regex.tree import (
     walk,
 )
 
-__all__ = ["pattern_forms"]
+__all__ = ["needs_escapes", "pattern_forms"]
 
 
 def pattern_forms(text: str) -> list[str]:
@@ -28,6 +28,8 @@ def pattern_forms(text: str) -> list[str]:
     try:
         node = parse_regex(text)
     except RegexError:
+        return [":irregular"]
+    if "(?i" in text:  # no part of ECMA-262
         return [":irregular"]
     if _has(node, Look):
         return [":lookaround"]
@@ -42,11 +44,19 @@ def pattern_forms(text: str) -> list[str]:
         found.append(":escapes")
     if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
         found.append(":unicode")
-    if r"\p{" in text:
+    if re.search(r"\\[pP]\{", text):
         found.append(":property")
     if not text.isascii():
         found.append(":wide")
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        found.append(":control")
     return found or [""]
+
+
+def needs_escapes(text: str) -> bool:
+    """Whether a text that a pattern matches may have characters that JSON writes with a backslash."""
+    node = approximate(text)[0]
+    return not _is_anchored(node) or _needs_escapes(node)
 
 
 def _is_nested(node: Node) -> bool:

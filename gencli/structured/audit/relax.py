@@ -63,7 +63,8 @@ def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> A
     kept = {key: below for key, below in value.items() if key not in (AT, ALSO)}
     found = {key: _split_origins(below, child(pointer, key), at) for key, below in kept.items()}
     if value.get(ALSO):
-        found["allOf"] = _split_origins(value[ALSO], child(pointer, "allOf"), at)
+        also = [{"type": "string", **one} for one in value[ALSO]]
+        found["allOf"] = _split_origins(also, child(pointer, "allOf"), at)
         at[child(pointer, "allOf")] = frozenset()
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gencli.structured.regex.tree import TOP, Ranges, RegexError
 
-__all__ = ["SHORTHANDS", "WHITE_SPACE", "Member", "class_members", "code_of", "tokens"]
+__all__ = ["SHORTHANDS", "WHITE_SPACE", "Member", "class_members", "code_of", "is_set", "tokens"]
 
 _SPACES: Ranges = ((0x09, 0x0D), (0x20, 0x20))
 # The ASCII part of \d, \w and \s, on which ECMA-262, Python, Rust and xgrammar agree.
@@ -95,10 +95,15 @@ def _item(found: re.Match[str], start: int) -> Member:
     end = start + found.end()
     if char:
         return Member(end, (ord(char), ord(char)), "-" * (char == "-"))
-    if escape.lower() in SHORTHANDS or (escape[0] in "pP" and len(escape) > 1):
+    if is_set(escape):
         return Member(end, None, escape)
     code = 8 if escape == "b" else code_of(escape)
     return Member(end, (code, code))
+
+
+def is_set(escape: str) -> bool:
+    """Whether an escape, given without its backslash, is a shorthand or a property."""
+    return escape.lower() in SHORTHANDS or (escape[0] in "pP" and len(escape) > 1)
 
 
 def code_of(escape: str) -> int:

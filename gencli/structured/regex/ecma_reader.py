@@ -1,17 +1,22 @@
-"""ECMA-262 patterns as trees for masks: the regular part of the language, and lookarounds.
+"""ECMA-262 patterns as trees for masks: all of the language but back references.
 
-If ECMA-262, Python and Rust read a class differently, the tree has the characters on which all agree, so a
-mask made from the tree never allows a text that one of them rejects.
+If ECMA-262, Python and Rust read a class differently, the tree has the characters on which all agree, and in
+what must not match the characters of all, so a mask made from the tree never allows a text that one of them
+rejects. The characters of a property are those
+that the `regex` package knows, which the final check uses too.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Never
 
-from gencli.structured.regex.ecma_lexer import SHORTHANDS, Member, class_members, code_of, tokens
+from gencli.structured.regex.characters import chars_of, without_case
+from gencli.structured.regex.ecma_lexer import SHORTHANDS, class_members, code_of, is_set, tokens
 from gencli.structured.regex.printer import ANY
 from gencli.structured.regex.tree import (
+    EMPTY,
     QUANTIFIERS,
     TOP,
     Alt,
@@ -24,42 +29,58 @@ from gencli.structured.regex.tree import (
     Repeat,
     Seq,
     alt,
+    chars,
+    invert_ranges,
     join_ranges,
+    parts,
     seq,
-    single,
     walk,
 )
 
-__all__ = ["REST", "parse_regex", "whole"]
+__all__ = ["REST", "approximate", "bare", "parse_regex", "whole", "without_assertion"]
 
 REST = Repeat(ANY, 0, None)
 _MOST_NESTED = 50
 _MOST_BRANCHES = 64  # limit of branches for a pattern with anchors in groups
-# Characters that some dialects add to a shorthand. Its complement excludes them too.
-_DISPUTED = {
-    "d": r"\p{Nd}",
-    "w": r"\p{L}\p{N}",
-    "s": "\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
-}
+_SPACES = "\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+# Characters that some dialects add to a shorthand.
+_DISPUTED = {"d": r"\p{Nd}", "w": r"[\p{L}\p{N}]", "s": f"[{_SPACES}]"}
 _LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
-_PROPERTY = re.compile(r"p\{(?:L|N|Nd)\}")
+_NAMED = re.compile(r"\(\?P?<(\w+)>")
 
 
-def parse_regex(text: str) -> Node:
-    """Return the tree of a pattern.
+def parse_regex(text: str, *, is_refused: bool = False) -> Node:
+    """Return the tree of a pattern; with `is_refused`, of one that must not match.
 
-    Raises RegexError if the pattern is invalid or not regular: back references, word boundaries, flags, and
-    properties outside negated classes.
+    Raises RegexError if it is invalid, or not regular: a back reference.
     """
-    return _Reader(text).read()
+    reader = _Reader(text, is_refused)
+    node = reader.read()
+    if reader.open:
+        raise RegexError(f"{text!r}: {reader.open[0]} is not regular")
+    return node
+
+
+def approximate(text: str) -> tuple[Node, list[str]]:
+    """Return a tree that matches all texts of a pattern, and the parts of it that the tree does not enforce.
+
+    Raises RegexError if the pattern is invalid.
+    """
+    reader = _Reader(text)
+    return reader.read(), list(dict.fromkeys(reader.open))
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_refused: bool = False) -> None:
         self._text = text
+        self._is_refused = is_refused
         self._tokens = list(tokens(text))
         self._at = 0  # index of the next token
+        self._ignores_case = any(token.lastgroup == "flags" for token in self._tokens)
+        self._groups: list[Node | None] = []  # by number; None: not closed yet
+        self._names: dict[str, int] = {}
+        self.open: list[str] = []  # parts of which the tree matches too much
 
     def read(self) -> Node:
         node = self._alternatives(0)
@@ -94,9 +115,6 @@ class _Reader:
         token = self._tokens[self._at] if self._at < len(self._tokens) else None
         if token is None or token.lastgroup != "repeat":
             return node
-        sign, end = token[0], token.end()
-        if isinstance(node, Anchor | Look):
-            self._fail("a quantifier that quantifies no character", end - (len(sign) > 1 and sign[-1] == "?"))
         self._at += 1
         if self._at < len(self._tokens) and self._tokens[self._at].lastgroup == "repeat":
             self._fail("a quantifier that quantifies nothing", self._tokens[self._at].end())
@@ -112,55 +130,139 @@ class _Reader:
             case "class":
                 return self._class(token)
             case "escape":
-                return self._escape(token["escape"], token.start())
+                return self._escape(token)
             case "flags":
-                self._fail("a group of a kind that is no part of ECMA 262, or flags", token.start() + 1)
+                return EMPTY
             case "repeat":
                 self._fail("a quantifier that quantifies nothing", token.start() + 1)
         if token[0] == ".":
             return Chars(_LINE_ENDS, True)
-        return Anchor(token[0]) if token[0] in "^$" else single(ord(token[0]))
+        return Anchor(token[0]) if token[0] in "^$" else self._letter(ord(token[0]))
+
+    def _letter(self, code: int) -> Chars:
+        return chars(without_case(((code, code),))) if self._ignores_case else chars([(code, code)])
 
     def _group(self, token: re.Match[str], depth: int) -> Node:
-        if token[0] == "(?i:":
-            self._fail("a group of a kind that is no part of ECMA 262, or flags", token.start() + 1)
+        number = None
+        named = _NAMED.match(token[0])
+        if token[0] == "(" or named:
+            number = len(self._groups)
+            self._groups.append(None)
+            if named:
+                self._names[named[1]] = number
+        is_negative = token[0] in ("(?!", "(?<!")
+        before, num_open = (self._ignores_case, self._is_refused), len(self.open)
+        self._ignores_case |= token[0] == "(?i:"
+        self._is_refused ^= is_negative
         body = self._alternatives(depth + 1)
+        self._ignores_case, self._is_refused = before
         if not self._take(")"):
             self._fail("a ( that is not closed", len(self._text))
-        return Look(token[0][1:], body) if token[0] in _LOOKS else body
+        if number is not None:
+            self._groups[number] = body
+        if token[0] not in _LOOKS:
+            return body
+        text = self._text[token.start() : self._tokens[self._at - 1].end()]
+        if is_negative and len(self.open) > num_open:
+            self.open[num_open:] = [text]  # more texts in it would be fewer outside
+            return EMPTY
+        return Look(token[0][1:], body, text)
 
-    def _escape(self, escape: str, offset: int) -> Chars:
-        if escape.lower() in SHORTHANDS:
-            ranges = SHORTHANDS[escape.lower()]
-            return Chars(ranges, True, _DISPUTED[escape.lower()]) if escape.isupper() else Chars(ranges)
-        if escape[0] in "123456789kbBcpP":
-            self._fail(f"\\{escape[0]} is not regular, or not known", offset + 2)
-        return single(code_of(escape))
+    def _escape(self, token: re.Match[str]) -> Node:
+        escape = token["escape"]
+        if escape in ("b", "B"):
+            return Anchor(token[0])
+        if escape[0] in "123456789":
+            return self._reference(token[0], int(escape) - 1)
+        if escape[0] == "k" and len(escape) > 1:
+            return self._reference(token[0], self._names.get(escape[2:-1], -1))
+        if is_set(escape):
+            return self._set([escape], [])
+        return self._letter(code_of(escape))
+
+    def _reference(self, text: str, number: int) -> Node:
+        """Return a tree of all texts that a back reference may stand for."""
+        group = self._groups[number] if 0 <= number < len(self._groups) else None
+        if group is None:  # the group has not ended, so it has no text
+            return EMPTY
+        self.open.append(text)
+        return alt([bare(group), EMPTY])
 
     def _class(self, token: re.Match[str]) -> Chars:
         is_negated = token[0].startswith("[^")
         head = 2 if is_negated else 1
         members = list(class_members(token[0][head:-1], token.start() + head))
-        ranges: list[tuple[int, int]] = []
-        but = ""
-        for index, member in enumerate(members):
-            name = member.name
-            if name == "-":
-                self._fail("a range that goes down, or ends in a class", members[index + 1].end)
-            if member.span:
-                ranges.append(member.span)
-            elif name in SHORTHANDS:
-                ranges += SHORTHANDS[name]
-                but += _DISPUTED[name]
-            elif name.lower() in SHORTHANDS:
-                if not _has_both(members[max(0, index - 1) : index + 2], name.lower()):
-                    self._fail("a class with a complement in it", member.end)
-                ranges.append((0, TOP))
-            elif is_negated and _PROPERTY.fullmatch(name):
-                but += "\\" + name
-            else:
-                self._fail(f"\\{name[0]} is not regular, or not known", member.end - len(name) + 1)
-        return Chars(join_ranges(ranges), is_negated, but if is_negated else "")
+        spans = [member.span for member in members if member.span]
+        return self._set([member.name for member in members if not member.span], spans, is_negated)
+
+    def _set(self, names: list[str], spans: list[tuple[int, int]], is_negated: bool = False) -> Chars:
+        """Return the characters of named sets and of ranges, or with `is_negated` all others."""
+        ranges = list(spans)
+        for name in names:
+            ranges += _named_ranges(name, "i" * self._ignores_case, is_wide=is_negated != self._is_refused)
+        if any(name.upper() in names and name in names for name in SHORTHANDS):
+            ranges = [(0, TOP)]
+        found = join_ranges(ranges)
+        if self._ignores_case:
+            found = without_case(found)
+        return chars(invert_ranges(found) if is_negated else found)
+
+
+def _named_ranges(name: str, flags: str, *, is_wide: bool) -> Ranges:
+    """Return the characters of a shorthand or a property; with `is_wide` those that any dialect has in it."""
+    if name[0] in "pP":
+        import regex  # type: ignore[import-untyped]
+
+        try:
+            return chars_of("\\" + name, flags).ranges
+        except regex.error as error:
+            raise RegexError(f"\\{name}: {error}") from None
+    if name.isupper():
+        return invert_ranges(_named_ranges(name.lower(), flags, is_wide=not is_wide))
+    few = SHORTHANDS[name]
+    return join_ranges([*few, *chars_of(_DISPUTED[name], "").ranges]) if is_wide else few
+
+
+def bare(node: Node) -> Node:
+    """Return the tree without anchors, word boundaries and lookarounds; it matches all that the tree does."""
+    if isinstance(node, Anchor | Look):
+        return EMPTY
+    if isinstance(node, Seq | Alt):
+        return type(node)(tuple(map(bare, node.items)))
+    return Repeat(bare(node.body), node.least, node.most) if isinstance(node, Repeat) else node
+
+
+def without_assertion(node: Node) -> tuple[Node, str]:
+    """Return the tree without one of its assertions, and that as written; ("" if there is none).
+
+    Lookarounds go first, the longest of them before others; then word boundaries; then all anchors.
+    """
+    outer = list(_outer(node))
+    if looks := [each for each in outer if isinstance(each, Look)]:
+        look = max(looks, key=lambda each: len(each.text))
+        return _replaced(node, look), look.text
+    anchors = [each for each in outer if isinstance(each, Anchor)]
+    for kind in (r"\b", r"\B"):
+        if Anchor(kind) in anchors:
+            return _replaced(node, Anchor(kind)), kind
+    return bare(node), " and ".join(dict.fromkeys(each.kind for each in anchors))
+
+
+def _outer(node: Node) -> Iterator[Node]:
+    """Yield the nodes that are in no lookaround."""
+    yield node
+    if not isinstance(node, Look):
+        for part in parts(node):
+            yield from _outer(part)
+
+
+def _replaced(node: Node, gone: Node) -> Node:
+    """Return the tree with the empty text for a node, but not inside lookarounds."""
+    if node == gone:
+        return EMPTY
+    if isinstance(node, Seq | Alt):
+        return type(node)(tuple(_replaced(item, gone) for item in node.items))
+    return Repeat(_replaced(node.body, gone), node.least, node.most) if isinstance(node, Repeat) else node
 
 
 def _bounds(token: re.Match[str]) -> tuple[int, int | None]:
@@ -172,17 +274,11 @@ def _bounds(token: re.Match[str]) -> tuple[int, int | None]:
     return least, None if "," in token[0] else least
 
 
-def _has_both(members: list[Member], letter: str) -> bool:
-    """Whether a class has both a shorthand and its complement, such as \\s and \\S."""
-    names = [member.name for member in members]
-    return letter in names and letter.upper() in names
-
-
 def whole(node: Node) -> list[Node]:
     """Return trees that all match the whole text if and only if the pattern matches somewhere in it.
 
-    There is one tree, and one more for each lookahead at the start. Raises RegexError for an anchor or a
-    lookaround elsewhere.
+    There is one tree, and one more for each lookahead at the start. Raises RegexError for an anchor, a word
+    boundary or a lookaround elsewhere.
     """
     branches = _spread(node)
     if len(branches) == 1:

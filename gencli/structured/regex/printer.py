@@ -24,7 +24,7 @@ class Style:
 def show(node: Node, style: Style | None = None) -> str:
     """Return the text of a tree, by default in the style PLAIN.
 
-    Raises RegexError for an anchor, a lookaround, and in the style PLAIN for a surrogate.
+    Raises RegexError for an anchor, a lookaround, an empty class, and in the style PLAIN for a surrogate.
     """
     style = style or PLAIN
     if isinstance(node, Chars):
@@ -46,9 +46,11 @@ def class_text(chars: Chars, code: Callable[[int], str]) -> str:
     if chars == ANY:
         return r"(?:.|\n)"
     ranges = chars.ranges
+    if not ranges:
+        raise RegexError("a class without characters")
     if not chars.negated and len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
         return code(ranges[0][0])
-    return f"[{'^' if chars.negated else ''}{range_text(ranges, code)}{chars.but}]"
+    return f"[{'^' if chars.negated else ''}{range_text(ranges, code)}]"
 
 
 def range_text(ranges: Ranges, code: Callable[[int], str]) -> str:

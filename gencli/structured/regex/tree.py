@@ -23,6 +23,7 @@ __all__ = [
     "Verbatim",
     "alt",
     "bounds_fault",
+    "chars",
     "drop_surrogates",
     "has_letters",
     "invert_ranges",
@@ -32,6 +33,7 @@ __all__ = [
     "seq",
     "single",
     "walk",
+    "within",
 ]
 
 Ranges = tuple[tuple[int, int], ...]  # ranges of code points, both ends inclusive
@@ -48,14 +50,10 @@ class RegexError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of `ranges`; with `negated` any character outside `ranges` and `but`.
-
-    `but` holds classes in the notation of Rust's regex, such as \\p{L}.
-    """
+    """One character of `ranges`; with `negated` any character outside them."""
 
     ranges: Ranges
     negated: bool = False
-    but: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +89,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A lookaround; `kind` is the text that opens it, such as ?=."""
+    """A lookaround; `kind` is the text that opens it, such as ?=; `text` is all of it as written."""
 
     kind: str
     body: Node
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +118,30 @@ EMPTY = Seq(())
 def single(code: int) -> Chars:
     """Return the node of one code point."""
     return Chars(((code, code),))
+
+
+def chars(ranges: Iterable[tuple[int, int]]) -> Chars:
+    """Return the node of some code points; written as the complement if they have the last one.
+
+    Surrogates, which no text has, are added or left out as it is shorter to write.
+    """
+    joined = join_ranges(ranges)
+    if not joined or joined[-1][1] < TOP:
+        return Chars(drop_surrogates(joined))
+    joined = join_ranges([*joined, _SURROGATES])
+    return Chars(joined) if joined == ((0, TOP),) else Chars(invert_ranges(joined), True)
+
+
+def within(node: Node, ranges: Ranges) -> Node:
+    """Return the tree for texts that have only characters of `ranges`."""
+    if isinstance(node, Chars):
+        own, gone = node.ranges, invert_ranges(ranges)
+        return chars(invert_ranges(join_ranges([*(own if node.negated else invert_ranges(own)), *gone])))
+    if isinstance(node, Seq | Alt):
+        return type(node)(tuple(within(item, ranges) for item in node.items))
+    if isinstance(node, Repeat):
+        return Repeat(within(node.body, ranges), node.least, node.most)
+    return Look(node.kind, within(node.body, ranges), node.text) if isinstance(node, Look) else node
 
 
 def literal(text: str) -> Seq:

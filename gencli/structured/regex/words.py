@@ -44,13 +44,13 @@ def _outside(words: frozenset[str], prefixes: bool) -> Node:
 def complement(text: str) -> str:
     """Return a pattern of the texts that a pattern does not match. Raises GiveUp."""
     try:
-        node = parse_regex(text)
+        node = parse_regex(text, is_refused=True)
     except RegexError as error:
         raise GiveUp(f"the complement of a pattern: {error}") from None
     items = list(node.items) if isinstance(node, Seq) else [node]
     if items[:1] == [Anchor("^")]:
         return texts_not_beginning(Seq(tuple(items[1:])))
-    if len(items) == 1 and isinstance(items[0], Chars) and not items[0].but:
+    if len(items) == 1 and isinstance(items[0], Chars):
         return f"^{show(Repeat(Chars(items[0].ranges, not items[0].negated), 0, None))}$"
     raise GiveUp("the complement of such a pattern")
 

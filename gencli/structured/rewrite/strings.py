@@ -7,13 +7,24 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import combinations
 
-from gencli.structured.audit.pattern_forms import pattern_forms
+from gencli.structured.audit.pattern_forms import needs_escapes, pattern_forms
 from gencli.structured.audit.support import SUPPORT
 from gencli.structured.errors import GiveUp
-from gencli.structured.regex.automaton import between
-from gencli.structured.regex.ecma_reader import parse_regex, whole
+from gencli.structured.regex.automaton import between, searched
+from gencli.structured.regex.ecma_reader import REST, approximate, parse_regex, whole, without_assertion
 from gencli.structured.regex.printer import show
-from gencli.structured.regex.tree import Anchor, Look, Node, RegexError, Seq, literal
+from gencli.structured.regex.tree import (
+    TOP,
+    Anchor,
+    Look,
+    Node,
+    Ranges,
+    RegexError,
+    Seq,
+    literal,
+    seq,
+    within,
+)
 from gencli.structured.regex.words import texts_not_beginning
 from gencli.structured.rewrite.formats import HOST_LENGTH, LENGTHS, PATTERNS
 from gencli.structured.rewrite.node import ALSO, AT, Flat, Scope, put, without
@@ -21,6 +32,7 @@ from gencli.structured.schema.formats import FORMATS
 
 __all__ = ["are_apart", "is_exact", "rewrite_string", "safe_patterns", "single_pattern"]
 
+_UNESCAPED = ((0x20, 0x21), (0x23, 0x5B), (0x5D, TOP))  # characters that JSON writes without a backslash
 _PLAIN = r'[^"\\\x00-\x1f\x7f]'  # characters that JSON writes unescaped
 
 
@@ -77,10 +89,14 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
         return flat
     places = flat[AT].get("pattern", frozenset())
     try:
-        first, *more = _safe(flat["pattern"], scope)
+        (first, *more), loose = _enforced(flat["pattern"], scope)
     except (RegexError, GiveUp) as error:
         scope.leave(places, f"the pattern cannot be said in a mask: {error}")
         return without(flat, "pattern")
+    if loose:
+        scope.leave(places, f"the mask enforces all of the pattern but {', '.join(loose)}")
+    if scope.backend == "xgrammar" and needs_escapes(flat["pattern"]):
+        scope.narrow(places, "rewritten: without valid characters that need a backslash")
     scope.note(places, "rewritten: anchored, with the characters that all readings share")
     flat = put(flat, "pattern", first)
     if not more:
@@ -89,13 +105,30 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
     return {**flat, ALSO: [*flat.get(ALSO, ()), *also]}
 
 
-def _safe(text: str, scope: Scope) -> list[str]:
-    """Return anchored patterns as `safe_patterns`; for xgrammar, which takes one only, a single pattern."""
-    if scope.backend == "xgrammar":
+def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
+    """Return anchored patterns that all have to match, and the parts of `text` that they do not enforce.
+
+    A back reference becomes any text of its group. If the automaton of a pattern is too large, assertions are
+    left out one by one.
+    """
+    node, loose = approximate(text)
+    while True:
+        scope.deadline.check()
+        try:
+            return _anchored(node, scope), loose
+        except (RegexError, GiveUp):
+            node, part = without_assertion(node)
+            if not part:
+                raise
+            loose.append(part)
+
+
+def _anchored(node: Node, scope: Scope) -> list[str]:
+    """Return anchored patterns of a tree; only one for xgrammar."""
+    if scope.backend == "llguidance":
         with suppress(GiveUp):
-            if (found := single_pattern([text])) is not None:
-                return [found]
-    return safe_patterns(text)
+            return _several(node)
+    return [_single(node, _UNESCAPED)]  # xgrammar would write the others as they are
 
 
 def is_exact(pattern: str, scope: Scope) -> bool:
@@ -105,8 +138,53 @@ def is_exact(pattern: str, scope: Scope) -> bool:
 
 def safe_patterns(text: str) -> list[str]:
     """Return anchored patterns that all have to match; lookaheads (?!...) at the start become complements."""
-    wanted, refused = _parts(text)
-    return [*(f"^(?:{show(tree)})$" for tree in wanted), *map(texts_not_beginning, refused)]
+    return _several(parse_regex(text))
+
+
+def _several(node: Node) -> list[str]:
+    """Return the anchored patterns of a tree: one, and one more for each lookaround at its ends."""
+    items = list(node.items) if isinstance(node, Seq) else [node]
+    looks: list[Look] = []
+    while items[:1] == [Anchor("^")] and len(items) > 1 and isinstance(look := items[1], Look):
+        if look.kind.startswith("?<"):
+            break
+        looks.append(look)
+        del items[1]
+    while items[-1:] == [Anchor("$")] and len(items) > 1 and isinstance(look := items[-2], Look):
+        if not look.kind.startswith("?<"):
+            break
+        looks.append(look)
+        del items[-2]
+    return [_single(seq(items)), *map(_at_end, looks)]
+
+
+def _at_end(look: Look) -> str:
+    """Return an anchored pattern of the texts at whose start, or end, a lookaround holds."""
+    is_ahead = not look.kind.startswith("?<")
+    tree = Seq((Anchor("^"), look.body) if is_ahead else (look.body, Anchor("$")))
+    if look.kind.endswith("="):
+        return _single(tree)
+    if is_ahead:
+        with suppress(GiveUp):
+            return texts_not_beginning(look.body)
+    return _found(between([REST], [_tree(tree)]))
+
+
+def _single(node: Node, ranges: Ranges = ((0, TOP),)) -> str:
+    """Return the one anchored pattern of a tree, for texts of these characters. Raises GiveUp."""
+    trees = _trees(node)
+    if ranges != ((0, TOP),):
+        trees = [within(tree, ranges) for tree in trees]
+    if len(trees) == 1:
+        with suppress(RegexError):
+            return f"^(?:{show(trees[0])})$"
+    return _found(between(trees, ()))
+
+
+def _found(text: str | None) -> str:
+    if text is None:
+        raise GiveUp("no text matches it")
+    return text
 
 
 def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterable[str] = ()) -> str | None:
@@ -114,21 +192,25 @@ def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterabl
 
     Returns None if no text is left. Raises GiveUp or RegexError if there is no such pattern.
     """
-    wanted: list[Node] = []
-    refused: list[Node] = []
-    for text in texts:
-        trees, heads = _parts(text)
-        wanted.extend(trees)
-        refused.extend(tree for head in heads for tree in whole(Seq((Anchor("^"), head))))
-    for text in but:
-        trees, heads = _parts(text)
-        if heads or len(trees) > 1:
-            raise GiveUp("the complement of a pattern with lookaheads")
-        refused.extend(trees)
-    refused.extend(map(literal, words))
+    wanted = [tree for text in texts for tree in _trees(parse_regex(text))]
+    refused = [*(_tree(parse_regex(text, is_refused=True)) for text in but), *map(literal, words)]
     if len(wanted) == 1 and not refused:
-        return f"^(?:{show(wanted[0])})$"
+        with suppress(RegexError):
+            return f"^(?:{show(wanted[0])})$"
     return between(wanted, refused)
+
+
+def _trees(node: Node) -> list[Node]:
+    """Return trees that all match a whole text if and only if the pattern matches in it."""
+    try:
+        return whole(node)
+    except RegexError:
+        return [searched(node)]
+
+
+def _tree(node: Node) -> Node:
+    trees = _trees(node)
+    return trees[0] if len(trees) == 1 else searched(node)
 
 
 @lru_cache(maxsize=1024)
@@ -138,21 +220,6 @@ def are_apart(texts: tuple[str, ...]) -> bool:
         return all(single_pattern(pair) is None for pair in combinations(texts, 2))
     except (GiveUp, RegexError):
         return False
-
-
-def _parts(text: str) -> tuple[list[Node], list[Node]]:
-    """Return trees that have to match the whole text, and trees that must not match at its beginning."""
-    node = parse_regex(text)
-    items = list(node.items) if isinstance(node, Seq) else [node]
-    refused: list[Node] = []
-    at = 1
-    while items[:1] == [Anchor("^")] and at < len(items) and isinstance(look := items[at], Look):
-        if look.kind == "?!":
-            refused.append(look.body)
-            del items[at]
-        else:
-            at += 1
-    return whole(Seq(tuple(items))), refused
 
 
 def _length(flat: Flat, scope: Scope) -> Flat:

@@ -15,6 +15,7 @@ from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.json_statistics import SeparatorModel
 from processors.grammar.state.narrowing import Narrower, Outlook
 from processors.grammar.state.predict import predict_next
+from processors.grammar.state.readable import Document, Readable
 from processors.grammar.state.spot import Spot
 from processors.marker import Marker
 
@@ -29,7 +30,8 @@ class Rules:
     produce. `budget`: limit of output tokens within which the document has to be completed; None for no such
     limit. With a budget, `shortest` is a short complete document, `samples` are texts that its strings may
     end with, and `triggers` end free text (see find_triggers). `usual`: the separator counts of a document
-    that has not begun.
+    that has not begun. `document`: where the text is JSON; `readable` keeps that within the
+    limits of readers.
     """
 
     canonical: CanonicalTokenizer
@@ -43,6 +45,8 @@ class Rules:
     samples: tuple[str, ...] = ()
     triggers: tuple[bytes, ...] = ()
     usual: SeparatorModel = field(default_factory=SeparatorModel)
+    document: Document = ""
+    readable: Readable | None = None
 
 
 @dataclass(slots=True)
@@ -134,11 +138,12 @@ class GrammarState:
         return Spot(self.matcher, self.text, signs, rules.canonical, rules.samples)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
-        """Narrow masks [n, W] in place: to canonical tokens, and to tokens that leave room for a completion.
+        """Narrow masks [n, W] in place: to canonical tokens, to JSON that readers take, and to tokens that
+        leave room for a completion.
 
         Mask i follows the first i of `drafts`, which are inside the document, after `free` tokens before it.
         """
-        if not self.rules.is_canonical and self.outlook is None:
+        if not self.rules.is_canonical and self.outlook is None and self.rules.readable is None:
             return
         spot, accepted = self._spot(), 0
         outlook = self._first_outlook(self.count + free) if free else self.outlook
@@ -159,6 +164,8 @@ class GrammarState:
             run = rules.canonical.tokenize_forced(spot.text, matcher.forced())
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
+        if rules.readable is not None:
+            rules.readable.restrict(mask, spot, rules.document)
         if rules.budget is not None and outlook is not None and outlook.is_near:
             rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count, rules.triggers)
         return None

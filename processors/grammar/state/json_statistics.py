@@ -23,15 +23,19 @@ _QUOTE, _BACKSLASH = b'"\\'
 
 
 class JsonContext(NamedTuple):
-    """The last structural characters of a text. A string counts as two quotes, a number or word as `a`."""
+    """The last structural characters of a text. A string counts as two quotes, a number or word as `a`.
+
+    `depth`: lists and objects that are open.
+    """
 
     last: bytes = b""
     in_string: bool = False
     is_escaped: bool = False
+    depth: int = 0
 
     def after(self, data: bytes) -> JsonContext:
         """Return the context after these bytes."""
-        last, in_string, is_escaped = self
+        last, in_string, is_escaped, depth = self
         for byte in data:
             if in_string and (is_escaped or byte == _BACKSLASH):
                 is_escaped = not is_escaped
@@ -39,8 +43,9 @@ class JsonContext(NamedTuple):
                 last, in_string = last + b'"', not in_string
             elif not in_string:
                 is_sign = byte in _STRUCTURAL
+                depth += (byte in b"[{") - (byte in b"]}")
                 last += bytes([byte]) if is_sign else b"" if last.endswith(b"a") else b"a"
-        return JsonContext(last[-_DEPTH:], in_string, is_escaped)
+        return JsonContext(last[-_DEPTH:], in_string, is_escaped, depth)
 
     def contexts(self) -> Iterator[tuple[bytes, float]]:
         """Yield (context, weight) for every suffix of the last 4 structural characters, longest heaviest."""

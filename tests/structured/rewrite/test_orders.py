@@ -114,7 +114,7 @@ def test_a_pattern_and_free_names_come_before_declared_ones():
 
 def test_below_what_only_the_back_end_can_write_the_order_is_that_of_the_schema_and_the_audit_says_so():
     node = {**INNER, "properties": {**INNER["properties"], "below": {"$ref": "#/$defs/odd"}}}
-    odd = {**O, "patternProperties": {"a(?!1)": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
+    odd = {**O, "patternProperties": {r"(a)\1": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
     schema = {**O, "properties": {"n": {"$ref": "#/$defs/node"}, "i": I}, "additionalProperties": False}
     found = candidate({**schema, "$defs": {"node": node, "odd": odd}}, "llguidance", any_order=True)
     reasons = {one.pointer: one.reason for one in found.variant.audit.findings}

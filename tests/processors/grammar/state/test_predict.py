@@ -76,10 +76,10 @@ def test_noise_chooses_between_what_has_come_as_often(sign):
 
 
 SIGNS = [
-    ('{"a": -1.5e3,', JsonContext(b": a,")),
-    ('["x\\\\"', JsonContext(b'[""')),
-    ('["x\\"', JsonContext(b'["', in_string=True)),
-    ('["x\\', JsonContext(b'["', in_string=True, is_escaped=True)),
+    ('{"a": -1.5e3,', JsonContext(b": a,", depth=1)),
+    ('["x\\\\"', JsonContext(b'[""', depth=1)),
+    ('["x\\"', JsonContext(b'["', in_string=True, depth=1)),
+    ('["x\\', JsonContext(b'["', in_string=True, is_escaped=True, depth=1)),
 ]
 
 
