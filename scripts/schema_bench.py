@@ -48,6 +48,7 @@ from processors.grammar.backends.bits import mask_of, words  # noqa: E402
 from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
 from processors.grammar.state.closing import Closer  # noqa: E402
 from processors.grammar.state.forced_tokens import CanonicalTokenizer  # noqa: E402
+from processors.grammar.state.guide import guide_of  # noqa: E402
 from processors.grammar.state.json_statistics import JsonContext  # noqa: E402
 from processors.grammar.state.pattern_samples import samples_of  # noqa: E402
 from processors.grammar.state.spot import Spot  # noqa: E402
@@ -126,9 +127,8 @@ class Bench:
             CanonicalTokenizer(self.loaded.tokenizer), lambda matcher: mask_of(backend, matcher, size)[0]
         )
         matcher, samples = self.compiler.compile(constraint).matcher(), samples_of(constraint)
-        path = closer.find(
-            Spot(matcher, b"", JsonContext(), closer.canonical, samples), 100_000, Work(10_000_000)
-        )
+        spot = Spot(matcher, b"", JsonContext(), closer.canonical, samples, guide_of(constraint))
+        path = closer.find(spot, 100_000, Work(10_000_000))
         return None if path is None else len(path)
 
     @staticmethod

@@ -54,7 +54,7 @@ def with_published(schema: Any) -> Any:
 
 
 def _entries(schema: dict[str, Any]) -> Iterator[tuple[str, SchemaError]]:
-    """Yield the URIs of the meta-schemas that a schema refers to and lacks, each with the error to refuse it."""
+    """Yield the URIs of meta-schemas that a schema refers to and lacks, each with the error to refuse it."""
     references = References(schema)
     for pointer, here in walk(schema):
         for keyword, ref in refs_in(here):
@@ -97,7 +97,7 @@ def _extended(schema: dict[str, Any]) -> str | None:
 
 
 def _name(uri: str, entry: str, top: str | None) -> str:
-    """Return the URI of a copy. Dynamic references make it another one for each meta-schema that is entered."""
+    """Return the URI of a copy, which is another one for each meta-schema that is entered, or the same."""
     return uri if uri == entry or top != "" else f"{uri}?from={entry.rpartition('/')[2]}"
 
 

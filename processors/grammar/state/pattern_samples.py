@@ -32,13 +32,15 @@ def samples_of(constraint: Constraint) -> tuple[str, ...]:
 
 
 def _patterns(schema: Any) -> Iterator[str]:
-    """Yield the values of `pattern` anywhere in a schema."""
+    """Yield the patterns of texts and of names anywhere in a schema."""
     found = [schema]
     while found:
         value = found.pop()
         if isinstance(value, dict):
             if isinstance(value.get("pattern"), str):
                 yield value["pattern"]
+            if isinstance(value.get("patternProperties"), dict):
+                yield from value["patternProperties"]
             found += value.values()
         elif isinstance(value, list):
             found += value

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 __all__ = ["Work"]
 
-_MAX_SECONDS = 1.0  # limit of CPU time; ordinary grammars use a tenth of it for all counted calls
+_MAX_SECONDS = 10.0  # limit of CPU time; ordinary grammars use a tenth of it for all counted calls
 _PER_CLOCK = 16  # matcher calls between two readings of the clock
 
 

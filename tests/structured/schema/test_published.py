@@ -1,4 +1,4 @@
-"""References to the published meta-schemas lead to the installed ones, for the check, the mask and the audit."""
+"""References to the published meta-schemas lead to the installed ones, for check, mask and audit."""
 
 import json
 import re
