@@ -33,6 +33,7 @@ from processors.upload import copy_to, upload
 __all__ = ["GrammarStage"]
 
 _MAX_COMPLETION = 4096  # maximum number of tokens of a completion
+_MAX_DOCUMENT = 1 << 16  # the same of a whole document that is searched to know its length
 _GAVE_UP = (
     "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
     "so the limit may cut it."
@@ -124,7 +125,7 @@ class GrammarStage(Processor[GrammarParams]):
         assert self._canonical is not None
         context = JsonContext() if is_json else None
         spot = Spot(grammar.matcher(), b"", context, self._canonical, samples, guide)
-        return self._narrower(backend).first(spot, _MAX_COMPLETION)
+        return self._narrower(backend).first(spot, _MAX_DOCUMENT)
 
     def _tell(self, notice: str) -> None:
         if notice not in self.notices:

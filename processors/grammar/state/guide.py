@@ -27,8 +27,8 @@ _MAPS = ("$defs", "definitions", "patternProperties", "properties")
 class Guide:
     """Names of properties and listed texts, as in a string, those first that lead to a short document.
 
-    `growth`: bytes of the longest value among the shortest values of all properties, items and branches. One
-    token that begins such a value makes a short completion about so much longer.
+    `growth`: bytes of the longest shortest value among the parts that a value need not have: properties that
+    are not required, items, branches. A token that begins one makes a short completion about so much longer.
     """
 
     names: tuple[bytes, ...] = ()
@@ -76,13 +76,23 @@ class _Lengths:
                 names[name] = min(names.get(name, rank), rank)
             listed = [*_listed(schema, "enum"), schema.get("const")]
             values.update(value for value in listed if isinstance(value, str))
-        inner = (length for key, length in self._of.items() if key != id(self._root))
-        lengths = [*inner, *(length for _, length in names.values())]
+        lengths = [length for schema in self._schemas for length in self._optional(schema)]
         return Guide(
             tuple(map(_spelled, sorted(names, key=lambda name: (names[name], name)))),
             tuple(map(_spelled, sorted(values, key=lambda value: (len(value), value)))),
             int(max((length for length in lengths if length < math.inf), default=0)),
         )
+
+    def _optional(self, schema: dict[str, Any]) -> Iterator[float]:
+        """Yield by how much each part that a value need not have makes the shortest value longer."""
+        required = schema.get("required", ())
+        for name, below in _mapping(schema, "properties").items():
+            yield len(name) + 4 + self._length(below) if name not in required else 0
+        yield from (4 + self._length(below) for below in _mapping(schema, "patternProperties").values())
+        yield from (4 + self._length(schema[key]) for key in _ONE if key in schema)
+        for key in ("anyOf", "oneOf"):
+            lengths = [self._length(below) for below in _listed(schema, key)]
+            yield from (length - min(lengths) for length in lengths if length < math.inf)
 
     def _update(self, schema: dict[str, Any]) -> bool:
         before, self._of[id(schema)] = self._of[id(schema)], self._shortest(schema)

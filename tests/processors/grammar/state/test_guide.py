@@ -30,7 +30,7 @@ def test_growth_is_that_of_the_largest_of_the_shortest_values():
     small = {"type": "object", "properties": {"n": {"type": "integer"}}}
     assert guide(small).growth < 10
     assert 110 < guide({**small, "additionalProperties": LARGE}).growth < 120
-    assert guide({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/l"}], "$defs": {"l": LARGE}}).growth > 110
+    assert guide({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/l"}], "$defs": {"l": LARGE}}).growth > 100
 
 
 def test_a_value_that_contains_itself_has_no_length_and_its_way_out_has_one():
