@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -61,6 +62,7 @@ class _Lengths:
         self._root = root
         self._schemas = list(_schemas(root))
         self._of = dict.fromkeys(map(id, self._schemas), math.inf)
+        self._sample = cache(sample)
         for _ in range(_PASSES):
             # Inner schemas come after outer ones.
             news = [self._update(schema) for schema in reversed(self._schemas)]
@@ -120,7 +122,8 @@ class _Lengths:
 
     def _of_type(self, schema: dict[str, Any], kind: str) -> float:
         if kind == "string":
-            text = sample(schema["pattern"]) if isinstance(schema.get("pattern"), str) else None
+            pattern = schema.get("pattern")
+            text = self._sample(pattern) if isinstance(pattern, str) else None
             length = len(text) if text is not None else _FORMAT if "format" in schema else 0
             return 2 + max(length, int(schema.get("minLength", 0)))
         if kind in ("integer", "number"):
@@ -129,16 +132,17 @@ class _Lengths:
             heads = _listed(schema, "prefixItems")
             least = int(schema.get("minItems", 0))
             items = [self._length(one) for one in heads[:least]]
-            items += [self._length(schema.get("items"))] * (least - len(items))
-            if not items and "contains" in schema:
-                items = [self._length(schema["contains"])]
-            return 2 + sum(items) + max(0, len(items) - 1)
+            if not least and "contains" in schema:
+                items, least = [self._length(schema["contains"])], 1
+            more = least - len(items)
+            rest = more * self._length(schema.get("items")) if more else 0
+            return 2 + sum(items) + rest + max(0, least - 1)
         if kind == "object":
             below = _mapping(schema, "properties")
             needed = [len(name) + 3 + self._length(below.get(name)) for name in schema.get("required", ())]
             more = int(schema.get("minProperties", 0)) - len(needed)
-            needed += [4 + self._length(schema.get("additionalProperties"))] * more
-            return 2 + sum(needed) + max(0, len(needed) - 1)
+            others = more * (5 + self._length(schema.get("additionalProperties"))) if more > 0 else 0
+            return 2 + sum(needed) + max(0, len(needed) - 1) + others
         return 4
 
     def _target(self, ref: Any) -> Any:

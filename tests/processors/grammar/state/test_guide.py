@@ -40,6 +40,13 @@ def test_a_value_that_contains_itself_has_no_length_and_its_way_out_has_one():
     assert 4 < guide({"properties": {"t": {"$ref": "#/$defs/e"}}, "$defs": {"e": tree}}).growth < 20
 
 
+def test_many_items_and_names_are_counted_not_listed():
+    items = {"type": "array", "items": {"type": "boolean"}, "minItems": 10**12}
+    assert guide({"anyOf": [{"type": "null"}, items]}).growth == 5 * 10**12 + 1 - 4
+    names = {"type": "object", "minProperties": 10**12}
+    assert guide({"anyOf": [{"type": "null"}, names]}).growth > 10**12
+
+
 def test_rests_begin_where_the_string_stands_and_names_that_are_there_come_last():
     texts = Guide(names=(b"ab", b"ac", b"b"), values=(b"a", b"x"))
     assert list(texts.rests(b'{"a', of_names=True)) == [b"b", b"c"]
