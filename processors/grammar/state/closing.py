@@ -55,7 +55,7 @@ class Closer:
 
     def find(self, spot: Spot, most: int, work: Work) -> tuple[int, ...] | None:
         """Return a completion of at most `most` tokens, searching if the greedy one is long; None if none."""
-        quick = self.path(spot, most, work)
+        quick = self.path(spot, most, work.half())
         if quick is not None and len(quick) <= _SHORT:
             return quick
         searched = self.path(spot, len(quick) if quick else most, work, search=True)

@@ -26,6 +26,12 @@ class Work:
         """Whether the budget is used up."""
         return self._left <= 0
 
+    def half(self) -> Work:
+        """Take half of the calls that are left for a search that is followed by another one."""
+        taken = self._left // 2
+        self._left -= taken
+        return Work(taken)
+
     def spend(self, calls: int = 1) -> bool:
         """Count `calls` before they are made; return False if the budget is used up."""
         if self._left <= 0:

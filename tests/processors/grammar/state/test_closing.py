@@ -83,3 +83,13 @@ def test_the_rest_of_a_long_completion_is_tried_behind_white_space():
     assert spot.accept(TOY.encode(" ", special=False)[0])
     work = Work(len(hint) + 150)
     assert closer.path(spot, 1_000, work, hint=hint) == hint
+
+
+def test_a_string_that_never_ends_leaves_work_for_the_search():
+    closer, spot = opened(string(pattern="^[a-z]*(http|https://)$"))
+    assert closer.find(spot, 1 << 16, Work(12_000)) is not None
+
+
+def test_a_string_that_has_begun_is_ended_by_the_alternative_that_it_may_still_have():
+    closer, spot = opened(string(pattern="^(http)|(https)://(.*)$"), "llguidance", b'"It was a day')
+    assert b"https://" in TOY.decode(closer.find(spot, 60, Work(12_000)))
