@@ -17,6 +17,7 @@ from gencli.structured.rewrite.rewrite import rewrite as rewritten_for
 from gencli.structured.schema.drafts import Draft, draft_of
 from gencli.structured.schema.groups import declared_types
 from gencli.structured.schema.pointers import child
+from gencli.structured.schema.published import with_published
 from gencli.structured.schema.refs import walk
 from processors.constraint import MAX_EXPONENT, MAX_NUMBER, Constraint
 from processors.grammar.backends.json_lark import unmarked
@@ -67,6 +68,7 @@ def choose(
     given schema without the keywords that it rejects. Raises SchemaError if no value satisfies the schema,
     and OutOfTime.
     """
+    schema = with_published(schema)
     names = _BACKENDS if backend == "auto" else (backend,)
     found = [
         candidate(

@@ -18,8 +18,9 @@ from processors.grammar.backends.bits import count_allowed, mask_of, set_ids, wo
 from processors.grammar.state.closing import Closer
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
 from processors.grammar.state.grammar_state import GrammarState, Rules
+from processors.grammar.state.guide import Guide, guide_of
 from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
-from processors.grammar.state.narrowing import Narrower
+from processors.grammar.state.narrowing import SLACK, Narrower
 from processors.grammar.state.pattern_samples import samples_of
 from processors.grammar.state.readable import Document, Readable
 from processors.grammar.state.spot import Spot
@@ -33,9 +34,14 @@ from processors.upload import copy_to, upload
 __all__ = ["GrammarStage"]
 
 _MAX_COMPLETION = 4096  # maximum number of tokens of a completion
+_MAX_DOCUMENT = 1 << 16  # the same of a whole document that is searched to know its length
 _GAVE_UP = (
     "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
     "so the limit may cut it."
+)
+_NO_ROOM = (
+    "The shortest document that was found has {} tokens, but there is room for {}, so the limit may cut it. "
+    "Raise `max_tokens`."
 )
 
 
@@ -74,6 +80,7 @@ class GrammarStage(Processor[GrammarParams]):
         )
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
         self._samples = lru_cache(maxsize=64)(samples_of)
+        self._guide = lru_cache(maxsize=64)(guide_of)
         self._triggers = lru_cache(maxsize=64)(self._triggers_of)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
@@ -90,7 +97,11 @@ class GrammarStage(Processor[GrammarParams]):
         is_json = params.kind == "json_schema"
         document = _document(params)
         samples = () if budget is None else self._samples(constraint)
-        shortest = None if budget is None else self._shortest(grammar, backend.name, budget, samples, is_json)
+        guide = Guide() if budget is None else self._guide(constraint)
+        shortest = None if budget is None else self._shortest(grammar, backend.name, samples, guide, is_json)
+        if shortest is not None and budget is not None and len(shortest) > budget:
+            self._tell(_NO_ROOM.format(len(shortest), budget))
+            budget = None
         rules = Rules(
             canonical=self._canonical,
             narrower=self._narrower(backend.name),
@@ -98,9 +109,11 @@ class GrammarStage(Processor[GrammarParams]):
             marker=self._awaited(params.after, request.prompt),
             is_json=is_json,
             is_canonical=params.canonical,
-            budget=None if shortest is None else budget,
-            shortest=shortest or (),
+            budget=budget,
+            shortest=shortest,
             samples=samples,
+            guide=guide,
+            slack=max(SLACK, guide.growth),
             triggers=() if budget is None or is_json else self._triggers(grammar, params.text),
             usual=self._default_separators,
             document=document,
@@ -111,13 +124,17 @@ class GrammarStage(Processor[GrammarParams]):
         self._masks.pop(slot, None)
 
     def _shortest_of(
-        self, grammar: Grammar, backend: str, budget: int, samples: tuple[str, ...], is_json: bool
+        self, grammar: Grammar, backend: str, samples: tuple[str, ...], guide: Guide, is_json: bool
     ) -> tuple[int, ...] | None:
-        """Return the tokens of a short complete document; None if none within the budget is found."""
+        """Return the tokens of a short complete document; None if none is found."""
         assert self._canonical is not None
         context = JsonContext() if is_json else None
-        spot = Spot(grammar.matcher(), b"", context, self._canonical, samples)
-        return self._narrower(backend).shortest(spot, budget)
+        spot = Spot(grammar.matcher(), b"", context, self._canonical, samples, guide)
+        return self._narrower(backend).first(spot, _MAX_DOCUMENT)
+
+    def _tell(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
 
     def _awaited(self, after: str, prompt: Sequence[int]) -> Marker | None:
         """Return the marker after which the document begins; None if it begins with the output.
@@ -265,8 +282,8 @@ class GrammarStage(Processor[GrammarParams]):
             ends = backend.fill([ask for _, ask in own], masks)
             complete |= {slot: tuple(flags) for (slot, _), flags in zip(own, ends, strict=True)}
         self._keep(missing, masks, complete)
-        if _GAVE_UP not in self.notices and any(one.has_given_up for one in self._narrowers.values()):
-            self.notices.append(_GAVE_UP)
+        if any(one.has_given_up for one in self._narrowers.values()):
+            self._tell(_GAVE_UP)
 
     def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
         row = 0

@@ -16,6 +16,7 @@ from gencli.structured.errors import SchemaError
 from gencli.structured.regex.ecma_search import check_pattern
 from gencli.structured.schema.drafts import DRAFTS, Draft, draft_of
 from gencli.structured.schema.pointers import child, shown
+from gencli.structured.schema.published import with_published
 from gencli.structured.schema.refs import References, find_cycle, longest_chain, refs_in, walk
 
 __all__ = [
@@ -47,6 +48,7 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
     _check_depth(schema)
+    schema = with_published(schema)
     check_size(len(json.dumps(schema)))
     if any(True for _ in islice(walk(schema), MAX_SUBSCHEMAS, None)):
         raise SchemaError(f"The schema has more than {MAX_SUBSCHEMAS} schemas in it, which is the limit.")

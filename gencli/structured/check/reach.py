@@ -9,6 +9,7 @@ from typing import Any
 
 from gencli.structured.errors import SchemaError
 from gencli.structured.schema.pointers import child, keys_of, shown
+from gencli.structured.schema.published import with_published
 from gencli.structured.schema.refs import References, refs_in
 from processors.conditions.when import ANY_KEY
 
@@ -48,7 +49,7 @@ def unreached(schema: Any, pointer: str, *, is_open: bool) -> tuple[str, tuple[s
 
 class _Search:
     def __init__(self, root: Any, is_open: bool) -> None:
-        self._references, self._is_open = References(root), is_open
+        self._references, self._is_open = References(with_published(root)), is_open
 
     def alternatives(self, value: _Value) -> list[tuple[Mapping[str, Any], ...]]:
         """Return sets of schemas without references and combinations; a value satisfies one of the sets."""

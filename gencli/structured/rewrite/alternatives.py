@@ -159,9 +159,8 @@ class _Spread:
         if len(a) == 1 or len(b) == 1:
             return [b if len(a) == 1 else a]
         if "$ref" in a or "$ref" in b:
-            self.scope.note(
-                (a if "$ref" in a else b)[AT]["$ref"], "rewritten: merged with what stands beside it"
-            )
+            places = (place for one in (a, b) for place in one[AT].get("$ref", ()))
+            self.scope.note(places, "rewritten: merged with what stands beside it")
             firsts = self.target(a["$ref"]) if "$ref" in a else [a]
             seconds = self.target(b["$ref"]) if "$ref" in b else [b]
             return [flat for first in firsts for second in seconds for flat in self.meets(first, second)]

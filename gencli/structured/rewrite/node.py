@@ -105,7 +105,8 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     if depth > _DEPTH:
         raise GiveUp("the schema is too deep")
     scope.spend()
-    given, schema = schema, _followed(schema, scope)
+    dynamic = _plain_reference(schema, pointer, scope)
+    schema = {"$ref" if key == dynamic else key: below for key, below in schema.items()}
     kept = [keyword for keyword in schema if keyword in _KNOWN]
     if "format" in kept and schema["format"] not in FORMATS:
         kept.remove("format")
@@ -117,7 +118,7 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     if "contains" in kept and "contains" not in draft_of(scope.root).judged():
         kept.remove("contains")
         scope.leave([child(pointer, "contains")], "not a keyword of this draft")
-    places = {key: "$dynamicRef" if key == "$ref" and "$dynamicRef" in given else key for key in kept}
+    places = {key: dynamic if key == "$ref" and dynamic else key for key in kept}
     node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
     scope.reachable.update(child(pointer, place) for place in places.values())
     for keyword in kept:
@@ -137,12 +138,20 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     return node
 
 
-def _followed(schema: dict[str, Any], scope: Scope) -> dict[str, Any]:
-    """Return the schema with its dynamic reference as a plain one, if the anchor occurs only once."""
+def _plain_reference(schema: dict[str, Any], pointer: str, scope: Scope) -> str:
+    """Return the keyword of a dynamic reference that leads to the same place for every value, or "".
+
+    It does if its anchor occurs only once, or is at the root, where every validation begins.
+    """
+    if "$ref" in schema or not schema.keys() & {"$dynamicRef", "$recursiveRef"}:
+        return ""
+    is_in_root = scope.references.is_in_root(pointer)
+    if schema.get("$recursiveRef") == "#" and is_in_root and draft_of(scope.root).name == "2019-09":
+        return "$recursiveRef"
     name = str(schema.get("$dynamicRef", "")).removeprefix("#")
-    if not name.isidentifier() or "$ref" in schema or sum(_anchors(scope.root, name)) > 1:
-        return schema
-    return {"$ref" if key == "$dynamicRef" else key: below for key, below in schema.items()}
+    is_top = is_in_root and scope.root.get("$dynamicAnchor") == name
+    is_alone = name.isidentifier() and sum(_anchors(scope.root, name)) <= 1
+    return "$dynamicRef" if is_top or is_alone else ""
 
 
 def _anchors(value: Any, name: str) -> Iterator[int]:

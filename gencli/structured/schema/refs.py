@@ -102,6 +102,18 @@ class References:
             raise self._fault(ref, base_pointer, f"names {fragment!r}, which no $anchor has")
         return self._schema(self._places()[named], ref, base_pointer)
 
+    def absolute(self, ref: str, base_pointer: str) -> str:
+        """Return the URI of a reference, without its fragment."""
+        return urljoin(self._resource(base_pointer)[1], urldefrag(ref).url)
+
+    def is_in_root(self, pointer: str) -> bool:
+        """Whether no schema at or above a place, but the root, has a URI of its own."""
+        return not self._resource(pointer)[0]
+
+    def has(self, uri: str) -> bool:
+        """Whether a schema inside has this URI."""
+        return uri in self._places()
+
     def at(self, pointer: str) -> Any:
         """Return the value at a pointer. Raises KeyError if there is none, ValueError if it is no pointer."""
         here = self._root

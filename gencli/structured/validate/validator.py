@@ -11,6 +11,7 @@ from typing import Any
 from gencli.structured.schema.drafts import draft_of
 from gencli.structured.schema.formats import FORMATS
 from gencli.structured.schema.pointers import descend, keys_of, shown
+from gencli.structured.schema.published import with_published
 from gencli.structured.schema.refs import walk
 from gencli.structured.validate.keywords import time_limit, validator_class
 from gencli.structured.validate.messages import NOTHING, message, place
@@ -30,6 +31,7 @@ class Validator:
     def __init__(self, schema: Any, formats: bool = False, *, max_seconds: float = MAX_SECONDS) -> None:
         from referencing import Registry
 
+        schema = with_published(schema)
         draft = draft_of(schema)
         self._max_seconds = max_seconds
         self._validator = validator_class(draft)(

@@ -20,6 +20,7 @@ __all__ = ["Closer"]
 
 _MASK_CALLS = 8  # cost of a mask in matcher calls
 _LONGEST_TAIL = 64  # last tokens of a known completion that are tried again
+_LONGEST_HEAD = 4  # first tokens of a long known completion behind which the rest of it is tried
 _SOON = 8  # position in a completion up to which the end of a known completion is tried inside a string
 _SHORT = 3  # tokens; for a longer completion a shorter one is searched
 _AVOIDED = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
@@ -54,7 +55,7 @@ class Closer:
 
     def find(self, spot: Spot, most: int, work: Work) -> tuple[int, ...] | None:
         """Return a completion of at most `most` tokens, searching if the greedy one is long; None if none."""
-        quick = self.path(spot, most, work)
+        quick = self.path(spot, most, work.half())
         if quick is not None and len(quick) <= _SHORT:
             return quick
         searched = self.path(spot, len(quick) if quick else most, work, search=True)
@@ -84,15 +85,23 @@ class Closer:
             spot.rollback(len(found))
 
     def _tail(self, spot: Spot, hint: tuple[int, ...], most: int, work: Work) -> list[int]:
-        """Accept and return the shortest suffix of the hint that completes the document; [] if none does."""
-        for start in range(len(hint) - 1, max(len(hint) - min(most, _LONGEST_TAIL), 0) - 1, -1):
+        """Accept and return a suffix of the hint that completes the document, or []; short ones first."""
+        shortest = max(len(hint) - min(most, _LONGEST_TAIL), 0)
+        starts = [
+            *range(len(hint) - 1, shortest - 1, -1),
+            *range(max(len(hint) - most, 0), min(shortest, _LONGEST_HEAD)),
+        ]
+        refused = set[int]()
+        for start in starts:
             done: list[int] = []
-            for token in work.each(hint[start:]):
+            for token in work.each(hint[start:]) if hint[start] not in refused else ():
                 if not spot.accept(token):
                     break
                 done.append(token)
                 if spot.matcher.is_complete():
                     return done
+            if not done:
+                refused.add(hint[start])
             spot.rollback(len(done))
         return []
 
@@ -105,9 +114,13 @@ class Closer:
             done.append(token)
         if done:
             return done
+        if name := self._listed(spot, b'":', work):
+            return name
         end = self._end(spot)
         if end is not None and work.spend() and spot.accept(end):
             return [end]
+        if value := self._listed(spot, b'"', work):
+            return value
         if search and (spot.in_string or spot.signs is None):
             rest = self._sampled(spot, work) or self._search(spot, most, work)
             for token in rest:
@@ -119,6 +132,28 @@ class Closer:
             return []
         spot.note(first)
         return [first]
+
+    def _listed(self, spot: Spot, end: bytes, work: Work) -> list[int]:
+        """Accept and return the next bytes of a text of the guide, up to forced text; [] if none fits.
+
+        `end` follows it: a quote and, after a name, a colon.
+        """
+        if not spot.in_string:
+            return []
+        matcher = spot.matcher
+        for rest in spot.guide.rests(spot.text, of_names=len(end) > 1):
+            tokens = [self._byte_ids.get(byte, -1) for byte in rest + end]
+            accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens))))
+            matcher.rollback(accepted)
+            if accepted == len(tokens):
+                done = list[int]()
+                for token in tokens[: max(1, len(rest))]:
+                    spot.accept(token)
+                    done.append(token)
+                    if matcher.forced():
+                        break
+                return done
+        return []
 
     def _sampled(self, spot: Spot, work: Work) -> list[int]:
         """Return the shortest suffix of a sample after which the string may end or the document is complete.

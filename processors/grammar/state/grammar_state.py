@@ -12,8 +12,9 @@ from processors.base import GrammarStatus, Noise
 from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.bits import allow_only, allows
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.guide import Guide
 from processors.grammar.state.json_statistics import SeparatorModel
-from processors.grammar.state.narrowing import Narrower, Outlook
+from processors.grammar.state.narrowing import SLACK, Narrower, Outlook
 from processors.grammar.state.predict import predict_next
 from processors.grammar.state.readable import Document, Readable
 from processors.grammar.state.spot import Spot
@@ -28,10 +29,10 @@ class Rules:
 
     `ends`: ids that end the text. `is_canonical`: forced text must have the tokens that the tokenizer would
     produce. `budget`: limit of output tokens within which the document has to be completed; None for no such
-    limit. With a budget, `shortest` is a short complete document, `samples` are texts that its strings may
-    end with, and `triggers` end free text (see find_triggers). `usual`: the separator counts of a document
-    that has not begun. `document`: where the text is JSON; `readable` keeps that within the
-    limits of readers.
+    limit. With a budget, `shortest` is a short complete document (None if none is known), `samples` are texts
+    that its strings may end with, `guide` lists whole ones, `slack` is for the narrower, and `triggers` end
+    free text (see find_triggers). `usual`: the separator counts of a document that has not begun. `document`:
+    where the text is JSON; `readable` keeps that within the limits of readers.
     """
 
     canonical: CanonicalTokenizer
@@ -41,8 +42,10 @@ class Rules:
     is_json: bool = False
     is_canonical: bool = False
     budget: int | None = None
-    shortest: tuple[int, ...] = ()
+    shortest: tuple[int, ...] | None = ()
     samples: tuple[str, ...] = ()
+    guide: Guide = field(default_factory=Guide)
+    slack: int = SLACK
     triggers: tuple[bytes, ...] = ()
     usual: SeparatorModel = field(default_factory=SeparatorModel)
     document: Document = ""
@@ -121,21 +124,24 @@ class GrammarState:
 
     def _first_outlook(self, count: int) -> Outlook | None:
         """Return the outlook at the start of the document."""
-        budget = self.rules.budget
-        return None if budget is None else self.rules.narrower.start(self.rules.shortest, budget - count)
+        rules = self.rules
+        if rules.budget is None:
+            return None
+        return rules.narrower.start(rules.shortest, rules.budget - count, rules.slack)
 
     def _next_outlook(
         self, before: Outlook | None, token: int, spot: Callable[[], Spot], count: int
     ) -> Outlook | None:
         """Return the outlook after `token`, the `count`-th token of the output."""
-        if before is None or self.rules.budget is None:
+        rules = self.rules
+        if before is None or rules.budget is None:
             return None
-        return self.rules.narrower.after(before, token, spot, count, self.rules.budget - count)
+        return rules.narrower.after(before, token, spot, count, rules.budget - count, rules.slack)
 
     def _spot(self) -> Spot:
         rules, separators = self.rules, self._updated_separators()
         signs = separators.signs if separators else None
-        return Spot(self.matcher, self.text, signs, rules.canonical, rules.samples)
+        return Spot(self.matcher, self.text, signs, rules.canonical, rules.samples, rules.guide)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow masks [n, W] in place: to canonical tokens, to JSON that readers take, and to tokens that
@@ -151,7 +157,9 @@ class GrammarState:
             for mask in masks:
                 count = self.count + free + accepted
                 self._refine(mask, spot, outlook, count)
-                if accepted == len(drafts) or not spot.accept(token := drafts[accepted]):
+                if accepted == len(drafts):
+                    break
+                if not allows(mask, token := drafts[accepted]) or not spot.accept(token):
                     break
                 accepted += 1
                 outlook = self._next_outlook(outlook, token, lambda: spot, count + 1)
@@ -167,7 +175,8 @@ class GrammarState:
         if rules.readable is not None:
             rules.readable.restrict(mask, spot, rules.document)
         if rules.budget is not None and outlook is not None and outlook.is_near:
-            rules.narrower.narrow(mask, spot, outlook.path, rules.budget - count, rules.triggers)
+            left = rules.budget - count
+            rules.narrower.narrow(mask, spot, outlook.path, left, rules.triggers, rules.slack)
         return None
 
     def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:

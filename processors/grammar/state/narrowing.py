@@ -15,16 +15,19 @@ from processors.grammar.state.token_kinds import TokenKinds, Where
 from processors.grammar.state.triggers import TriggerTokens
 from processors.grammar.state.work import Work
 
-__all__ = ["Narrower", "Outlook"]
+__all__ = ["SLACK", "Narrower", "Outlook"]
 
-_SLACK = 48  # tokens left beyond a completion below which masks are narrowed
+SLACK = 48  # least number of tokens left beyond a completion below which masks are narrowed
 _FREE_BYTES = b'"Z0 ~{.'  # bytes that are all allowed inside a string without a pattern
 _SEARCH_INTERVAL = 16  # tokens between two searches for a completion, far from the limit
+_RETRY_INTERVAL = 8  # tokens between two searches near the limit, after one has found nothing
 _LAST = 4  # tokens left beyond a completion below which each token is tried, in contexts with inexact kinds
 _FEW = 32  # number of allowed tokens up to which each one is tried
 _LAST_FEW = 128  # limit of tokens tried one by one below _LAST
 _SEARCH_CALLS = 12_000  # budget of matcher calls to find a completion
+_START_CALLS = 60_000  # the same at the start of a document, once for a grammar
 _NARROW_CALLS = 3_000  # budget of matcher calls to narrow a mask
+_CALLS_PER_TOKEN = 16  # the same, more for each token of the completion
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,8 @@ class Outlook:
 class Narrower:
     """Narrows masks so that documents are complete within their token limit.
 
-    An outlook depends on the text alone, not on drafts or other requests. `has_given_up`: the work budget ran
+    An outlook depends on the text alone, not on drafts or other requests. `slack`, at least SLACK: tokens by
+    which one token may make the shortest completion longer. `has_given_up`: the work budget ran
     out without a completion, so masks stayed as they were.
     """
 
@@ -56,31 +60,51 @@ class Narrower:
         """Search for a completion of at most `most` tokens; None if none is found."""
         return self._found(self.closer.find(spot, most, work := Work(_SEARCH_CALLS)), work)
 
-    def start(self, path: tuple[int, ...], left: int) -> Outlook:
-        """Return the outlook at the start of a document completed by `path`; `left` tokens remain."""
-        is_near = _is_near(len(path), left)
+    def first(self, spot: Spot, most: int) -> tuple[int, ...] | None:
+        """Search for a document of at most `most` tokens, at its start; None if none is found."""
+        return self._found(self.closer.find(spot, most, work := Work(_START_CALLS)), work)
+
+    def start(self, path: tuple[int, ...] | None, left: int, slack: int = SLACK) -> Outlook:
+        """Return the outlook at the start of a document completed by `path`; `left` tokens remain.
+
+        Without a `path` the limit counts as near, so that one is searched again.
+        """
+        if path is None:
+            return Outlook(left, True)
+        is_near = _is_near(len(path), left, slack)
         return Outlook(len(path), is_near, path if is_near else None)
 
-    def after(self, before: Outlook, token: int, spot: Callable[[], Spot], count: int, left: int) -> Outlook:
+    def after(
+        self,
+        before: Outlook,
+        token: int,
+        spot: Callable[[], Spot],
+        count: int,
+        left: int,
+        slack: int = SLACK,
+    ) -> Outlook:
         """Return the outlook after one more token, the `count`-th; `left` tokens remain."""
         reach = before.reach
-        if not _is_near(reach, left):
+        if not _is_near(reach, left, slack):
             if count % _SEARCH_INTERVAL:
                 return Outlook(reach)
             reach = len(self.closer.path(spot(), left, Work(_NARROW_CALLS)) or ()) or reach
-        if left < 1 or not _is_near(reach, left):
+        if left < 1 or not _is_near(reach, left, slack):
             return Outlook(reach)
-        path = self._next(before.path, token, spot(), left) if before.is_near else self.shortest(spot(), left)
+        if before.path is not None:
+            path = self._next(before.path, token, spot(), left)
+        elif before.is_near and count % _RETRY_INTERVAL:
+            path = None
+        else:
+            path = self.shortest(spot(), left)
         return Outlook(reach if path is None else len(path), True, path)
 
-    def _next(
-        self, before: tuple[int, ...] | None, token: int, spot: Spot, left: int
-    ) -> tuple[int, ...] | None:
+    def _next(self, before: tuple[int, ...], token: int, spot: Spot, left: int) -> tuple[int, ...] | None:
         """Return the completion after `token`; `before` is the one before it. None if none is found."""
         if before and before[0] == token:
             return before[1:]
         work = Work(_SEARCH_CALLS)
-        found = self.closer.path(spot, left, work, hint=before or ())
+        found = self.closer.path(spot, left, work, hint=before)
         if found is None and before:
             found = self.closer.find(spot, left, work)
         return self._found(found, work)
@@ -96,14 +120,16 @@ class Narrower:
         path: tuple[int, ...] | None,
         left: int,
         triggers: Sequence[bytes] = (),
+        slack: int = SLACK,
     ) -> None:
         """Forbid in mask [W] the tokens after which no completion fits; `left` >= 1 tokens remain.
 
         One token of each kind is tried. Without a `path` that fits, the mask is unchanged. Where the text may
         end here, a token is forbidden only if it was tried itself, so that free text stays as it is. Where it
-        may not, tokens that the work budget leaves untried are forbidden, except the first of the `path`.
+        may not, and at most SLACK tokens remain beyond the `path`, tokens that the work budget leaves untried
+        are forbidden, except the first of the `path`.
         """
-        if path is None or not len(path) <= left <= len(path) + _SLACK:
+        if path is None or not len(path) <= left <= len(path) + slack:
             return
         ids = allowed_ids(mask, self._width)
         if path:
@@ -118,9 +144,13 @@ class Narrower:
         present = (first < self._width).nonzero().flatten()
         if is_last:
             present = present[:_LAST_FEW]
-        work, tried = Work(_NARROW_CALLS), zip(present.tolist(), first[present].tolist(), strict=True)
-        fits = torch.zeros(len(first), dtype=torch.bool)
-        fits[[group for group, token in tried if self._fits(spot, token, left - 1, path, work)]] = True
+        work = Work(_NARROW_CALLS + _CALLS_PER_TOKEN * len(path))
+        fits = torch.full((len(first),), left > len(path) + SLACK)
+        for group, token in zip(present.tolist(), first[present].tolist(), strict=True):
+            is_fit = self._fits(spot, token, left - 1, path, work)
+            if work.is_spent:
+                break
+            fits[group] = is_fit
         return ids[~fits[groups] & (ids != path[0])]
 
     def _openers(self, mask: Tensor, ids: Tensor, spot: Spot, left: int, triggers: Sequence[bytes]) -> Tensor:
@@ -177,6 +207,6 @@ class Narrower:
         return "string" if is_free else "pattern"
 
 
-def _is_near(reach: int, left: int) -> bool:
+def _is_near(reach: int, left: int, slack: int) -> bool:
     """Whether the token limit is near; the margin covers growth of the completion until the next search."""
-    return left <= reach + 2 * _SLACK
+    return left <= reach + slack + SLACK

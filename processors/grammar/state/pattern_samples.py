@@ -27,18 +27,20 @@ def samples_of(constraint: Constraint) -> tuple[str, ...]:
     if constraint.kind != "json_schema":
         return ()
     patterns = dict.fromkeys(_patterns(json.loads(constraint.text)))
-    texts = filter(None, map(sample, list(patterns)[:_MOST]))
+    texts = dict.fromkeys(text for pattern in list(patterns)[:_MOST] for text in _samples(pattern))
     return tuple(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts)
 
 
 def _patterns(schema: Any) -> Iterator[str]:
-    """Yield the values of `pattern` anywhere in a schema."""
+    """Yield the patterns of texts and of names anywhere in a schema."""
     found = [schema]
     while found:
         value = found.pop()
         if isinstance(value, dict):
             if isinstance(value.get("pattern"), str):
                 yield value["pattern"]
+            if isinstance(value.get("patternProperties"), dict):
+                yield from value["patternProperties"]
             found += value.values()
         elif isinstance(value, list):
             found += value
@@ -46,13 +48,20 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 def sample(pattern: str) -> str | None:
     """Return a short text that the pattern may match; None if it is unreadable, or either is too long."""
+    return min(_samples(pattern, empty=True), key=len, default=None)
+
+
+def _samples(pattern: str, *, empty: bool = False) -> list[str]:
+    """Return a short text for each alternative of a pattern; a string that has begun may fit only one."""
     if len(pattern) > _LONGEST_PATTERN:
-        return None
+        return []
     try:
-        text = _text(parser.parse(pattern))
+        parts = parser.parse(pattern)
+        branches = parts[0][1][1] if len(parts) == 1 and parts[0][0] is ops.BRANCH else [parts]
+        texts = [_text(branch) for branch in branches[:_MOST]]
     except (re.error, OverflowError, RecursionError, LookupError):
-        return None
-    return text if text is not None and len(text) <= _LONGEST else None
+        return []
+    return [text for text in texts if text is not None and len(text) <= _LONGEST and (text or empty)]
 
 
 def _text(parts: Any) -> str | None:

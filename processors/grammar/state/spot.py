@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from processors.grammar.backends.base import Matcher
 from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.state.guide import Guide
 from processors.grammar.state.json_statistics import JsonContext
 
 __all__ = ["Spot"]
@@ -14,8 +15,8 @@ __all__ = ["Spot"]
 class Spot:
     """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
-    `samples` are texts that strings of the grammar may end with. A spot can advance by tokens and roll back;
-    `tokens` are those since its start.
+    `samples` are texts that strings of the grammar may end with, `guide` lists whole ones. A spot can advance
+    by tokens and roll back; `tokens` are those since its start.
     """
 
     def __init__(
@@ -25,8 +26,10 @@ class Spot:
         signs: JsonContext | None,
         canonical: CanonicalTokenizer,
         samples: Sequence[str] = (),
+        guide: Guide | None = None,
     ) -> None:
         self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
+        self.guide = guide or Guide()
         self.tokens: list[int] = []
         self.canonical = canonical
         self._undo: list[tuple[bytes, JsonContext | None]] = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 __all__ = ["Work"]
 
-_MAX_SECONDS = 1.0  # limit of CPU time; ordinary grammars use a tenth of it for all counted calls
+_MAX_SECONDS = 10.0  # limit of CPU time; ordinary grammars use a tenth of it for all counted calls
 _PER_CLOCK = 16  # matcher calls between two readings of the clock
 
 
@@ -25,6 +25,12 @@ class Work:
     def is_spent(self) -> bool:
         """Whether the budget is used up."""
         return self._left <= 0
+
+    def half(self) -> Work:
+        """Take half of the calls that are left for a search that is followed by another one."""
+        taken = self._left // 2
+        self._left -= taken
+        return Work(taken)
 
     def spend(self, calls: int = 1) -> bool:
         """Count `calls` before they are made; return False if the budget is used up."""

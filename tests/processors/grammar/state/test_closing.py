@@ -5,6 +5,7 @@ import json
 from processors.base import Env
 from processors.constraint import Constraint
 from processors.grammar.backends.base import load_backend
+from processors.grammar.state.guide import guide_of
 from processors.grammar.state.pattern_samples import samples_of
 from processors.grammar.state.work import Work
 from processors.testing import ToyVocabulary
@@ -21,7 +22,8 @@ def opened(schema, backend="xgrammar", begun=b"", whitespace=0):
     grammar = loaded.compile(Constraint("json_schema", json.dumps(schema), backend, whitespace))
     closer = closer_of(loaded, ENV)
     spot = json_spot(closer, grammar.matcher(), begun)
-    spot.samples = samples_of(Constraint("json_schema", json.dumps(schema), backend))
+    constraint = Constraint("json_schema", json.dumps(schema), backend)
+    spot.samples, spot.guide = samples_of(constraint), guide_of(constraint)
     return closer, spot
 
 
@@ -44,3 +46,50 @@ def test_where_the_work_ends_nothing_is_found_and_the_spot_is_left_alone():
     assert closer.find(spot, 400, Work(5)) is None
     assert spot.text == b'"a'
     assert closer.find(spot, 400, Work(12_000)) is not None
+
+
+def closed(properties, required, **rest):
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+        **rest,
+    }
+
+
+def test_names_that_an_object_requires_are_taken_and_others_are_left_out():
+    large = closed({"text": string(minLength=50)}, ["text"])
+    schema = closed({"a": large, "b": string(), "y": string(), "z": {"enum": ["xxx", "zz"]}}, ["y", "z"])
+    for backend in ("xgrammar", "llguidance"):
+        closer, spot = opened(schema, backend)
+        path = closer.find(spot, 400, Work(2_000))
+        assert TOY.decode(path) == b'{"y":"","z":"zz"}', backend
+
+
+def test_a_name_that_has_begun_is_ended_as_its_pattern_asks():
+    schema = closed({"id": string()}, ["id"], patternProperties={"(gcm)_.*": {"type": "null"}})
+    closer, spot = opened(schema, "llguidance", b'{"id":"","it was')
+    path = closer.find(spot, 40, Work(12_000))
+    assert b"gcm_" in TOY.decode(path)
+
+
+def test_the_rest_of_a_long_completion_is_tried_behind_white_space():
+    names = [f"name{number}" for number in range(30)]
+    schema = closed({name: string() for name in names}, names)
+    closer, spot = opened(schema, begun=b"{", whitespace=2)
+    hint = closer.find(spot, 1_000, Work(60_000))
+    assert len(hint) > 100
+    assert spot.accept(TOY.encode(" ", special=False)[0])
+    work = Work(len(hint) + 150)
+    assert closer.path(spot, 1_000, work, hint=hint) == hint
+
+
+def test_a_string_that_never_ends_leaves_work_for_the_search():
+    closer, spot = opened(string(pattern="^[a-z]*(http|https://)$"))
+    assert closer.find(spot, 1 << 16, Work(12_000)) is not None
+
+
+def test_a_string_that_has_begun_is_ended_by_the_alternative_that_it_may_still_have():
+    closer, spot = opened(string(pattern="^(http)|(https)://(.*)$"), "llguidance", b'"It was a day')
+    assert b"https://" in TOY.decode(closer.find(spot, 60, Work(12_000)))

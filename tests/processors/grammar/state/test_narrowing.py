@@ -8,8 +8,9 @@ from processors.base import Env
 from processors.constraint import Constraint
 from processors.grammar.backends.base import load_backend
 from processors.grammar.backends.bits import allowed_ids, mask_of, words
+from processors.grammar.state.guide import guide_of
 from processors.grammar.state.json_statistics import JsonContext
-from processors.grammar.state.narrowing import Narrower, Outlook
+from processors.grammar.state.narrowing import SLACK, Narrower, Outlook
 from processors.grammar.state.spot import Spot
 from processors.grammar.state.token_kinds import TokenKinds
 from processors.grammar.state.work import Work
@@ -67,13 +68,15 @@ class Open:
         json_spot(self.closer, matcher, begun)
         self.mask, _ = mask_of(backend, matcher, words(self.env.vocab_size))
         self.matcher = Counted(matcher)
-        self.spot = Spot(self.matcher, begun, JsonContext().after(begun), self.closer.canonical)
+        context = JsonContext().after(begun)
+        guide = guide_of(Constraint("json_schema", json.dumps(schema), name))
+        self.spot = Spot(self.matcher, begun, context, self.closer.canonical, (), guide)
         self.legal = allowed_ids(self.mask, len(vocabulary.token_bytes)).tolist()
         self.path = self.narrower.shortest(self.spot, 64)
 
-    def narrowed(self, left):
+    def narrowed(self, left, slack=SLACK):
         mask = self.mask.clone()
-        self.narrower.narrow(mask, self.spot, self.path, left)
+        self.narrower.narrow(mask, self.spot, self.path, left, slack=slack)
         return allowed_ids(mask, len(self.closer.canonical.token_bytes)).tolist()
 
     def fits_alone(self, token, left):
@@ -87,6 +90,27 @@ def test_far_from_the_end_nothing_goes_and_where_there_is_no_room_neither():
     on = Open(SCHEMA, "xgrammar", b'{"a":"')
     assert on.narrowed(200) == on.legal
     assert on.narrowed(len(on.path) - 1) == on.legal
+
+
+def test_a_value_that_would_grow_beyond_the_limit_is_not_begun():
+    large = {"type": "string", "minLength": 300}
+    schema = {**SCHEMA, "properties": {"a": {"type": "null"}, "o": large, "z": {"type": "null"}}}
+    on = Open({**schema, "required": ["a", "z"]}, "xgrammar", b'{"a":null,"', TOY)
+    ids = {name: TOY.encode(name, special=False)[0] for name in "oz"}
+    assert set(ids.values()) <= set(on.narrowed(250))
+    slack = on.spot.guide.growth
+    assert slack > 300
+    assert ids["z"] in on.narrowed(250, slack)
+    assert ids["o"] not in on.narrowed(250, slack)
+    assert set(ids.values()) <= set(on.narrowed(330, slack))
+
+
+def test_a_completion_that_was_not_found_is_searched_again_now_and_then():
+    on = Open(SCHEMA, "xgrammar", b'{"a":"')
+    lost = on.narrower.start(None, 100)
+    assert lost == Outlook(100, True)
+    assert on.narrower.after(lost, 97, lambda: on.spot, 9, 91) == lost
+    assert on.narrower.after(lost, 97, lambda: on.spot, 16, 84).path == on.path
 
 
 def test_without_a_completion_nothing_goes():

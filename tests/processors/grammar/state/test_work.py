@@ -16,3 +16,9 @@ def test_calls_may_cost_several():
     assert work.spend(8)
     assert not work.spend(8)
     assert work.is_spent
+
+
+def test_half_of_the_calls_can_be_taken_for_another_search():
+    work = Work(9)
+    assert len(list(work.half().each(range(10)))) == 3
+    assert len(list(work.each(range(10)))) == 4
