@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 
 import pytest
@@ -61,6 +62,8 @@ def test_documents_are_valid_and_near_what_the_model_wants(llm):
     for number, schema in enumerate(SCHEMAS):
         sample = chat(llm, ASK, json_schema=json.dumps(schema), temperature=0, max_tokens=160, logprobs=0)
         assert sample.error is None, (number, sample)
+        outside = re.sub(r'"(?:[^"\\]|\\.)*"', '""', sample.text)
+        assert not re.search(r"\s[,:]", outside), (number, sample.text)
         ranks += [entry.rank for entry in sample.logprobs]
     ranks.sort()
     assert ranks[len(ranks) // 2] == 1

@@ -1,9 +1,13 @@
 """Constraints run on the bytes of whole texts, without the tokens of any model."""
 
+import json
 from functools import lru_cache
 
+import xgrammar
 from llguidance import LLMatcher, LLTokenizer
 from xgrammar import Grammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
+
+from processors.grammar.backends.json_ebnf import grammar_of_schema, with_schema_grammars
 
 END = 256
 
@@ -28,8 +32,12 @@ def _xgrammar(constraint):
     read = {
         "regex": Grammar.from_regex,
         "ebnf": Grammar.from_ebnf,
-        "structural_tag": Grammar.from_structural_tag,
-        "json_schema": lambda text: Grammar.from_json_schema(text, max_whitespace_cnt=constraint.whitespace),
+        "structural_tag": lambda text: Grammar.from_structural_tag(
+            with_schema_grammars(xgrammar, json.loads(text), constraint.whitespace)
+        ),
+        "json_schema": lambda text: Grammar.from_ebnf(
+            grammar_of_schema(xgrammar, text, constraint.whitespace)
+        ),
     }
     compiled = _compiler().compile_grammar(read[constraint.kind](constraint.text))
 

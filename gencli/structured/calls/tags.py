@@ -108,7 +108,7 @@ class _Builder:
         if found is None:
             raise SchemaError(f"xgrammar cannot enforce the schema at {place}.", pointer=place)
         self.findings += found.findings
-        return {"max_whitespace_cnt": max(1, found.whitespace), **value, "json_schema": found.schema}
+        return {"max_whitespace_cnt": found.whitespace, **value, "json_schema": found.schema}
 
     def _rewritten(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         name, plan = ("pattern", plan_regex) if value["type"] == "regex" else ("grammar", plan_grammar)

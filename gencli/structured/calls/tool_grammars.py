@@ -97,8 +97,7 @@ def _structural(
 
 
 def _document(part: Embedded) -> dict[str, Any]:
-    whitespace = max(1, part.whitespace)  # 0 is not allowed
-    return {"type": "json_schema", "json_schema": part.schema, "max_whitespace_cnt": whitespace}
+    return {"type": "json_schema", "json_schema": part.schema, "max_whitespace_cnt": part.whitespace}
 
 
 def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Embedded | None = None) -> str:

@@ -1,5 +1,7 @@
 """Lark rules for bracketed, comma-separated members in any order, or in a fixed one.
 
+Brackets and commas are terminals of the grammar, with the white space that may stand beside them.
+
 The rule of the remaining members has a 64-bit parameter: a bit for each member that may come once, and a
 counter for the others. llguidance expands the rule for a parameter value only when a text reaches it, so the
 2^n sets of members are never all expanded.
@@ -12,13 +14,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-__all__ = ["MAX_BOUND", "MAX_COUNT", "MAX_ONCE", "MAX_UNCOUNTED", "Bag", "in_a_row", "spelled"]
+__all__ = ["MAX_BOUND", "MAX_COUNT", "MAX_ONCE", "MAX_UNCOUNTED", "Bag", "Brackets", "in_a_row", "spelled"]
 
 MAX_ONCE = 48  # members that come at most once, one bit each, if a counter is needed as well
 MAX_UNCOUNTED = 64  # the same limit without a counter
 MAX_COUNT = 60_000  # limit of the counter, which uses the bits above
 MAX_BOUND = 16  # limit of `least` and `most` if both kinds occur: one condition for each split
 _COUNT = f"[{MAX_ONCE}:64]"
+
+
+@dataclass(frozen=True, slots=True)
+class Brackets:
+    """The terminals of an opening and a closing bracket, and of both with nothing between them."""
+
+    opening: str
+    closing: str
+    empty: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +46,60 @@ class Bag:
     most: int | None = None
 
 
-def spelled(bag: Bag, brackets: str, name: str) -> dict[str, str]:
+def spelled(bag: Bag, brackets: Brackets, name: str) -> dict[str, str]:
     """Return the Lark rules {name: body} of a bag; `name` is the start rule."""
     least = max(0, bag.least - len(bag.needed))
     all_came = [f"is_ones([0:{len(bag.needed)}])"] if bag.needed else []
     # No rule only passes its parameter to another rule: llguidance 1.9.1 loses the count there.
     steps = list(_steps(bag))
     first = [f"{step.symbol} {name}_end::{step.start}" for step in steps if step.start is not None]
-    more = [f'"," {step.symbol} {name}_end::{step.change}{_if(step.conditions)}' for step in steps]
+    more = [f"COMMA {step.symbol} {name}_end::{step.change}{_if(step.conditions)}" for step in steps]
     end = f'""{_if([*all_came, *_at_least(bag, least)])}'
-    opening, closing = (f'"{sign}"' for sign in brackets)
-    whole = [f"{opening} ({' | '.join(first)}) {closing}"] if first else []
-    empty = [] if bag.needed or least else [f"{opening} {closing}"]
+    whole = [f"{brackets.opening} ({' | '.join(first)}) {brackets.closing}"] if first else []
+    empty = [] if bag.needed or least else [brackets.empty]
     return {name: " | ".join([*whole, *empty]), f"{name}_end::_": " | ".join([end, *more])}
 
 
 def in_a_row(
-    members: Sequence[tuple[str, bool]], many: Sequence[str], brackets: str, name: str
+    members: Sequence[tuple[str, bool]], many: Sequence[str], brackets: Brackets, name: str
 ) -> dict[str, str]:
     """Return the Lark rules of (symbol, is required) in this order, followed by any number of `many`."""
-    opening, closing = (f'"{sign}"' for sign in brackets)
-    other = f"({' | '.join(many)})" if many else ""
-    # Two rules per position: no member came yet (first), or a comma is needed (later).
-    first, later = (f'({other} ("," {other})*)?', f'("," {other})*') if many else ('""', '""')
-    rules = {f"{name}_first{len(members)}": first, f"{name}_later{len(members)}": later}
-    for index, (symbol, is_needed) in reversed(list(enumerate(members))):
-        behind, skipped = f"{name}_later{index + 1}", f"{name}_first{index + 1}"
-        rules[f"{name}_first{index}"] = f"{symbol} {behind}" + ("" if is_needed else f" | {skipped}")
-        rules[f"{name}_later{index}"] = f'("," {symbol}){"" if is_needed else "?"} {behind}'
-    return {name: f"{opening} {name}_first0 {closing}", **rules}
+    row = [
+        _Member(symbol, f"(COMMA {symbol}){'' if is_needed else '?'}", is_needed)
+        for symbol, is_needed in members
+    ]
+    if many:
+        other = f"({' | '.join(many)})"
+        row.append(_Member(f"{other} (COMMA {other})*", f"(COMMA {other})*", is_needed=False))
+    if not row:
+        return {name: brackets.empty}
+    whole, rules = _row(row, name)
+    empty = "" if any(member.is_needed for member in row) else f" | {brackets.empty}"
+    return {name: f"{brackets.opening} {whole.first} {brackets.closing}{empty}", **rules}
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One member or several: at least one of them, the first without a comma; each of them with one."""
+
+    first: str
+    later: str
+    is_needed: bool
+
+
+def _row(row: Sequence[_Member], name: str) -> tuple[_Member, dict[str, str]]:
+    """Return members in this order as one, and its rules.
+
+    The rules are a balanced tree, because llguidance recurses over rules.
+    """
+    if len(row) == 1:
+        return row[0], {}
+    middle = len(row) // 2
+    (left, begin), (right, end) = _row(row[:middle], f"{name}_l"), _row(row[middle:], f"{name}_r")
+    first = f"{left.first} {right.later}" + ("" if left.is_needed else f" | {right.first}")
+    rules = {f"{name}_first": first, f"{name}_later": f"{left.later} {right.later}"}
+    is_needed = left.is_needed or right.is_needed
+    return _Member(f"{name}_first", f"{name}_later", is_needed), {**rules, **begin, **end}
 
 
 @dataclass(frozen=True, slots=True)

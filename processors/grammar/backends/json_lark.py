@@ -1,19 +1,25 @@
-"""A JSON Schema as Lark for llguidance, for keywords that its JSON Schema compiler lacks.
+"""A JSON Schema as Lark for llguidance, for white space and keywords that its JSON Schema compiler lacks.
 
-The keyword `x-lark` marks schemas to translate: - an object with "any-order" has its properties in any order,
-each at most once; - an object with "in-order" keeps their order, and may have patternProperties; - an array
-with "counted" may have `contains`, whose items `items` allows too, or `uniqueItems` with an `enum`. Schemas
-around marked ones are written in Lark as well; all others stay JSON Schema. A property name matches at most
-one pattern, and none if it is declared; an object with patterns allows no other names.
+White space is part of brackets, commas and colons: it stands behind "{", "[", "," and ":" and before "}" and
+"]". llguidance alone would also allow it before "," and ":", where people write none: a model that writes a
+line break to end an object could then go on with a comma only.
+
+The keyword `x-lark` marks: - an object with "any-order" has its properties in any order, each at most once; -
+an object with "in-order" keeps their order, and may have patternProperties; - an array with "counted" may
+have `contains`, whose items `items` allows too, or `uniqueItems` with an `enum`. A property name matches at
+most one pattern, and none if it is declared; an object with patterns allows no other names. Values without
+brackets stay JSON Schema, and so do unmarked objects with patterns and declared names.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from processors.grammar.backends.bag import Bag, in_a_row, spelled
+from processors.grammar.backends.bag import Bag, Brackets, in_a_row, spelled
+from processors.grammar.backends.json_values import spelled_out
 
 __all__ = [
     "ARRAY",
@@ -29,13 +35,24 @@ __all__ = [
 ]
 
 MARK = "x-lark"
-# A name in the one spelling that json.dumps gives it.
+# A name in the one spelling that json.dumps gives it, and in any.
 _NAME = r"""/"(?:[^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f]))*"/"""
+_FREE_NAME = (
+    r"""/"(?:[^"\\\x00-\x1f\x7f]|\\["\\bfnrt]|\\u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"""
+    r"""|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))*"/"""
+)
+_OBJECT, _LIST = Brackets("OPEN", "CLOSE", "NO_MEMBERS"), Brackets("BEGIN", "END", "NO_ITEMS")
+_SIMPLE = ("null", "boolean", "integer", "number", "string")
 _MAPS = ("properties", "patternProperties", "dependentSchemas", "$defs")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _VALUES = ("enum", "const", "default", "examples")
 ARRAY = frozenset(("type", "items", "prefixItems", "minItems", "maxItems"))
+_NOTES = ("$schema", "$comment", "title", "description", "default", "examples")
+_UNWRITTEN = frozenset(("$defs", "definitions", *_NOTES))
+_WITHOUT_NAMES = frozenset(("patternProperties", "minProperties", "maxProperties"))
+_OBJECT_KEYS = frozenset(("type", "properties", "required", "additionalProperties")) | _WITHOUT_NAMES
 REFERENCE = "#/$defs/"
+_FOREIGN = re.compile(r'"\$ref": "(?!#/\$defs/)')  # a reference to what stands outside of a part
 
 
 def json_options(whitespace: int) -> dict[str, Any]:
@@ -47,22 +64,45 @@ def json_options(whitespace: int) -> dict[str, Any]:
         "lenient": False,  # an unknown keyword is an error
         "whitespace_flexible": whitespace > 0,
     }
-    return {**options, "whitespace_pattern": _space(whitespace)} if whitespace > 0 else options
+    return {**options, "whitespace_pattern": _space(1, whitespace)} if whitespace > 0 else options
 
 
 def as_lark(schema: Any, whitespace: int) -> str | None:
-    """Return a schema as a Lark grammar; None if nothing in it is marked."""
+    """Return a schema as a Lark grammar; None if llguidance's own compiler does the same."""
+    schema = spelled_out(schema) if whitespace else schema
     writer = _Writer(schema, whitespace)
-    if not writer.leads(schema):
+    is_marked = writer.leads(schema)
+    if not is_marked and whitespace == 0:
         return None
-    start = writer.rule(schema)
-    skip = f"%ignore /{_space(whitespace)}/\n" if whitespace > 0 else ""
-    rules = "".join(f"{name}: {body}\n" for name, body in writer.rules.items())
-    return f'%llguidance {{"ignore_once": true}}\n{skip}start: {start}\n{rules}'
+    try:
+        start = writer.rule(schema)
+    except (LookupError, RecursionError):  # a reference that only JSON Schema understands, or a deep schema
+        if is_marked:
+            raise
+        return None
+    if not is_marked and not writer.has_brackets:
+        return None
+    rules = "".join(f"{name}: {body}\n" for name, body in {**_signs(whitespace), **writer.rules}.items())
+    return f"start: {start}\n{rules}"
 
 
-def _space(most: int) -> str:
-    return rf"[\x20\x0A\x0D\x09]{{1,{most}}}"
+def _signs(whitespace: int) -> dict[str, str]:
+    """Return the terminals of brackets, commas and colons, with white space."""
+    space = _space(0, whitespace) if whitespace else ""
+    return {
+        "COMMA": f"/,{space}/",
+        "COLON": f"/:{space}/",
+        "OPEN": rf"/\{{{space}/",
+        "CLOSE": rf"/{space}\}}/",
+        "NO_MEMBERS": rf"/\{{{space}\}}/",
+        "BEGIN": rf"/\[{space}/",
+        "END": rf"/{space}\]/",
+        "NO_ITEMS": rf"/\[{space}\]/",
+    }
+
+
+def _space(least: int, most: int) -> str:
+    return rf"[\x20\x0A\x0D\x09]{{{least},{most}}}"
 
 
 def leading(defs: dict[str, Any]) -> frozenset[str]:
@@ -89,8 +129,13 @@ class _Writer:
 
     def __init__(self, root: Any, whitespace: int) -> None:
         self.rules: dict[str, str] = {}  # name -> body
+        self.has_brackets = False
         self._defs: dict[str, Any] = root.get("$defs", {}) if isinstance(root, dict) else {}
-        self._options = json_options(whitespace)
+        self._targets: dict[str, Any] = {"#": root}
+        for prefix, key in ((REFERENCE, "$defs"), ("#/definitions/", "definitions")):
+            below = root.get(key, {}) if isinstance(root, dict) else {}
+            self._targets |= {prefix + name: one for name, one in below.items()}
+        self._whitespace = whitespace
         self._names: dict[str, str] = {}  # a schema as text -> its rule
         self._leading = leading(self._defs)
 
@@ -103,7 +148,7 @@ class _Writer:
         if schema is False:
             self.rules["NEVER"] = r"/[^\s\S]/"
             return "NEVER"
-        schema = {} if schema is True else {key: below for key, below in schema.items() if key != "$defs"}
+        schema = {} if schema is True else {key: one for key, one in schema.items() if key not in _UNWRITTEN}
         key = json.dumps(schema)
         if key not in self._names:
             self._names[key] = name = f"r{len(self._names)}"
@@ -112,21 +157,22 @@ class _Writer:
         return self._names[key]
 
     def _body(self, schema: dict[str, Any], name: str) -> str:
-        if not self.leads(schema):
-            return self._json(schema)
         if schema.keys() == {"$ref"}:
-            return self.rule(self._defs[schema["$ref"].removeprefix(REFERENCE)])
+            return self.rule(self._targets[schema["$ref"]])
         if schema.keys() == {"anyOf"}:
             return " | ".join(self.rule(below) for below in schema["anyOf"] if below is not False)
-        if schema.get(MARK) in ("any-order", "in-order"):
+        if parts := _parts(schema):
+            return " | ".join(map(self.rule, parts))
+        if schema.get(MARK) in ("any-order", "in-order") or _is_plain_object(schema):
             return self._object(schema, name)
         if schema.get(MARK) == "counted":
-            return self._add(spelled(self._items(schema), "[]", name), name)
+            return self._add(spelled(self._items(schema), _LIST, name), name)
         if schema.get("type") == "array" and schema.keys() <= ARRAY:
             return self._array(schema, name)
         return self._json(schema)
 
     def _add(self, rules: dict[str, str], name: str) -> str:
+        self.has_brackets = True
         self.rules.update(rules)
         return rules[name]
 
@@ -138,26 +184,27 @@ class _Writer:
             if name not in defs and name in self._defs:
                 defs[name] = unmarked(self._defs[name])
                 queue.extend(references(defs[name]))
-        whole = {**unmarked(schema), **({"$defs": defs} if defs else {}), "x-guidance": self._options}
-        return f"%json {json.dumps(whole)}"
+        options = json_options(0 if schema.get("type") in _SIMPLE else self._whitespace)
+        whole = {**unmarked(schema), **({"$defs": defs} if defs else {}), "x-guidance": options}
+        text = json.dumps(whole)
+        if _FOREIGN.search(text):
+            raise LookupError(text)
+        return f"%json {text}"
 
     def _object(self, schema: dict[str, Any], name: str) -> str:
         properties = {key: below for key, below in schema.get("properties", {}).items() if below is not False}
-        pairs = {key: f'{_string(key)} ":" {self.rule(below)}' for key, below in properties.items()}
+        pairs = {key: f"{_string(key)} COLON {self.rule(below)}" for key, below in properties.items()}
         required = schema.get("required", ())
         others = [
-            f'{self.rule({"type": "string", "pattern": pattern})} ":" {self.rule(below)}'
+            f"{self.rule({'type': 'string', 'pattern': pattern})} COLON {self.rule(below)}"
             for pattern, below in schema.get("patternProperties", {}).items()
             if below is not False
         ]
         if (rest := schema.get("additionalProperties", True)) is not False:
-            other = f"{name.upper()}_OTHER"
-            taken = [_string(key) for key in schema.get("properties", ())]
-            self.rules[other] = _NAME + (f" & ~({' | '.join(taken)})" if taken else "")
-            others.append(f'{other} ":" {self.rule(rest)}')
-        if schema[MARK] == "in-order":
+            others.append(f"{self._other_name(schema, name)} COLON {self.rule(rest)}")
+        if schema.get(MARK) == "in-order" or (MARK not in schema and pairs):
             row = [(pair, key in required) for key, pair in pairs.items()]
-            return self._add(in_a_row(row, others, "{}", name), name)
+            return self._add(in_a_row(row, others, _OBJECT, name), name)
         bag = Bag(
             needed=tuple(pair for key, pair in pairs.items() if key in required),
             once=tuple(pair for key, pair in pairs.items() if key not in required),
@@ -165,7 +212,16 @@ class _Writer:
             least=schema.get("minProperties", 0),
             most=schema.get("maxProperties"),
         )
-        return self._add(spelled(bag, "{}", name), name)
+        return self._add(spelled(bag, _OBJECT, name), name)
+
+    def _other_name(self, schema: dict[str, Any], name: str) -> str:
+        """Return the rule or terminal of the names that an object does not declare."""
+        taken = " | ".join(_string(key) for key in schema.get("properties", ()))
+        if MARK not in schema and not taken:
+            return self.rule({"type": "string"})
+        other = f"{name.upper()}_OTHER"
+        self.rules[other] = (_NAME if MARK in schema else _FREE_NAME) + (f" & ~({taken})" if taken else "")
+        return other
 
     def _items(self, schema: dict[str, Any]) -> Bag:
         bounds: dict[str, Any] = {"least": schema.get("minItems", 0), "most": schema.get("maxItems")}
@@ -185,12 +241,40 @@ class _Writer:
         if rest is not False:
             low, high = max(0, least - len(heads) - 1), "" if most is None else most - len(heads) - 1
             item, behind = self.rule(rest), f"{name}_rest"
-            self.rules[behind] = item if high == 0 else f'{item} ("," {item}){{{low},{high}}}'
+            self.rules[behind] = item if high == 0 else f"{item} (COMMA {item}){{{low},{high}}}"
         for index, head in reversed(list(enumerate(heads))):
-            more = f' ("," {behind}){"?" * (least <= index + 1)}' if behind else ""
+            more = f" (COMMA {behind}){'?' * (least <= index + 1)}" if behind else ""
             behind = f"{name}_from{index}"
             self.rules[behind] = self.rule(head) + more
-        return f'"[" {behind}{"?" * (least == 0)} "]"' if behind else '"[" "]"'
+        self.has_brackets = True
+        whole = [f"{_LIST.opening} {behind} {_LIST.closing}"] if behind else []
+        return " | ".join([*whole, _LIST.empty] if least == 0 or not whole else whole)
+
+
+def _parts(schema: dict[str, Any]) -> list[Any]:
+    """Return schemas for the types of this one, those with brackets apart; [] if it need not be parted."""
+    if not schema:
+        return [{"type": [*_SIMPLE]}, {"type": "array"}, {"type": "object"}]
+    types = schema.get("type")
+    if schema.keys() == {"type"} and isinstance(types, list):
+        simple = [one for one in types if one in _SIMPLE]
+        nested = [{"type": one} for one in types if one not in _SIMPLE]
+        return [*([{"type": simple}] if simple else []), *nested] if nested else []
+    return []
+
+
+def _is_plain_object(schema: dict[str, Any]) -> bool:
+    """Whether an unmarked object has only what Lark can say, each required property declared."""
+    if schema.get("type") != "object" or not schema.keys() <= _OBJECT_KEYS:
+        return False
+    if properties := schema.get("properties"):
+        required = schema.get("required", ())
+        return not schema.keys() & _WITHOUT_NAMES and all(
+            properties.get(name, False) is not False for name in required
+        )
+    patterns = schema.get("patternProperties")
+    is_alone = not patterns or (len(patterns) == 1 and schema.get("additionalProperties") is False)
+    return is_alone and not schema.get("required")
 
 
 def subschemas(schema: dict[str, Any]) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from processors.grammar.backends.base import Ask, Matcher
 from processors.grammar.backends.bits import allows_text, fill_by_position
 from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
 from processors.grammar.backends.capture import caught_lines
+from processors.grammar.backends.json_ebnf import grammar_of_schema, with_schema_grammars
 from processors.grammar.backends.slow_tokens import SlowTokenGuard
 
 __all__ = ["XGrammarBackend", "XGrammarGrammar", "XGrammarMatcher"]
@@ -68,21 +69,16 @@ class XGrammarBackend:
         return grammar
 
     def _compile(self, constraint: Constraint) -> Any:
-        compiler, text = self._compiler, constraint.text
-        methods: dict[str, Callable[[str], Any]] = {
-            "regex": compiler.compile_regex,
-            "ebnf": compiler.compile_grammar,
-            "structural_tag": compiler.compile_structural_tag,
-        }
-        if constraint.kind in methods:
-            return methods[constraint.kind](text)
-        if constraint.whitespace == 0:  # max_whitespace_cnt cannot express 0
-            return compiler.compile_json_schema(
-                text, any_whitespace=False, separators=(",", ":"), strict_mode=False
-            )
-        return compiler.compile_json_schema(
-            text, any_whitespace=True, max_whitespace_cnt=constraint.whitespace, strict_mode=False
-        )
+        if constraint.kind == "regex":
+            return self._compiler.compile_regex(constraint.text)
+        if constraint.kind == "structural_tag":
+            tag = json.loads(constraint.text)
+            tag = with_schema_grammars(self._xgrammar, tag, constraint.whitespace)
+            return self._compiler.compile_structural_tag(json.dumps(tag, ensure_ascii=False))
+        text = constraint.text
+        if constraint.kind == "json_schema":
+            text = grammar_of_schema(self._xgrammar, text, constraint.whitespace)
+        return self._compiler.compile_grammar(text)
 
     def dump(self, grammar: XGrammarGrammar) -> bytes:
         """Serialise the grammar and its warnings, for `load` with the same vocabulary."""

@@ -14,7 +14,7 @@ from processors.grammar.backends.slow_tokens import MAX_STEP_SECONDS
 
 __all__ = ["TRIAL", "try_steps"]
 
-TRIAL = "2"  # version of the trial, part of the cache key
+TRIAL = "3"  # version of the trial and of what is made of a schema, part of the cache key
 _WALKS, _STEPS = 4, 16
 
 

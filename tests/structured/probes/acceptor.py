@@ -12,6 +12,7 @@ import llguidance
 import xgrammar
 from llguidance._tokenizer import TokenizerWrapper
 
+from processors.grammar.backends.json_ebnf import grammar_of_schema
 from processors.grammar.backends.json_lark import as_lark
 
 __all__ = ["VERSIONS", "Refused", "acceptor"]
@@ -38,8 +39,7 @@ def _compiler() -> xgrammar.GrammarCompiler:
 
 def _xgrammar(schema: str, whitespace: int) -> Callable[[str], bool]:
     try:
-        grammar = xgrammar.Grammar.from_json_schema(schema, max_whitespace_cnt=whitespace, strict_mode=False)
-        compiled = _compiler().compile_grammar(grammar)
+        compiled = _compiler().compile_grammar(grammar_of_schema(xgrammar, schema, whitespace))
     except RuntimeError as error:
         raise Refused(str(error)) from None
 

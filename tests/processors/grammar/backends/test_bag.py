@@ -4,11 +4,14 @@ from itertools import product
 
 from llguidance import LLMatcher, LLTokenizer
 
-from processors.grammar.backends.bag import Bag, in_a_row, spelled
+from processors.grammar.backends.bag import Bag, Brackets, in_a_row, spelled
+
+SIGNS = 'COMMA: ","\nBEGIN: "["\nEND: "]"\nNO_ITEMS: "[]"\n'
+LIST = Brackets("BEGIN", "END", "NO_ITEMS")
 
 
 def accepting(rules):
-    text = "start: r\n" + "".join(f"{name}: {body}\n" for name, body in rules.items())
+    text = "start: r\n" + SIGNS + "".join(f"{name}: {body}\n" for name, body in rules.items())
     start = LLMatcher(LLTokenizer("byte"), LLMatcher.grammar_from_lark(text), log_level=0)
     assert not start.is_error(), start.get_error()
 
@@ -55,7 +58,7 @@ BAGS = [
 
 def test_a_bag_has_the_texts_that_it_says():
     for bag in BAGS:
-        accept = accepting(spelled(bag, "[]", "r"))
+        accept = accepting(spelled(bag, LIST, "r"))
         letters = sorted({symbol.strip('"') for symbol in (*bag.needed, *bag.once, *bag.many)})
         for count in range(6):
             for members in product(letters, repeat=count):
@@ -64,7 +67,7 @@ def test_a_bag_has_the_texts_that_it_says():
 
 def test_a_row_keeps_its_order():
     for many, needed in product(("", "x", "xy"), ("", "a", "bc", "abc")):
-        accept = accepting(in_a_row([(f'"{one}"', one in needed) for one in "abc"], symbols(many), "[]", "r"))
+        accept = accepting(in_a_row([(f'"{one}"', one in needed) for one in "abc"], symbols(many), LIST, "r"))
         for count in range(5):
             for members in product(f"abc{many}", repeat=count):
                 head = [one for one in members if one in "abc"]

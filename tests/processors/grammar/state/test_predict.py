@@ -67,7 +67,7 @@ def test_without_white_space_keys_are_forced(backend):
 @pytest.mark.parametrize("sign", [" ", "\n", "\t"])
 def test_noise_chooses_between_what_has_come_as_often(sign):
     """The draw will choose the token with the most noise, if the model finds them as likely."""
-    begun, (token,) = '{"a": true,\n"b":\ttrue', TOY.encode(sign, special=False)
+    begun, (token,) = '{"a": true,\n"b":\ttrue,', TOY.encode(sign, special=False)
 
     def noise(place, ids):
         return [9.0 * (place == 0 and known == token) for known in ids]
