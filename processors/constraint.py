@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_NUMBER", "Constraint", "GrammarKind"]
+__all__ = ["MAX_DEPTH", "MAX_EXPONENT", "MAX_NUMBER", "WHITESPACE", "Constraint", "GrammarKind"]
 
 # Limits of JSON in outputs, which masks keep: no grammar knows them, and readers have some.
 MAX_NUMBER = 128  # characters of a number
 MAX_EXPONENT = 3  # digits of an exponent
 MAX_DEPTH = 64  # lists and objects in each other
+# A line break and nine levels of two blanks, or four of four. It bounds what a model wastes.
+WHITESPACE = 20
 
 GrammarKind = Literal["choice", "json_schema", "regex", "ebnf", "lark", "structural_tag"]
 
@@ -27,4 +29,4 @@ class Constraint:
     kind: GrammarKind
     text: str
     backend: str
-    whitespace: int = 8
+    whitespace: int = WHITESPACE

@@ -19,7 +19,7 @@ from gencli.structured.schema.groups import declared_types
 from gencli.structured.schema.pointers import child
 from gencli.structured.schema.published import with_published
 from gencli.structured.schema.refs import walk
-from processors.constraint import MAX_EXPONENT, MAX_NUMBER, Constraint
+from processors.constraint import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
 from processors.grammar.backends.json_lark import unmarked
 
 __all__ = ["Candidate", "candidate", "choose"]
@@ -55,7 +55,7 @@ def choose(
     schema: Any,
     backend: Literal["auto", "xgrammar", "llguidance"] = "auto",
     *,
-    whitespace: int = 8,
+    whitespace: int = WHITESPACE,
     extra: bool = False,
     any_order: bool = False,
     rewrite: bool = True,
@@ -135,7 +135,7 @@ def candidate(
     schema: Any,
     backend: str,
     *,
-    whitespace: int = 8,
+    whitespace: int = WHITESPACE,
     extra: bool = False,
     any_order: bool = False,
     rewrite: bool = True,

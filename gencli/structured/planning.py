@@ -14,6 +14,7 @@ from gencli.structured.deadline import NEVER, Deadline
 from gencli.structured.files import named_file
 from gencli.structured.output_spec import DOCUMENTS, OutputSpec
 from gencli.structured.plan import Plan
+from processors.constraint import WHITESPACE
 
 if TYPE_CHECKING:
     from gencli.structured.calls.embedded import Schemas
@@ -35,7 +36,7 @@ class PlanRequest:
     """
 
     backend: str = "auto"
-    whitespace: int = 8
+    whitespace: int = WHITESPACE
     extra: bool = False
     any_order: bool = False
     model: str = "tiny"

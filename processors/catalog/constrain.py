@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from processors.catalog.stage_spec import Note, Phase, StageSpec
-from processors.constraint import GrammarKind
+from processors.constraint import WHITESPACE, GrammarKind
 from processors.errors import ParamError
 from processors.params import MOST, Params, param
 
@@ -131,7 +131,10 @@ class GrammarParams(Params):
         "xgrammar", "What compiles it; trie is for choices."
     )
     whitespace: int = param(
-        8, "At most this much white space in one place of a JSON document.", ge=0, le=WHITESPACE_LIMIT
+        WHITESPACE,
+        "At most this much white space in one place of a JSON document.",
+        ge=0,
+        le=WHITESPACE_LIMIT,
     )
     canonical: bool = param(
         True, "Text that the grammar forces is cut into tokens as the tokenizer would, without a choice."

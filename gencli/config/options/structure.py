@@ -6,6 +6,7 @@ from typing import Literal
 
 from gencli.config.options.option import MAX_SAMPLES, MAX_SECONDS, Option, Section
 from processors.catalog import WHITESPACE_LIMIT
+from processors.constraint import WHITESPACE
 from processors.conversion import Bounds
 
 __all__ = ["IN_PROMPT", "STRUCTURE"]
@@ -48,7 +49,7 @@ STRUCTURE: tuple[Option, ...] = (
     Option(("--property-order",), Literal["schema", "any"], "The order of properties: that of the schema, or "
            "any.", _HERE, "schema"),
     Option(("--json-whitespace",), int, "At most this many consecutive characters of white space in a "
-           "document.", _HERE, 8, Bounds(ge=0, le=WHITESPACE_LIMIT)),
+           "document.", _HERE, WHITESPACE, Bounds(ge=0, le=WHITESPACE_LIMIT)),
     Option(("--formats",), bool, "A document that violates a format of the schema is not valid.", _HERE,
            False),
     Option(("--partial",), bool, "Write an output that is incomplete or not valid as well; the exit code is "
