@@ -26,8 +26,7 @@ _NEAR = 32  # characters before MAX_NUMBER from which numbers are watched; more 
 # A number that may go on, at the end of a text, behind what may stand before a value.
 _NUMBER = re.compile(rb"(?:^|[\s:,\[])(-?[0-9]+(?:\.[0-9]*)?(?:[eE](?P<sign>[+-]?)(?P<exponent>[0-9]*))?)\Z")
 _LONG = rb"[eE][+-]?[0-9]{%d}" % (MAX_EXPONENT + 1)
-_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\(?P<begun>u[dD]?)?\Z")  # an escape that may become half a pair
-_HALVES = {b"": rb"u[dD][89a-fA-F]", b"u": rb"[dD][89a-fA-F]", b"ud": rb"[89a-fA-F]"}
+_HALVES = {b"ud": rb"[89a-fA-F]", b"uD": rb"[89a-fA-F]", b"u": rb"[dD][89a-fA-F]", b"": rb"u[dD][89a-fA-F]"}
 _HALF = rb"[^\\]*(?:\\\\)*\\u[dD][89a-fA-F]"
 
 
@@ -72,12 +71,15 @@ class Readable:
 
 
 def _of_escapes(text: bytes) -> Iterator[bytes]:
-    if begun := _ESCAPE.search(text):
-        yield _HALVES[(begun["begun"] or b"").lower()]
+    """Yield what must not go on an escape that has begun at the end of the text."""
+    begun = next(one for one in _HALVES if text.endswith(one))
+    before = text[: len(text) - len(begun)]
+    if (len(before) - len(before.rstrip(b"\\"))) % 2:
+        yield _HALVES[begun]
 
 
 def _of_numbers(text: bytes) -> Iterator[bytes]:
-    number = _NUMBER.search(text)
+    number = _NUMBER.search(text[-MAX_NUMBER - 1 :])  # the rest would be read again for each token
     if number is None:
         return
     digits = number["exponent"]

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 
 __all__ = ["Work"]
 
-_MAX_SECONDS = 10.0  # limit of CPU time; ordinary grammars use a tenth of it for all counted calls
+# Limits of CPU time; ordinary grammars use a tenth of them for all counted calls.
+_LEAST_SECONDS = 1.0
+_CALLS_PER_SECOND = 12_000
 _PER_CLOCK = 16  # matcher calls between two readings of the clock
 
 
@@ -20,6 +22,7 @@ class Work:
 
     def __init__(self, calls: int) -> None:
         self._left, self._begin = calls, time.thread_time()
+        self._seconds = max(_LEAST_SECONDS, calls / _CALLS_PER_SECOND)
 
     @property
     def is_spent(self) -> bool:
@@ -38,7 +41,7 @@ class Work:
             return False
         before, self._left = self._left, self._left - calls
         is_due = before // _PER_CLOCK != self._left // _PER_CLOCK
-        if is_due and time.thread_time() - self._begin > _MAX_SECONDS:
+        if is_due and time.thread_time() - self._begin > self._seconds:
             self._left = 0
         return self._left > 0
 
