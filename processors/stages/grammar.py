@@ -40,8 +40,7 @@ _GAVE_UP = (
     "so the limit may cut it."
 )
 _NO_ROOM = (
-    "The shortest document that was found has {} tokens, but there is room for {}, so the limit may cut it. "
-    "Raise `max_tokens`."
+    "The shortest output that was found has {} tokens, but there is room for {}, so the limit may cut it."
 )
 
 

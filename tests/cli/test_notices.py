@@ -8,6 +8,7 @@ def test_a_document_or_text_that_is_cut_is_told_once(run):
     result = run("--regex", "a{90}", "--max-tokens", "5", "hi")
     assert result.code == 6
     assert result.err.count("--max-tokens") == 1
+    assert "The shortest output that was found has 90 tokens, but there is room for 5" in result.err
 
     result = run("--regex", "a{90}", "--max-tokens", "5", "--partial", "hi")
     assert result.err.count("--max-tokens") == 1

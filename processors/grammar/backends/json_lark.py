@@ -167,7 +167,8 @@ class _Writer:
             return self._object(schema, name)
         if schema.get(MARK) == "counted":
             return self._add(spelled(self._items(schema), _LIST, name), name)
-        if schema.get("type") == "array" and schema.keys() <= ARRAY:
+        is_tuple = isinstance(schema.get("items"), list)  # of older drafts, which llguidance reads
+        if schema.get("type") == "array" and schema.keys() <= ARRAY and not is_tuple:
             return self._array(schema, name)
         return self._json(schema)
 

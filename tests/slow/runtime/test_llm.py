@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from gencli import SamplingParams
-from gencli.errors import GenerationError
+from gencli.errors import GencliWarning, GenerationError
 from tests.runtime.test_llm import fake, llm
 
 SCHEMA = {
@@ -32,7 +32,8 @@ def test_a_structured_output_is_parsed(llm):
         out = llm.generate(NORA, json_schema=schema, temperature=0, max_tokens=60)
         assert out.parsed == json.loads(out.text)
         assert set(out.parsed) == {"name", "age"}
-    out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=4)
+    with pytest.warns(GencliWarning, match="has 12 tokens, but there is room for 4"):
+        out = llm.generate(NORA, json_schema=SCHEMA, temperature=0, max_tokens=4)
     assert "not valid" in out.error
     with pytest.raises(GenerationError, match="not valid"):
         assert out.parsed

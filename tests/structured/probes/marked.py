@@ -54,7 +54,7 @@ def _objects(mark):
         {'a"\n\x01é/': 1, "\\": "x", "other": None},
     )
     twice = ('{"b":"x","a":1,"b":"y"}', '{"a":1,"\\u0061":2}', '{"b":"x","\\u0061":"x"}', '{"b":"x",}')
-    yield Probe(f"properties:{mark}", {**plain, "properties": AB}, ('{ "a" : 1 , "b" : "x" }',), twice)
+    yield Probe(f"properties:{mark}", {**plain, "properties": AB}, ('{ "a": 1, "b": "x" }',), twice)
     both = {"patternProperties": SAMPLES["patternProperties"], "additionalProperties": False}
     yield judged(
         f"patternProperties+properties:{mark}", {**plain, "properties": {"a": I}, **both}, *values, {"a": "y"}

@@ -205,7 +205,7 @@ PROBES = [
     Probe(
         "properties",
         {**O, "properties": AB},
-        ('{"a":1,"b":"x"}', '{ "a" : 1 }'),
+        ('{"a":1,"b":"x"}', '{ "a": 1 }'),
         ('{"a":1,"a":1}', '{"a":1,}'),
     ),
     *ESCAPED,
