@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,14 +14,46 @@ from processors.catalog import Draw
 from processors.chain import Chain
 from processors.chain_run import ChainRun
 from processors.choose import Chooser
+from processors.errors import ChainError, ParamError, nearest
 from processors.history import History
 from processors.order import check_together
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rng import derive
 from processors.rows import Rows
+from processors.stages.tokens import checked
 
 __all__ = ["LogitsProcessor", "sample"]
+
+_SEEDS, _POSITIONS = 1 << 64, 1 << 62
+_OF_END = ("min_tokens", "ignore_eos", "eos_above", "length_decay", "length_boost")
+
+
+def _checked(logits: Any, *dims: int) -> Tensor:
+    """Return logits without their graph. Raises ParamError for what is no tensor of rows of logits."""
+    if not isinstance(logits, Tensor):
+        raise ParamError(
+            f"The logits are a {type(logits).__name__}, not a tensor. torch.as_tensor makes one."
+        )
+    shape = " or ".join({1: "[V]", 2: "[R, V]"}[one] for one in dims)
+    if logits.dim() not in dims or not logits.shape[-1]:
+        raise ParamError(f"The logits have the shape {[*logits.shape]}, not {shape} with V above 0.")
+    if logits.is_complex() or logits.dtype == torch.bool:
+        raise ParamError(f"The logits are {logits.dtype}, not real numbers.")
+    return logits.detach()
+
+
+def _check_range(name: str, value: int, end: int) -> None:
+    if not 0 <= value < end:
+        raise ParamError(
+            f"{name} is {value}, but has to be at least 0 and less than 2**{end.bit_length() - 1}."
+        )
+
+
+def _refuse_stages_without_end(chain: Chain, why: str) -> None:
+    """Raise ChainError for a stage that would have no effect without ids that end a text."""
+    if name := next((name for name, _ in chain.active().stages if name in _OF_END), None):
+        raise ChainError(f"The stage {name} has no effect: {why}. Leave it out.")
 
 
 def sample(
@@ -40,13 +73,25 @@ def sample(
     tokens generated before; by default the length of `output`). Stages see `prompt` and `output` in every
     row, and conditions count `output`; mirostat and adaptive_p, whose state follows the probabilities of
     drawn tokens, are in their initial state. A chain with temperature 0 is greedy. Raises ChainError,
-    ParamError or UnknownStage for a wrong chain, RowError for a row without an allowed token.
+    ParamError or UnknownStage for a wrong chain, ParamError for a wrong argument, TokenError for an id that
+    is none of 0 to V - 1, RowError for a row without an allowed token.
     """
-    batch = logits if logits.dim() == 2 else logits[None]
+    batch = _checked(logits, 1, 2)
+    if batch.dim() == 1:
+        batch = batch[None]
     parsed = Chain.parse(chain, registry) if isinstance(chain, str) else chain
+    _refuse_stages_without_end(parsed, "sample() knows no ids that end a text")
+    if draw not in get_args(Draw):
+        raise ParamError(f"draw is {draw!r}. {nearest(str(draw), get_args(Draw))}")
+    _check_range("seed", seed, _SEEDS)
+    if position is not None:
+        _check_range("position", position, _POSITIONS)
+    env = Env(batch.shape[1], device=batch.device)
+    checked(prompt, env, "prompt")
+    checked(output, env, "output")
     run = ChainRun(
         parsed,
-        Env(batch.shape[1], device=batch.device),
+        env,
         seeds=[derive(seed, row) for row in range(len(batch))],
         draw=draw,
         request=Admission(tuple(prompt)),
@@ -72,7 +117,8 @@ class LogitsProcessor:
     generation. Rows may be reordered or truncated between calls; truncation resets mirostat and adaptive_p.
     Stages that read text need `vocabulary`; stages about the end of text need `eos_ids`. generate() itself
     samples: pass do_sample=True, and leave its temperature and top_p unset. Raises ChainError, ParamError or
-    UnknownStage for a wrong chain.
+    UnknownStage for a wrong chain; a call raises ParamError for logits of another shape or type, RowError for
+    a row without an allowed token or with NaN.
     """
 
     def __init__(
@@ -86,6 +132,8 @@ class LogitsProcessor:
     ) -> None:
         self.chain = (Chain.parse(chain, registry) if isinstance(chain, str) else chain).active()
         check_together(self.chain, registry)
+        if not eos_ids:
+            _refuse_stages_without_end(self.chain, "`eos_ids` is empty")
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
         self._seen = torch.empty(0, 0, dtype=torch.int64)  # ids [B, L] of the call before
@@ -94,6 +142,7 @@ class LogitsProcessor:
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return processed logits [B, V] float32. The stages are advanced by the new ids only."""
+        scores = _checked(scores, 2)
         parents = self._parents(input_ids, self._seen.shape[1])
         if parents is None or input_ids.shape[1] == self._seen.shape[1]:
             self._admit(input_ids, scores)
@@ -104,7 +153,13 @@ class LogitsProcessor:
         for slot, tokens in zip(self._slots, new, strict=True):
             self._pipeline.commit(slot, tokens)
         self._seen = input_ids.clone()  # beam search changes its tensor in place
-        return self._pipeline(scores, self._pipeline.prepare(Rows.build(self._history, self._slots)))
+        rows = self._pipeline.prepare(Rows.build(self._history, self._slots))
+        processed = self._pipeline(scores, rows)
+        most = processed.amax(dim=1)  # NaN if one is NaN
+        failed = (~most.isfinite()).nonzero().flatten().tolist()
+        if failed:
+            raise self._pipeline.explain_failure(scores, rows, failed[0])
+        return processed
 
     def _parents(self, ids: Tensor, length: int) -> list[int] | None:
         """Return for each row an index of a row of the call before with its prefix; None if one has none."""

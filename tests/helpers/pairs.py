@@ -60,6 +60,12 @@ SCHEMA = """{"anyOf": [
 BY_REGEX = given(regex=(REGEX,)) | LETTERS
 BY_SCHEMA = given(json_schema=(SCHEMA,)) | JSON
 BY_STRINGS = given(json_schema=('{"type": "array", "minItems": 1, "items": {"type": "string"}}',)) | JSON
+# Of these letters beams make a document with a blank, which a longer one beats only later.
+BY_STRING_PAIR = given(
+    json_schema=('{"type": "array", "minItems": 2, "items": {"type": "string"}}',),
+    allow_ids=("32,34,44,91,93,97,98,257",),
+    max_tokens=("20",),
+)
 OBJECT = '{"type": "object", "properties": {"e": {"type": "string", "format": "regex"}}, "required": ["e"]}'
 OF_BRACKETS = given(json_schema=(OBJECT,), allow_ids=(BRACKETS,), max_tokens=("60",))
 LIST = '{"type": "array", "items": {"type": "string", "format": "regex"}}'
@@ -197,7 +203,7 @@ FEATURES = {
     "verify_threshold": feature(
         {"--verify-threshold": ("0.0001",)}, given(draft=("suffix",), verify=("lossy-threshold",))
     ),
-    "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, {}),
+    "parsed": feature({"--parsed": None}, BY_SCHEMA, BY_STRINGS, BY_STRING_PAIR, {}),
     "select": feature({"--select": ("/0",)}, BY_SCHEMA, BY_STRINGS, {}),
     "preset": feature({"--preset": ("./preset.yaml",)}),
     # Text shows only a prompt's last token, which a template decides; JSON has the prompt and its length.

@@ -11,7 +11,7 @@ from gencli import LLM
 from gencli.models.files.locate import find_local
 from processors import LogitsProcessor, Params, Phase, Processor, Registry, derive, param, sample
 from processors.catalog import BUILTIN
-from processors.errors import EmptySupport, UnknownStage
+from processors.errors import EmptySupport, NonFiniteLogits, ProcessorsError, UnknownStage
 from processors.reference import samplers
 from processors.rng import signed
 
@@ -46,6 +46,38 @@ def test_a_row_that_cannot_be_decided_is_an_error():
         sample(torch.full((2, 5), -torch.inf))
     with pytest.raises(UnknownStage, match="nope"):
         sample(LOGITS, "nope=1")
+
+
+def test_what_is_no_logits_no_option_or_without_effect_is_refused_by_name():
+    for arguments, options, message in [
+        ((LOGITS.numpy(),), {}, "ndarray, not a tensor"),
+        ((LOGITS[None],), {}, r"shape \[1, 4, 1000\], not \[V\] or \[R, V\]"),
+        ((torch.tensor(1.0),), {}, r"shape \[\]"),
+        ((torch.empty(2, 0),), {}, "V above 0"),
+        ((LOGITS.to(torch.complex64),), {}, "complex64"),
+        ((LOGITS,), {"draw": "gumble"}, "draw is 'gumble'. Did you mean 'gumbel'"),
+        ((LOGITS,), {"seed": -1}, "seed is -1"),
+        ((LOGITS,), {"seed": 2**64}, "less than 2\\*\\*64"),
+        ((LOGITS,), {"position": -1}, "position is -1"),
+        ((LOGITS,), {"prompt": [1000]}, "prompt names token 1000, but ids go from 0 to 999"),
+        ((LOGITS,), {"output": [3, -1]}, "output names token -1"),
+        ((LOGITS, "min_tokens=5"), {}, "min_tokens has no effect"),
+        ((LOGITS, "eos_above=0.5"), {}, "eos_above has no effect"),
+    ]:
+        with pytest.raises(ProcessorsError, match=message):
+            sample(*arguments, **options)
+    with pytest.raises(ProcessorsError, match="ignore_eos has no effect: `eos_ids` is empty"):
+        LogitsProcessor("ignore_eos=true")
+
+
+def test_logits_of_a_graph_are_taken_and_rows_without_a_choice_are_not_handed_on():
+    assert torch.equal(sample(LOGITS.clone().requires_grad_()), sample(LOGITS))
+    ids, broken = torch.tensor([[1], [2], [3], [4]]), LOGITS.clone()
+    broken[2, 5] = torch.nan
+    with pytest.raises(NonFiniteLogits):
+        LogitsProcessor("top_k=5")(ids, broken)
+    with pytest.raises(ProcessorsError, match="shape"):
+        LogitsProcessor("top_k=5")(ids, LOGITS[0])
 
 
 @pytest.fixture(scope="module")

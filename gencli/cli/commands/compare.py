@@ -10,7 +10,7 @@ from typing import Any, Literal
 from gencli.batch.sources import open_input
 from gencli.cli.fetching import fetch_models
 from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page
+from gencli.cli.parser.page import Page, with_format
 from gencli.cli.parser.prompts import read_prompts
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.render import Sink
@@ -42,7 +42,8 @@ _OWN: tuple[Option, ...] = (
            metavar="FILE"),
     Option(("--model-b",), str, "Run B on this model, which has the same vocabulary; both models "
            "read A's text.", "Model", metavar="NAME"),
-    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result.", "Output", "text"),
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result; by default that of "
+           "the suffix of `output`.", "Output", "text"),
     Option(("--html",), str, "Write a page with both texts of one prompt beside each other: one file that "
            "needs no network.", "Output", metavar="FILE"),
     Option(("--assert-equal",), bool, "Exit with code 6 unless all texts are equal.", "Output", False),
@@ -81,6 +82,7 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Compare, print the result, and return the exit code: 6 or 7 if an assertion does not hold."""
+    given = with_format(given, ("json", "jsonl", "yaml"))
     own = {e.key: e.value(given[e.key], e.flag) if e.key in given else e.default for e in _OWN}
     shared = {key: value for key, value in given.items() if key not in own}
     missing = [f"--{key}" for key in "ab" if own[key] is None and not (key == "a" and own["trace"])]

@@ -11,6 +11,7 @@ from gencli.cli.commands.chain_view import chain_rows, chain_table
 from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
+from gencli.cli.parser.page import with_format
 from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.records import record_text
@@ -24,6 +25,7 @@ from gencli.config.search_conflicts import search_notices
 from gencli.config.settings import Settings
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
+from gencli.structured.output_spec import DOCUMENTS
 from gencli.templates.prompt import wanted_template
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if (code := follow_leader(given)) is not None:
         return code
     settings = gather(given, os.environ)
+    if not settings.is_given("format") and not any(settings[kind] for kind in (*DOCUMENTS, "tools")):
+        given = with_format(given, ("json", "jsonl", "yaml"))  # a document is JSON as it is
+        settings = gather(given, os.environ)
     job = make_job(settings)
     refuse_quiet_scores(settings)
     if settings["show_chain"]:

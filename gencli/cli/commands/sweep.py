@@ -7,10 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from gencli.cli.commands.run import begin
-from gencli.cli.explain.heat import cell_table, csv_lines, grid_page, heat_table, sweep_record, write_png
+from gencli.cli.explain.heat import (
+    cell_table,
+    cell_texts,
+    csv_lines,
+    grid_page,
+    heat_table,
+    sweep_record,
+    write_png,
+)
 from gencli.cli.explain.options import options_of_run
 from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, values_of
+from gencli.cli.parser.page import Page, values_of, with_format
 from gencli.cli.parser.prompts import read_prompts
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.records import record_text
@@ -40,8 +48,9 @@ _OWN: tuple[Option, ...] = (
            "every chain runs on its logits.", "Draw", False),
     Option(("--show",), Literal[tuple(MEASURES)], "Show this measure as a grid instead of a table of all.",
            "Output", metavar="MEASURE"),
-    Option(("--format",), Literal["text", "csv", "json", "yaml"], "Form of the result; csv has a line for "
-           "each text.", "Output", "text"),
+    Option(("--format",), Literal["text", "csv", "json", "jsonl", "yaml"], "Form of the result; csv has a "
+           "line for each text, jsonl one for each cell. By default that of the suffix of `output`.",
+           "Output", "text"),
     Option(("--html",), str, "Write the grid as a page: one file that needs no network.", "Output",
            metavar="FILE"),
     Option(("--png",), str, "Draw the measure of `show` as a picture; needs matplotlib.", "Output",
@@ -76,6 +85,7 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the cells, write the results and return the exit code."""
+    given = with_format(given, ("csv", "json", "jsonl", "yaml"))
     values = values_of(Page("", _OWN), {key: value for key, value in given.items() if key not in _RUN_KEYS})
     axes = [read_axis(text) for text in values["vary"] or ()]
     _check(axes, values)
@@ -158,6 +168,10 @@ def _shown(
     if values["format"] == "csv":
         return csv_lines(axes, found)
     if values["format"] == "text":
-        return heat_table(axes, found, values["show"]) if values["show"] else cell_table(axes, found)
-    shared = {"model": model, "seed": seed, "first": values["first"]}
-    return record_text(sweep_record(axes, found, prompts, shared), values["format"])
+        if values["show"]:
+            return heat_table(axes, found, values["show"])
+        return cell_table(axes, found) + cell_texts(found)
+    record = sweep_record(axes, found, prompts, {"model": model, "seed": seed, "first": values["first"]})
+    if values["format"] == "jsonl":
+        return "".join(record_text(cell, "jsonl") for cell in record["cells"])
+    return record_text(record, values["format"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.terminal.tables import table
+from gencli.cli.terminal.writers import block_label
 from gencli.errors import UsageError
 from gencli.explain.grid import Axis
 from gencli.explain.text_measures import MEASURES, mean_of
@@ -16,7 +17,16 @@ from gencli.explain.text_measures import MEASURES, mean_of
 if TYPE_CHECKING:
     from gencli.cli.explain.sweep_run import CellResult
 
-__all__ = ["cell_table", "csv_lines", "grid_page", "heat_table", "means", "sweep_record", "write_png"]
+__all__ = [
+    "cell_table",
+    "cell_texts",
+    "csv_lines",
+    "grid_page",
+    "heat_table",
+    "means",
+    "sweep_record",
+    "write_png",
+]
 
 _SHADES = " ░▒▓█"
 _UNITS = {"entropy": "nats", "surprise": "bits", "logprob": "nats"}
@@ -32,6 +42,17 @@ def cell_table(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
     found = [means(cell) for cell in cells]
     names = [name for name in MEASURES if any(one[name] is not None for one in found)]
     return table(_lines(axes, cells, found, names))
+
+
+def cell_texts(cells: Sequence[CellResult]) -> str:
+    """Return the texts of all cells, each below a label with the values of its cell."""
+    parts = []
+    for place, cell in enumerate(cells, 1):
+        values = " ".join(f"{key}={value}" for key, value in cell.values.items())
+        for index, one in enumerate(cell.samples, 1):
+            number = f"{place}.{index}" if len(cell.samples) > 1 else f"{place}"
+            parts.append(f"\n{block_label(number, values)}\n{one.error or one.text}\n")
+    return "".join(parts)
 
 
 def _lines(

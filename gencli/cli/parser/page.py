@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from gencli.cli.failures import unknown_word
 from gencli.config.options.run import OPTIONS, Option
 from gencli.errors import UsageError
 
-__all__ = ["RUN", "Page", "read_subcommand", "values_of"]
+__all__ = ["RUN", "Page", "read_subcommand", "values_of", "with_format"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,13 @@ def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
         entry.key: entry.value(given[entry.key], entry.flag) if entry.key in given else entry.default
         for entry in page.options
     }
+
+
+def with_format(given: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, Any]:
+    """Return the given options with the format of the suffix of the output file, if none is given."""
+    suffix = PurePath(given.get("output") or "").suffix.lower().removeprefix(".")
+    form = {"yml": "yaml"}.get(suffix, suffix)
+    return {**given, "format": form} if form in formats and "format" not in given else given
 
 
 def read_subcommand(

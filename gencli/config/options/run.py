@@ -161,8 +161,8 @@ _STOPS: tuple[Option, ...] = (
 )  # fmt: skip
 
 _OUTPUT: tuple[Option, ...] = (
-    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Format of the result.", "Output",
-           "text"),
+    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Format of the result; by "
+           "default that of the suffix of `output`, unless the output is a JSON document.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
     Option(("--trace",), str, "Write what each stage did to each token to this file, a line of JSON a token; "

@@ -82,5 +82,7 @@ def find_preset(name: str, *, folder: Path | None = None) -> Path:
         if exists(path):
             return path.resolve()
     close = close_names(name, [found for found, _, _ in list_presets()])
-    hint = did_you_mean([repr(found) for found in close]) or "gencli config list shows those there are."
+    beside = Path(folder or ".") / f"{name}.yaml"
+    hint = did_you_mean([f"./{name}.yaml"] if exists(beside) else [repr(found) for found in close])
+    hint = hint or "gencli config list shows those there are."
     raise ConfigError(f"There is no preset {name!r}.", hint=hint)

@@ -30,6 +30,25 @@ def test_first_tokens_come_from_one_forward_and_are_those_of_the_texts(gencli):
     assert len({line["text"] for line in lines}) > 1
 
 
+def test_the_texts_are_shown_and_a_file_has_the_format_of_its_suffix(gencli, tmp_path):
+    made = sweep(gencli, "the cat")
+    shown = gencli("sweep", *SHARED, *AXES, "the cat").out
+    for place, cell in enumerate(made["cells"], 1):
+        values = " ".join(f"{key}={value}" for key, value in cell["values"].items())
+        assert f"\n==> {place}: {values} <==\n{cell['texts'][0]['text']}\n" in shown
+    for suffix, read in (("json", json.loads), ("jsonl", lambda text: [*map(json.loads, text.splitlines())])):
+        assert gencli("sweep", *SHARED, *AXES, "-o", tmp_path / f"x.{suffix}", "the cat").code == 0
+        written = read((tmp_path / f"x.{suffix}").read_text())
+        assert (written if suffix == "json" else {**made, "cells": written}) == made
+    for suffix in ("json", "txt"):
+        words = ("-m", "fake", "--seed", "4", "--max-tokens", "5", "-o", tmp_path / f"y.{suffix}", "the cat")
+        assert gencli("run", *words).code == 0
+    assert json.loads((tmp_path / "y.json").read_text())["text"] + "\n" == (tmp_path / "y.txt").read_text()
+    document = ("-m", "fake", "--json-schema", "a bool", "--seed", "1", "-o", tmp_path / "z.json", "the cat")
+    assert gencli("run", *document).code == 0
+    assert json.loads((tmp_path / "z.json").read_text()).keys() == {"a"}
+
+
 def test_valid_texts_are_counted_and_a_stage_that_gives_way_is_said(gencli):
     found = gencli(
         "sweep", *SHARED, "--vary", "seed=1,2", "--choice", "yes", "--choice", "no", "--format", "json", "hi"

@@ -74,6 +74,7 @@ def test_a_missing_preset_and_a_fault_end_a_run_with_3(here, gencli):
         assert (result.code, said in result.err) == (3, True), result.err
 
     here("a.yaml", "temprature: 1\ntop_p: 7\n")
+    assert "Did you mean ./a.yaml?" in gencli("run", "--preset", "a", "x").err
     result = gencli("run", "--preset", "a.yaml", "x")
     assert (result.code, result.out) == (3, "")
     assert result.err.startswith(
