@@ -133,7 +133,7 @@ class LogitsProcessor:
         self.chain = (Chain.parse(chain, registry) if isinstance(chain, str) else chain).active()
         check_together(self.chain, registry)
         if not eos_ids:
-            _refuse_stages_without_end(self.chain, "`eos_ids` is empty")
+            _refuse_stages_without_end(self.chain, "eos_ids is empty")
         self._vocabulary, self._eos_ids, self._pad_id = vocabulary, tuple(eos_ids), pad_id
         self._registry = registry
         self._seen = torch.empty(0, 0, dtype=torch.int64)  # ids [B, L] of the call before

@@ -66,7 +66,7 @@ def test_what_is_no_logits_no_option_or_without_effect_is_refused_by_name():
     ]:
         with pytest.raises(ProcessorsError, match=message):
             sample(*arguments, **options)
-    with pytest.raises(ProcessorsError, match="ignore_eos has no effect: `eos_ids` is empty"):
+    with pytest.raises(ProcessorsError, match="ignore_eos has no effect: eos_ids is empty"):
         LogitsProcessor("ignore_eos=true")
 
 
