@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.terminal.tables import table
-from gencli.cli.terminal.writers import block_label
 from gencli.errors import UsageError
 from gencli.explain.grid import Axis
 from gencli.explain.text_measures import MEASURES, mean_of
@@ -46,6 +45,8 @@ def cell_table(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
 
 def cell_texts(cells: Sequence[CellResult]) -> str:
     """Return the texts of all cells, each below a label with the values of its cell."""
+    from gencli.cli.terminal.writers import block_label  # imports torch
+
     parts = []
     for place, cell in enumerate(cells, 1):
         values = " ".join(f"{key}={value}" for key, value in cell.values.items())

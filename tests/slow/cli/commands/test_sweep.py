@@ -43,7 +43,7 @@ def test_a_grid_shows_one_measure_and_its_page_has_every_cell(gencli, tmp_path):
     assert [line.split()[0] for line in lines[2:]] == ["0.5", "1.5"]
     assert lines[3].endswith("███")
     table = gencli("sweep", *SHARED, *AXES, "the cat").out.splitlines()
-    assert len(table) == 5
+    assert len(table) == 5 + 3 * 4  # and a blank line, a label and a text for each cell
     assert table[0].startswith("temperature  top_k  tokens  entropy")
 
     file = tmp_path / "grid.html"
