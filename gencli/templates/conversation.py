@@ -92,7 +92,7 @@ def render_conversation(
     """
     tools = instructions.tools_of(tokenizer)
     given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
-    messages = instructions.added(with_system(messages, system), tokenizer)
+    messages = instructions.added(with_system(messages, system), tokenizer, has_place=bool(tools))
     if not is_continued:
         return tokenizer.render_chat(messages, **given)
     *rest, last = messages

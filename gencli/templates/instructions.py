@@ -50,12 +50,14 @@ class Instructions:
         """Return the tools that the chat template renders; () if it has no place for them."""
         return self.tools if self.tools and template.renders_tools(self.tools) else ()
 
-    def added(self, messages: Sequence[Message], template: ChatTemplate) -> tuple[Message, ...]:
+    def added(
+        self, messages: Sequence[Message], template: ChatTemplate, *, has_place: bool
+    ) -> tuple[Message, ...]:
         """Return the messages with the texts: at the end of the system turn, which is made if there is none.
 
-        If the template takes no system turn, the texts are before the first message of the user.
+        If the template takes no system turn, the texts are before the first message of the user. `has_place`:
+        whether the template writes the tools.
         """
-        has_place = bool(self.tools_of(template))
         text = _joined(self.text, "" if has_place else self.tools_text)
         if not text:
             return tuple(messages)

@@ -44,9 +44,11 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if (code := follow_leader(given)) is not None:
         return code
     settings = gather(given, os.environ)
-    if not settings.is_given("format") and not any(settings[kind] for kind in (*DOCUMENTS, "tools")):
-        given = with_format(given, ("json", "jsonl", "yaml"))  # a document is JSON as it is
-        settings = gather(given, os.environ)
+    is_document = any(settings[kind] for kind in (*DOCUMENTS, "tools"))  # which is JSON as it is
+    formatted = with_format(given, ("json", "jsonl", "yaml"))
+    if formatted is not given and not settings.is_given("format") and not is_document:
+        given = formatted
+        settings = gather(given, os.environ, settings.registry)
     job = make_job(settings)
     refuse_quiet_scores(settings)
     if settings["show_chain"]:
