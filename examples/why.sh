@@ -12,7 +12,7 @@ gencli explain "$trace" --at 3
 # Without --dry-multiplier this text repeats a sentence; these are the tokens that DRY decided.
 gencli run --model tiny --temperature 0 --ignore-eos --max-tokens 170 --dry-multiplier 0.8 --quiet \
     --trace "$trace" "The duck said no no no no"
-gencli explain "$trace" --stage dry
+gencli explain "$trace" --decided-by dry
 
 # A cutoff removes a name: the same draw without top-k gives Lotte.
 gencli explain --model tiny --seed 11 --temperature 1.2 --top-k 20 --max-tokens 3 --quiet --why Lotte --at 1 \

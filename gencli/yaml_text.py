@@ -48,4 +48,5 @@ def to_yaml(value: Any, *, encoding: str = "utf-8") -> str:
         allow_unicode=encoding.lower().replace("-", "").startswith("utf"),
         width=math.inf,
     )
-    return text.removesuffix("...\n")
+    end = "...\n"  # of a document that is a plain scalar; an indented one is text
+    return text.removesuffix(end) if text.endswith(f"\n{end}") else text

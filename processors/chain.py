@@ -8,6 +8,7 @@ a bare word: `ban=["a b","c"]`, `top_k:k=40,ties=keep`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -19,6 +20,10 @@ from processors.params import Params
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["Chain", "Stage", "fields_of", "parse_fields", "parse_stage"]
+
+_NUMBER = re.compile(
+    r"[+-]?(\d{1,40}\.?|\d{0,40}\.\d{1,40})([eE][+-]?\d{1,3})?"
+)  # .5 and +5, which JSON lacks
 
 Stage = tuple[str, Params]
 
@@ -187,7 +192,8 @@ def _value(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text.strip()
+        text = text.strip()
+    return float(text) if _NUMBER.fullmatch(text) else text
 
 
 def _shown(name: str, params: Params) -> str:

@@ -17,6 +17,8 @@ ProcessorsError
 from __future__ import annotations
 
 import json
+import os
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +38,7 @@ __all__ = [
     "TokenError",
     "UnknownStage",
     "nearest",
+    "raised_in",
     "shown_value",
 ]
 
@@ -44,7 +47,21 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a sentence that suggests the closest known names, or lists all of them."""
     names = sorted(known)
     close = [repr(found) for found in close_names(name, names)]
-    return did_you_mean(close) or f"Known are: {', '.join(names)}."
+    return did_you_mean(close) or (f"Known are: {', '.join(names)}." if names else "There is none.")
+
+
+def raised_in(error: BaseException) -> str:
+    """Return where code of others raised the error, as in " in mine.py, line 3"; "" if it is unknown.
+
+    That is the innermost frame which is neither this project's nor torch's.
+    """
+    packages = os.path.dirname(os.path.dirname(__file__))
+    own = tuple(os.path.join(packages, name, "") for name in ("processors", "gencli"))
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        is_torch = f"{os.sep}torch{os.sep}" in frame.filename
+        if not is_torch and not frame.filename.startswith(("<", *own)):
+            return f" in {os.path.basename(frame.filename)}, line {frame.lineno}"
+    return ""
 
 
 def shown_value(value: Any) -> str:

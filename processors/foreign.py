@@ -12,7 +12,7 @@ from torch import Tensor
 
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.columns import Columns
-from processors.errors import ProcessorsError, StageFailure
+from processors.errors import ProcessorsError, StageFailure, raised_in
 from processors.machine_faults import device_fault, is_out_of_memory
 from processors.rows import Rows
 
@@ -261,7 +261,7 @@ def fault_text(hook: str, error: BaseException) -> str:
     if isinstance(error, WrongResult):
         return str(error)
     text = f"{type(error).__name__}({str(error)!r})" if str(error) else type(error).__name__
-    return f"{hook} raised {text}"
+    return f"{hook} raised {text}{raised_in(error)}"
 
 
 def _checked_tuple(

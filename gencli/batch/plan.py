@@ -81,7 +81,7 @@ def gather_settings(plan: Plan, environ: Mapping[str, str]) -> Settings:
     given = dict(plan.given)
     if isinstance(plan["max_batch"], int):
         given["max_batch"] = plan["max_batch"]
-    return gather(given, run_variables(environ))
+    return gather(given, run_variables(environ), is_neutral=True)
 
 
 def _refuse(plan: Plan) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gencli.errors import GenerationError, UsageError
@@ -11,6 +11,7 @@ from gencli.templates.conversation import render_conversation
 from gencli.templates.instructions import NOTHING, Instructions
 
 if TYPE_CHECKING:
+    from gencli.config.job import Job
     from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids"]
@@ -20,13 +21,15 @@ __all__ = ["Conversation", "Turn", "draw_seed", "prompt_ids"]
 class Turn:
     """A user's message and its answer.
 
-    `reason`: why the answer ended, "" before its end. `attempt`: number of retries.
+    `reason`: why the answer ended, "" before its end. `attempt`: number of retries. `job`: settings of the
+    answer, None if they are unknown.
     """
 
     user: str
     answer: str = ""
     reason: str = ""
     attempt: int = 0
+    job: Job | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,9 @@ class Conversation:
         """Return a copy with a new turn that has no answer yet."""
         return replace(self, turns=(*self.turns, Turn(text)))
 
-    def answered(self, text: str, reason: str) -> Conversation:
+    def answered(self, text: str, reason: str, job: Job | None = None) -> Conversation:
         """Return a copy with the answer of the last turn. Raises UsageError without a turn."""
-        return self._with_last(replace(self._last(), answer=text, reason=reason))
+        return self._with_last(replace(self._last(), answer=text, reason=reason, job=job))
 
     def undone(self) -> Conversation:
         """Return a copy without the last turn. Raises UsageError if there is none."""

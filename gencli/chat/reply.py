@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gencli.chat.show import Row
 from gencli.chat.state import Chat
 from gencli.core.events import Finish
 from gencli.errors import UsageError
@@ -34,13 +35,16 @@ class CommandContext:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The next chat, a message, a draft for the input line, and whether the chat has ended.
+    """The next chat, a message or a table, a draft for the input line, and whether the chat has ended.
 
-    `has_keys`: the message may name options by keys in backticks.
+    `is_edit`: the next turn replaces the last one. `has_keys`: the message may name options by keys in
+    backticks, as rows do.
     """
 
     chat: Chat
     text: str = ""
+    rows: tuple[Row, ...] = ()
     draft: str = ""
+    is_edit: bool = False
     is_over: bool = False
     has_keys: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gencli.chat.reply import CommandContext, Reply
-from gencli.chat.show import about, everything, find_option, listed, option_rows, shown
+from gencli.chat.show import about, everything, find_option, option_rows, shown
 from gencli.chat.state import Chat
 from gencli.config.options.run import Option
 from gencli.config.presets.find import list_presets
@@ -50,7 +50,7 @@ def _typed(entry: Option, text: str) -> Any:
 
 def show_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     """Return the settings, or one of them, with their origins."""
-    return Reply(chat, listed(about(chat, rest) if rest else everything(chat)), has_keys=True)
+    return Reply(chat, rows=tuple(about(chat, rest) if rest else everything(chat)))
 
 
 def chain_command(chat: Chat, rest: str, env: CommandContext) -> Reply:

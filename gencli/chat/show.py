@@ -15,7 +15,7 @@ from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.structured.output_spec import KINDS
 
-__all__ = ["Row", "about", "everything", "find_option", "history", "listed", "option_rows", "shown"]
+__all__ = ["Row", "about", "everything", "find_option", "history", "option_rows", "shown"]
 
 Row = tuple[str, str, str]  # name, value, origin
 _NAMES = {
@@ -81,16 +81,12 @@ def everything(chat: Chat) -> list[Row]:
     return rows
 
 
-def listed(rows: list[Row]) -> str:
-    """Return the rows as lines of three aligned columns."""
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "\n".join("  ".join([*map(str.ljust, row, widths), row[2]]).rstrip() for row in rows)
-
-
 def shown(value: Any) -> str:
     """Return a value in the syntax of /set."""
     if isinstance(value, bool) or value is None:
         return "on" if value else "off"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))  # 0 may have been typed
     return ", ".join(map(shown, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gencli.chat.conversation import Conversation
+from gencli.config.chat_defaults import with_chat_draw
 from gencli.config.environment import untraced
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
@@ -63,10 +64,12 @@ class Chat:
         """Every option's value and origin."""
         is_raw = any(values.get("raw") for _, values in self.layers)
         *transcript, (_, flags), above = self.layers
-        gathered = gather(flags, untraced(os.environ))
+        gathered = gather(flags, untraced(os.environ), is_neutral=True)
         *below, typed = gathered.layers
         first = ("chat", {} if is_raw else {"chat": True})
-        return resolve(first, *below, *transcript, typed, above, registry=gathered.registry)
+        assert gathered.registry is not None
+        settings = resolve(first, *below, *transcript, typed, above, registry=gathered.registry)
+        return with_chat_draw(settings, gathered.registry)
 
     @cached_property
     def job(self) -> Job:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gencli.chat.conversation import Conversation, prompt_ids
+from gencli.chat.conversation import Conversation, Turn, prompt_ids
 from gencli.chat.reply import CommandContext, Reply
 from gencli.chat.show import history
 from gencli.chat.state import Chat
+from gencli.config.chain import Assembly
+from gencli.config.job import Job
 from gencli.errors import UsageError
 from processors.conversion import whole
 
@@ -35,13 +37,23 @@ def undo_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
 def regen_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     """Answer the last turn again."""
     conversation = chat.conversation.again()
-    if chat.job.is_greedy:
+    if _is_repeated(chat.conversation.turns[-1], chat.job):
         raise UsageError(
             "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
         )
     turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
     text = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
     return Reply(chat.with_conversation(conversation), text)
+
+
+def _is_repeated(turn: Turn, job: Job) -> bool:
+    """Return whether the job takes the most likely tokens, which the turn's answer has already."""
+    if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
+        return False
+    before, now = (
+        replace(one, assembly=Assembly(one.chain), draw_origin="", seed=0) for one in (turn.job, job)
+    )
+    return before == now
 
 
 def same_again(before: Conversation, after: Conversation) -> str:
@@ -59,12 +71,12 @@ def same_again(before: Conversation, after: Conversation) -> str:
 
 
 def edit_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
-    """Replace the last turn, or return its text to the input line."""
+    """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
     if rest:
         return Reply(chat.with_conversation(chat.conversation.edited(rest)))
-    undone = chat.conversation.undone()
-    text = f"Removed turn {len(chat.conversation.turns)}; edit it and send it again."
-    return Reply(chat.with_conversation(undone), text, draft=chat.conversation.turns[-1].user)
+    chat.conversation.undone()  # raises without a turn
+    text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
+    return Reply(chat, text, draft=chat.conversation.turns[-1].user, is_edit=True)
 
 
 def history_command(chat: Chat, rest: str, env: CommandContext) -> Reply:

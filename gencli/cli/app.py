@@ -59,8 +59,6 @@ Commands:
 
 Options:
   --version             Print the version and exit.
-  --install-completion  Install completion for the current shell.
-  --show-completion     Print the completion script for the current shell.
   -h, --help            Print this help and exit.
 
 Every command has its own help: gencli run --help

@@ -10,7 +10,7 @@ from typing import Any
 from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
 from gencli.config.options.stages import PENALTY_STAGES
 from gencli.config.reasoning import thinking_tags
-from gencli.config.settings import COMPAT, Assigned, Layer, Settings, with_value
+from gencli.config.settings import CHAT_DEFAULT, COMPAT, Assigned, Layer, Settings, with_value
 from gencli.config.watermark import MARKS, Mark
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
@@ -118,8 +118,9 @@ def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
             if weak.rank == strong.rank:
                 raise
             notice = f"{weak.origin} {weak.said} is left out beside {strong.said}: {error.why}."
+            notices = () if weak.origin == CHAT_DEFAULT else (notice,)
     chain = Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage))
-    return _settled(Assembly(chain, found.values, (*found.notices, notice)), draw, registry)
+    return _settled(Assembly(chain, found.values, (*found.notices, *notices)), draw, registry)
 
 
 @contextmanager

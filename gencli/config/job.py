@@ -14,7 +14,7 @@ from gencli.config.guidance import wanted_dola, wanted_guidance
 from gencli.config.instructions import wanted_instructions
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.searches import choosing, wanted_beams, wanted_contrastive
-from gencli.config.settings import Settings
+from gencli.config.settings import CHAT_DEFAULT, Settings
 from gencli.config.structure import build_output_spec
 from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
@@ -215,7 +215,8 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
     yield from watermark_notices(job.chain)
     phase = job.registry.phase
     named = dict.fromkeys(name for name, _ in job.assembly.chain.active() if name != "temperature")
-    idle = [name for name in named if phase(name) >= Phase.SCALE]
+    of_chat = {name for name in named if all(v.origin == CHAT_DEFAULT for v in job.assembly.of_stage(name))}
+    idle = [name for name in named if phase(name) >= Phase.SCALE and name not in of_chat]
     if job.is_greedy and idle:
         how = "A beam search draws nothing" if job.beams else "The draw is greedy"
         how = "The temperature is 0" if job.contrastive else how

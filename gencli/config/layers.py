@@ -1,5 +1,6 @@
 """The layers of a run, weakest first: model, compat profile, user defaults, presets, environment, flags.
 
+A conversation has its defaults below all of them.
 The model's own values override the profile of a system that reads generation_config.json itself.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gencli.config.chat_defaults import has_idle_template, with_chat_draw, with_template
 from gencli.config.environment import environment_layer
 from gencli.config.model_defaults import model_layer
 from gencli.config.options.compat import READS_MODEL
@@ -20,17 +22,26 @@ __all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts", "profile_
 
 
 def gather(
-    given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    registry: Registry | None = None,
+    *,
+    applies_template: bool = False,
+    is_neutral: bool = False,
 ) -> Settings:
     """Return the settings of a command line; `given` holds its options by key.
 
-    `registry`: registry with the plug-ins, if the caller has one already.
+    `registry`: registry with the plug-ins, if the caller has one already. `applies_template`: the model's
+    chat template applies unless an option says otherwise. `is_neutral`: a conversation is drawn as any text.
     """
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins) if registry is None else registry
     layers = (*_user_defaults(registry), *_presets(names, registry), environment, flags)
-    return _with_base(layers, registry)
+    settings = _with_base(layers, registry)
+    if applies_template and has_idle_template(settings):
+        settings = with_template(settings)
+    return with_chat_draw(settings, registry) if settings["chat"] and not is_neutral else settings
 
 
 def gather_presets(*names: str, registry: Registry | None = None) -> Settings:

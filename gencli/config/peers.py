@@ -104,6 +104,7 @@ OPTION_NAMES: _Names = {
     "dola": "dola_layers",
     "negative": "negative_prompt cfg_negative_prompt negative_prompt_ids",
     "color": "colour colors",
+    "at": "token token_index token_position",
     "logprobs": "top_logprobs n_probs output_scores output_logits return_logprob return_logprobs",
     "prompt_logprobs": "echo_logprobs input_logprobs logprob_start_len",
     "draft": "draft_model model_draft md assistant_model speculative_model prompt_lookup lookup",

@@ -12,6 +12,7 @@ from processors.conditions.when import When
 from processors.registry import Registry
 
 __all__ = [
+    "CHAT_DEFAULT",
     "COMPAT",
     "DEFAULT",
     "ENVIRONMENT",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 DEFAULT = "default"
+CHAT_DEFAULT = "default of chat"
 COMPAT = "compat"
 USER = "user defaults"
 PRESET = "preset"
@@ -70,6 +72,16 @@ class Assigned:
     said: str
     rank: int = -1
     when: When | None = None
+
+    @property
+    def where(self) -> str:
+        """The origin and its source, as in `Settings.where`."""
+        return where(self.origin, self.said)
+
+
+def where(origin: str, said: str) -> str:
+    """Return an origin and the source in it, which a default of chat does not have."""
+    return origin if origin == CHAT_DEFAULT else f"{origin} {said}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +167,12 @@ class Settings(Mapping[str, Any]):
     def where(self, key: str) -> str:
         """Return origin and source, as in "flag `top_p`" or "preset configs/story.yaml:4"."""
         entry = self._entries[key]
-        return f"{entry.origin} {entry.said}".strip()
+        return where(entry.origin, entry.said)
 
     def name(self, key: str) -> str:
         """Return the option's name in messages: its key in backticks, its variable, or key and line."""
         entry = self._entries[key]
-        if entry.origin in (DEFAULT, FLAG, ENVIRONMENT):
+        if entry.origin in (DEFAULT, CHAT_DEFAULT, FLAG, ENVIRONMENT):
             return entry.said or f"`{key}`"
         return key if entry.said == key else f"{key} ({entry.said})"
 

@@ -77,10 +77,11 @@ def _gathered(
 ) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings of a side, and a notice about stages that the text leaves out."""
     if text.startswith(_COMPAT):
-        return gather({**given, "compat": _profile(text.removeprefix(_COMPAT))}, environ, registry), ()
+        given = {**given, "compat": _profile(text.removeprefix(_COMPAT))}
+        return gather(given, environ, registry, is_neutral=True), ()
     if text.startswith(_PRESET) or _is_preset(text):
         return _preset(text.removeprefix(_PRESET), given, environ, registry), ()
-    settings = gather(given, environ, registry)
+    settings = gather(given, environ, registry, is_neutral=True)
     assert settings.registry is not None
     layers = [_without_chain(layer) for layer in settings.layers]
     if text:
@@ -95,7 +96,7 @@ def _preset(
     name: str, given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None
 ) -> Settings:
     try:
-        return gather({**given, "preset": (name,)}, environ, registry)
+        return gather({**given, "preset": (name,)}, environ, registry, is_neutral=True)
     except ConfigError as error:
         if name not in builtin_registry().names():
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -237,7 +237,10 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """A sample failed; other samples continue. `text` is its output so far, of `completion_tokens` tokens."""
+    """A sample failed; other samples continue. `text` is its output so far, of `completion_tokens` tokens.
+
+    `cause`: the exception of a plug-in, for its traceback.
+    """
 
     request: str
     sample: int
@@ -245,6 +248,7 @@ class Error:
     message: str
     text: str
     completion_tokens: int = 0
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 Event = Token | Reading | PromptScores | Finish | Error

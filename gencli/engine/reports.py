@@ -23,7 +23,7 @@ class Taken(NamedTuple):
 def failed(sequence: Sequence, error: Exception, text: str) -> Error:
     """Return the event of a sequence that failed with `error` after the output `text`."""
     name, count = type(error).__name__, len(sequence.output)
-    return Error(sequence.request.id, sequence.sample, name, str(error), text, count)
+    return Error(sequence.request.id, sequence.sample, name, str(error), text, count, error.__cause__)
 
 
 def finished(sequence: Sequence, finish: Reason, text: str, now: float) -> Finish:

@@ -9,7 +9,7 @@ from typing import Any
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.compare import Comparison, Output, Place, SideBySide
 from gencli.explain.replay import chain_of, kept_of, replay_of
-from gencli.explain.trace_file import TracedText
+from gencli.explain.trace_file import TracedText, text_label
 from processors.base import Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
@@ -46,9 +46,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
         if kept.vocab_size != size or not 0 <= record["id"] < size:
             raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
         places.append(along.place(record["id"], kept, record["decided_by"]))
-    request, sample = text.key
-    name = f"{request}, sample {sample}" if sample else str(request)
-    return Comparison(name, str(text.head.get("prompt", "")), own, None, tuple(places))
+    return Comparison(text_label(text.key), str(text.head.get("prompt", "")), own, None, tuple(places))
 
 
 def _begin(

@@ -31,6 +31,7 @@ __all__ = [
     "read_lines",
     "read_trace",
     "sample_lines",
+    "text_label",
 ]
 
 MAX_LINE = 1 << 22  # characters of a line
@@ -129,6 +130,12 @@ class TracedText:
     def key(self) -> tuple[str, int]:
         """The request and the index of the sample."""
         return self.head["run"], self.head["sample"]
+
+
+def text_label(key: tuple[str, int]) -> str:
+    """Return the number of a sample for a person, as in 1.2 for the second one of request 1."""
+    request, sample = key
+    return f"{request}.{sample + 1}"
 
 
 def read_trace(lines: Iterable[str]) -> list[TracedText]:

@@ -20,7 +20,7 @@ from huggingface_hub.errors import (
 )
 
 from gencli.errors import ModelError
-from gencli.hub.cache import endpoint
+from gencli.hub.cache import endpoint, hub_cache
 from gencli.hub.names import HubName
 
 __all__ = ["FAILURES", "TRIES", "explain", "retry_delay", "retrying"]
@@ -67,8 +67,16 @@ def explain(error: Exception, name: HubName) -> ModelError:
         return _refusal(error, name, host)
     return ModelError(
         f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).",
-        hint="The fetched part is kept: run the same command again to continue.",
+        hint=_again(name),
     )
+
+
+def _again(name: HubName) -> str:
+    """Return the hint to run the command again, which continues if a part of the model has been fetched."""
+    blobs = hub_cache() / f"models--{name.repo.replace('/', '--')}" / "blobs"
+    if blobs.is_dir() and any(blobs.iterdir()):
+        return "The fetched part is kept: run the same command again to continue."
+    return "Nothing was fetched. Check the network, then run the same command again."
 
 
 def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
@@ -99,8 +107,7 @@ def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
             f"{host} has had too many requests from this address.",
             hint="Wait some minutes, then run the command again.",
         )
-    hint = "The fetched part is kept: run the same command again to continue."
-    return ModelError(f"{host} answered with error {status} for {name}.", hint=hint)
+    return ModelError(f"{host} answered with error {status} for {name}.", hint=_again(name))
 
 
 def _has_token() -> bool:

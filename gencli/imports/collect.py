@@ -25,6 +25,15 @@ _SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS} -
     "logprobs",
     "prompt_logprobs",
 }
+# Values of fields of others, in small letters, that change nothing there.
+_UNSET = {
+    "best_of": "1",
+    "max_length": "20",
+    "num_beam_groups": "1",
+    "skip_special_tokens": "true",
+    "spaces_between_special_tokens": "true",
+    "use_cache": "true",
+}
 _MOST_NOTES = 100
 _LONGEST = 60  # characters of a name in a note
 
@@ -67,8 +76,14 @@ def collect(peer: Peer, fields: Iterable[tuple[str, Any]], registry: Registry) -
             for key, item in _read(peer, name, value).items():
                 _put(found, key, item, name, registry)
         except NotTaken as error:
-            found.note(name, str(error))
+            if not _asks_nothing(name, value):
+                found.note(name, str(error))
     return found
+
+
+def _asks_nothing(name: str, value: Any) -> bool:
+    """Return whether a field that is not taken over has the value that it has without being set."""
+    return value in (None, False, "", (), [], {}) or str(value).casefold() == _UNSET.get(name)
 
 
 def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:

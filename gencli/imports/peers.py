@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,13 +75,16 @@ def _bias_texts(value: Any) -> Found | None:
     """Read llama.cpp's TOKEN+NUMBER and TOKEN-NUMBER of a command line."""
     if not isinstance(value, tuple):
         return None  # a request's form, which all servers share
-    pairs = []
+    pairs, banned = list[list[float]](), list[int]()
     for text in value:
-        at = max(text.rfind("+"), text.rfind("-"))
-        if at <= 0 or not text[:at].isdecimal():
+        parts = re.fullmatch(r"(\d{1,19})([+-].+)", text)
+        if parts is None:
             raise NotTaken("it is not of the form ID+NUMBER")
-        pairs.append([int(text[:at]), float(number(text[at:]))])
-    return {"logit_bias": pairs}
+        if parts[2].casefold() in ("-inf", "-infinity"):
+            banned.append(int(parts[1]))
+        else:
+            pairs.append([int(parts[1]), float(number(parts[2]))])
+    return {**({"logit_bias": pairs} if pairs else {}), **({"suppress_ids": banned} if banned else {})}
 
 
 def _min_keep(value: Any) -> Found:

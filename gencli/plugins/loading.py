@@ -16,6 +16,7 @@ from gencli.plugins.discovery import Plugin
 from gencli.plugins.validation import check_class, check_drafter
 from gencli.speculative.base import Drafter
 from processors.base import Processor
+from processors.errors import raised_in
 
 __all__ = ["load_plugin", "load_stage"]
 
@@ -37,8 +38,9 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
         raise
     except (Exception, SystemExit, GeneratorExit) as error:  # any exception of the plugin's code
         raise PluginError(
-            f"The plugin {plugin.source} cannot be imported: {type(error).__name__}: {error}",
-            hint="gencli stages list shows all plugins.",
+            f"The plugin {plugin.source} cannot be imported: "
+            f"{type(error).__name__}: {error}{raised_in(error)}",
+            hint="`debug` shows the traceback.",
         ) from error
     if isinstance(target, type) and issubclass(target, Drafter):
         check_drafter(target, plugin)

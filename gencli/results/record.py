@@ -69,9 +69,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "candidates": _candidates(row),
         "grammar": _grammar(info),
         "chain": _stages(info),
-        "origins": {
-            f"{a.stage}.{a.field}": with_flags(f"{a.origin} {a.said}") for a in info.job.assembly.values
-        },
+        "origins": {f"{a.stage}.{a.field}": with_flags(a.where) for a in info.job.assembly.values},
     }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import locale
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +26,14 @@ _PACKAGES = {
     "tokenizers": "No model but fake loads without it: pip install tokenizers",
     "xgrammar": "Grammars need it: pip install xgrammar",
     "prompt_toolkit": "gencli chat on a terminal needs it: pip install prompt_toolkit",
+}
+_EXTRAS = {
+    "batch": "Parquet, .zst and remote files of batches",
+    "pydantic": "Pydantic models as schemas",
+    "ray": "Workers of batches, replicas of the server",
+    "serve": "gencli serve",
+    "multi-gpu": "One model over several GPUs",
+    "plots": "Pictures of sweeps and of docs/",
 }
 
 
@@ -56,6 +66,27 @@ def _versions() -> Iterator[Finding]:
             yield Finding("version", name, metadata.version(name), "Installed.")
         except metadata.PackageNotFoundError:
             yield Finding("version", name, "missing", missing, is_good=False)
+
+
+def _extras() -> Iterator[Finding]:
+    """Yield the extras of pyproject.toml, and what of each is not installed."""
+    needed: dict[str, list[str]] = {name: [] for name in _EXTRAS}
+    for line in metadata.requires("gencli") or ():
+        package, extra = re.match(r"[\w.-]+", line), re.search(r"extra == ['\"]([\w-]+)", line)
+        if package and extra and extra[1] in needed:
+            needed[extra[1]].append(package[0])
+    for name, packages in needed.items():
+        missing = [package for package in packages if not _is_installed(package)]
+        value = f"without {', '.join(missing)}" if missing else "installed"
+        command = f": pip install 'gencli[{name}]'" if missing else ""
+        yield Finding("extra", name, value, f"{_EXTRAS[name]}{command or '.'}")
+
+
+def _is_installed(package: str) -> bool:
+    with suppress(metadata.PackageNotFoundError):
+        metadata.version(package)
+        return True
+    return False
 
 
 def _devices() -> Iterator[Finding]:
@@ -175,6 +206,7 @@ def _note(path: Path) -> str:
 
 _AREAS: dict[str, Callable[[], Iterator[Finding]]] = {
     "version": _versions,
+    "extra": _extras,
     "device": _devices,
     "kernel": _kernels,
     "cache": _caches,

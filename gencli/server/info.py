@@ -7,6 +7,7 @@ from typing import Any
 
 from gencli import __version__
 from gencli.config.job import Job
+from gencli.config.settings import where
 from gencli.core.request import Request
 from gencli.models.files.template import declared_template
 from gencli.server.serving import Serving
@@ -153,7 +154,7 @@ def _values(params: Params) -> dict[str, Any]:
 def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
     """Return the origin of each value of a stage, by field, without folder names of this machine."""
     entries = job.assembly.of_entry(stage, params)
-    return {entry.field: f"{entry.origin} {entry.said.rpartition('/')[2]}".strip() for entry in entries}
+    return {entry.field: where(entry.origin, entry.said.rpartition("/")[2]) for entry in entries}
 
 
 def _has_seed(serving: Serving, options: Options) -> bool:

@@ -52,7 +52,7 @@ def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> Plan:
         shared["max_batch"], is_auto = own["max_batch"], False
     each = [{**shared, "model": name} for name in own["model"]] or [shared]
     variables = untraced(run_variables(environ))  # traces are options of requests
-    settings = [gather(values, variables) for values in each]
+    settings = [gather(values, variables, is_neutral=True) for values in each]
     names = served_names([one["model"] for one in settings], own["served_name"])
     return Plan(
         own["host"],

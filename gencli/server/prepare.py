@@ -12,6 +12,7 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
+from gencli.config.chat_defaults import with_chat_draw
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
 from gencli.config.presets.stack import load_presets
@@ -81,7 +82,7 @@ class Preparer:
         # A request with messages uses the template; for the other route it is disabled below.
         self._settings = resolve(("server", {"chat": True}), *settings.layers, registry=settings.registry)
         self._grammars = grammars
-        self._jobs: Recent[tuple[str, ...], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
+        self._jobs: Recent[tuple[tuple[str, ...], bool], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
         self._encoding = Lock()
         self._notice, self._noticed = notice, set[str]()
         _, jobs = self._of_presets(())  # faults of the server's own options are reported here
@@ -104,7 +105,7 @@ class Preparer:
 
     def job(self, call: Call) -> Job:
         """Return the job of a call, without a compiled grammar. Raises the error of an invalid option."""
-        settings, jobs = self._of_presets(call.presets)
+        settings, jobs = self._of_presets(call.presets, has_chat_draw=call.has_chat_draw)
         values = dict(call.options.values)
         if not call.is_chat and "system" in values:
             raise bad_field(call.options.fields["system"], "system needs messages, not a prompt.")
@@ -247,12 +248,14 @@ class Preparer:
             return job.instructions.before + prompt, ids
         return self.tokenizer.decode(ids, skip_special=False), ids
 
-    def _of_presets(self, names: tuple[str, ...]) -> tuple[Settings, Jobs]:
+    def _of_presets(self, names: tuple[str, ...], *, has_chat_draw: bool = False) -> tuple[Settings, Jobs]:
         def made() -> tuple[Settings, Jobs]:
             settings = self._with_presets(names)
+            if has_chat_draw:
+                settings = with_chat_draw(settings, self.registry)
             return settings, Jobs(settings, request_values)
 
-        return self._jobs.get(names, made)
+        return self._jobs.get((names, has_chat_draw), made)
 
     def _with_presets(self, names: tuple[str, ...]) -> Settings:
         if not names:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Processor
 from processors.chain import Chain
+from processors.errors import raised_in
 from processors.foreign import WrongResult, checked_logits, is_interrupt
 from processors.history import History
 from processors.params import Params
@@ -225,11 +226,12 @@ CHECKS: tuple[Check, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Result of a check; `detail` is the failure, "" if it passed."""
+    """Result of a check; `detail` is the failure, "" if it passed; `error` is the exception behind it."""
 
     name: str
     passed: bool
     detail: str = ""
+    error: BaseException | None = None
 
 
 def run_check(check: Check, subject: Subject) -> CheckResult:
@@ -240,7 +242,7 @@ def run_check(check: Check, subject: Subject) -> CheckResult:
         if is_interrupt(error):
             raise
         name = "" if isinstance(error, WrongResult) else f"{type(error).__name__}: "
-        return CheckResult(check.__name__, False, f"{name}{error}")
+        return CheckResult(check.__name__, False, f"{name}{error}{raised_in(error)}", error)
     return CheckResult(check.__name__, True)
 
 

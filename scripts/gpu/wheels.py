@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("gguf", "serve", "pydantic")
+EXTRAS = ("serve", "pydantic")
 TESTS = ("pytest-timeout", "hypothesis")  # what the tests of a card need of `dev`
 PYTHON = "3.12"
 # What the machine has: an image with CUDA, PyTorch and what scientists use.

@@ -45,7 +45,7 @@ def test_set_holds_from_the_next_answer_and_default_undoes_flags_too(chat, scene
     assert warm.job.chain.to_list() != chat.job.chain.to_list()
     assert warm.settings.origin("temperature") == "/set"
     bare = run_command("/set top-p default", warm, scene).chat
-    assert bare.job.chain.get("top_p") is None
+    assert bare.job.chain.get("top_p").p == 0.95  # the default of a chat
     assert chat.settings["top_p"] == 0.9
 
     stops = run_command(r"/set stop \n\n", chat, scene).chat
@@ -64,11 +64,10 @@ def test_show_names_values_and_origins_and_colours_are_set(chat, scene):
     assert "color" not in colored.typed
 
     chat = run_command("/set min-p 0.1", chat, scene).chat
-    text = run_command("/show", chat, scene).text
-    assert ["top-p", "0.9", "flag"] in [line.split() for line in text.splitlines()]
-    assert ["min-p", "0.1", "/set"] in [line.split() for line in text.splitlines()]
-    assert run_command("/show min-p", chat, scene).text == "min-p  0.1  /set"
-    assert run_command("/show top-k", chat, scene).text == "top-k  0  default"
+    rows = run_command("/show", chat, scene).rows
+    assert {("top-p", "0.9", "flag"), ("min-p", "0.1", "/set")} < {*rows}
+    assert run_command("/show min-p", chat, scene).rows == (("min-p", "0.1", "/set"),)
+    assert run_command("/show top-k", chat, scene).rows == (("top-k", "40", "default of chat"),)
     assert run_command("/chain", chat, scene).text == "the chain"
 
 
@@ -82,12 +81,22 @@ def test_undo_edit_regen_and_clear_change_the_turns(chat, scene):
     assert run_command("/clear", chat, scene).chat.conversation.turns == ()
 
     reply = run_command("/edit", chat, scene)
-    assert (reply.draft, len(reply.chat.conversation.turns)) == ("Who?", 1)
+    assert (reply.draft, reply.is_edit, len(reply.chat.conversation.turns)) == ("Who?", True, 2)
 
+
+def test_regen_refuses_only_what_gives_the_same_answer(chat, scene):
+    greedy = run_command("/set temperature 0", chat.with_value("top_p", None), scene).chat
+
+    def answered(by, reason="eos"):
+        conversation = greedy.conversation.undone().asked("Who?").answered("Me.", reason, by.job)
+        return greedy.with_conversation(conversation)
+
+    for other in (greedy, answered(chat), answered(greedy, "interrupted")):
+        assert run_command("/regen", other, scene).chat.conversation.is_waiting
     with pytest.raises(UsageError, match="same answer"):
-        run_command(
-            "/regen", run_command("/set temperature 0", chat.with_value("top_p", None), scene).chat, scene
-        )
+        run_command("/regen", answered(greedy), scene)
+    longer = run_command("/set max-tokens 900", answered(greedy), scene).chat
+    assert run_command("/regen", longer, scene).chat.conversation.is_waiting
 
 
 def test_system_seed_tokens_and_stats(chat, scene):

@@ -1,7 +1,5 @@
 """Presets in a running chat: their place among the layers, and what they cannot change."""
 
-import re
-
 import pytest
 
 from gencli.chat.commands import run_command
@@ -23,7 +21,7 @@ def preset(tmp_path):
 
 def shown(chat, scene, key):
     """The cells of each line of /show."""
-    return [re.split("  +", line) for line in run_command(f"/show {key}", chat, scene).text.splitlines()]
+    return [list(row) for row in run_command(f"/show {key}", chat, scene).rows]
 
 
 @pytest.fixture

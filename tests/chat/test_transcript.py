@@ -67,7 +67,7 @@ def test_a_transcript_is_above_the_environment_and_replaced_by_the_next_one(
     first = run_command(f"/load {saved}", open_chat({}), scene)
     assert (first.chat.settings["max_tokens"], "override its settings" in first.text) == (30, False)
     second = run_command(f"/load {tmp_path / 'other.json'}", first.chat, scene).chat
-    assert [second.settings[key] for key in ("max_tokens", "top_p", "min_p")] == [8, 1.0, 0.3]
+    assert [second.settings[key] for key in ("max_tokens", "top_p", "min_p")] == [8, 0.95, 0.3]
 
 
 def test_load_shows_the_last_turns_and_names_another_model(saved, scene, chat, tmp_path):

@@ -1,6 +1,5 @@
 """Commands take a GGUF file where they take a model's folder."""
 
-import builtins
 from hashlib import sha256
 from pathlib import Path
 
@@ -83,20 +82,6 @@ def test_only_the_decoder_runs_files_that_are_there(gencli, model, tmp_path):
     done = gencli("run", "--model", tmp_path / "none.gguf", "Hello")
     assert done.code == 5
     assert "There is no file" in done.err
-
-
-def test_without_the_package_its_extra_is_named(gencli, model, monkeypatch):
-    real = builtins.__import__
-
-    def hide(name, *args, **kwargs):
-        if name == "gguf":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", hide)
-    done = gencli("run", "--model", model, "Hello")
-    assert (done.code, done.out) == (2, "")
-    assert "pip install 'gencli[gguf]'" in done.err
 
 
 def test_a_file_in_the_cache_of_the_hub_has_a_name(gencli, model, tmp_path, monkeypatch):

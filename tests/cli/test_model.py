@@ -36,7 +36,7 @@ def test_a_broken_folder_is_exit_5_and_one_message(gencli, tmp_path):
         folder = tmp_path / name
         shutil.copytree(TINY, folder)
         spoil(folder)
-        result = gencli("run", "--model", folder, *SHORT)
+        result = gencli("run", "--model", folder, "--raw", *SHORT)
         assert (result.code, result.out) == (5, ""), name
         assert said in result.err, name
         assert "Traceback" not in result.err, name

@@ -55,7 +55,7 @@ def test_wrong_values_and_many_unknown_names_are_named_and_bounded():
 
 
 def test_what_is_imported_is_a_preset_that_runs(here, gencli):  # noqa: F811
-    here("body.json", '{"messages": [], "temperature": 0.5, "top_k": 5, "repetition_penalty": 1.2}')
+    here("body.json", '{"messages": ["hi"], "temperature": 0.5, "top_k": 5, "repetition_penalty": 1.2}')
     result = gencli("config", "import", "--from", "vllm", "body.json")
     assert result.code == 0
     assert result.err == "Notice: messages is not taken over: a prompt is no setting.\n"
@@ -76,3 +76,22 @@ def test_what_cannot_be_read_is_an_error(here, gencli):  # noqa: F811
         result = gencli("config", "import", *arguments)
         assert (result.code, result.out) == (code, ""), arguments
         assert said in result.err, arguments
+
+
+def test_a_field_that_asks_for_nothing_gets_no_notice(gencli, here):  # noqa: F811
+    here(
+        "body.json",
+        '{"top_k": 5, "stream": false, "user": "", "best_of": 1, "echo": false, "use_cache": true, '
+        '"skip_special_tokens": true, "num_beam_groups": 1, "low_memory": false, "max_length": 20}',
+    )
+    quiet = gencli("config", "import", "--from", "vllm", "body.json")
+    assert (quiet.code, quiet.err) == (0, "")
+    here("body.json", '{"top_k": 5, "best_of": 3}')
+    assert "best_of is not taken over" in gencli("config", "import", "--from", "vllm", "body.json").err
+
+
+def test_a_bias_of_minus_infinity_is_a_ban(gencli, here):  # noqa: F811
+    biases = ("--logit-bias", "15-inf", "--logit-bias", "16+1.5")
+    result = gencli("config", "import", "llama-cli", *biases)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines()[2:] == ["logit_bias: [[16, 1.5]]", "suppress_ids: [15]"]

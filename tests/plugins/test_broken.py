@@ -74,3 +74,23 @@ def test_an_installed_one_ends_the_run_that_names_its_stage(install, run, monkey
     assert run("--stage", "shattered=1", "hi").code == 4
     monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
     assert run("--stage", "shattered=1", "hi").code == 2
+
+
+def test_an_error_has_its_file_and_line_and_debug_the_traceback(run, gencli, plugin):
+    code = ONLY.replace("ids = torch", 'raise KeyError("lost")\n        ids = torch')
+    path = plugin(code)
+    line = 1 + code.splitlines().index('        raise KeyError("lost")')
+    where = f"""KeyError("'lost'") in {path.name}, line {line}"""
+    done = run("--plugin", path, "--stage", "only=97", "hi")
+    assert where in done.err
+    assert "Traceback" not in done.err
+    debugged = run("--plugin", path, "--stage", "only=97", "--debug", "hi")
+    assert f'File "{path}", line {line}, in apply' in debugged.err
+
+    checked = gencli("stages", "check", path)
+    assert f"KeyError: 'lost' in {path.name}, line {line}" in checked.out
+    assert "Traceback" not in checked.out
+    assert f'File "{path}", line {line}, in apply' in gencli("stages", "check", path, "--debug").out
+
+    broken = plugin("import json\n1 / 0\n", "broken.py")
+    assert "ZeroDivisionError: division by zero in broken.py, line 2" in run("--plugin", broken, "hi").err

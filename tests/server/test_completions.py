@@ -123,7 +123,7 @@ def test_a_preset_by_name_is_a_layer_below_the_body(fake):
     found = {stage["name"]: stage for stage in stages}
     assert found["top_k"]["values"]["k"] == 7
     assert found["top_k"]["origins"] == {"k": "request top_k"}
-    assert found["min_p"]["origins"]["p"].startswith("preset creative.yaml:")
+    assert found["min_p"]["origins"]["p"].startswith("preset creative:")
 
 
 def test_an_answer_goes_on_with_the_last_message(tiny):

@@ -52,7 +52,7 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
         if params.when is not None:
             state = f" when {to_json(params.when.to_mapping())}{state}"
         for entry in entries:
-            origin = with_flags(f"{entry.origin} {entry.said}")
+            origin = with_flags(entry.where)
             yield phase, name, f"{entry.field}={_short(entry.value)}{state}", origin
         if name == "grammar" and job.structure is not None:
             yield phase, name, _output_text(job.structure), with_flags(job.structure.origin)

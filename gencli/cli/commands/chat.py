@@ -13,6 +13,7 @@ from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.terminal.typeahead import type_ahead
 from gencli.config.conflicts import refuse_quiet_scores
 from gencli.config.job import notices
 from gencli.runtime.quiet import importing, quiet_libraries
@@ -62,7 +63,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if settings["log"]:
         voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
+    with type_ahead(), interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
         with voice.starting(), importing():
             from gencli.cli.commands.talk import talk
 

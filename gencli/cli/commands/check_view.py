@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,15 +22,19 @@ from processors.testing.checks import returns_logits
 __all__ = ["check_report"]
 
 
-def check_report(registry: PluginRegistry, target: str, values: Iterable[str]) -> tuple[str, bool]:
+def check_report(
+    registry: PluginRegistry, target: str, values: Iterable[str], *, is_debugged: bool = False
+) -> tuple[str, bool]:
     """Return the report of a stage's checks, and whether all passed.
 
     `target` is a plug-in or a stage's name. `values` are stages as in "name:key=value" to check instead of
-    guessed values. Raises UsageError for an unknown target, PluginError if no values can be guessed.
+    guessed values. `is_debugged`: failures come with their tracebacks.
+
+    Raises UsageError for an unknown target, PluginError if no values can be guessed.
     """
     stage = _stage(registry, target)
     subject = _subject(stage, _given(stage, values))
-    outcomes = list(_outcomes(subject))
+    outcomes = list(_outcomes(subject, is_debugged=is_debugged))
     rows = [("result", "promise", "what it says")]
     rows += [
         (result, check.__name__, (check.__doc__ or "").partition("\n")[0]) for check, result, _ in outcomes
@@ -69,19 +74,19 @@ def _subject(stage: type[Processor[Any]], params: tuple[Params, ...]) -> Subject
         ) from None
 
 
-def _outcomes(subject: Subject) -> Iterator[tuple[Check, str, str]]:
+def _outcomes(subject: Subject, *, is_debugged: bool) -> Iterator[tuple[Check, str, str]]:
     """Yield each check, its result and the report of a failure.
 
     A stage that returns no logits is not checked further.
     """
     is_sound = True
     for check in CHECKS:
-        result, text = _outcome(check, subject) if is_sound else ("-", "")
+        result, text = _outcome(check, subject, is_debugged=is_debugged) if is_sound else ("-", "")
         is_sound = is_sound and (check is not returns_logits or not text)
         yield check, result, text
 
 
-def _outcome(check: Check, subject: Subject) -> tuple[str, str]:
+def _outcome(check: Check, subject: Subject, *, is_debugged: bool) -> tuple[str, str]:
     """Return the result (passed, failed, or "-" if it does not apply) and the report of a failure."""
     does_not_apply = {
         "equals_twin": subject.twin is None,
@@ -92,8 +97,10 @@ def _outcome(check: Check, subject: Subject) -> tuple[str, str]:
     if run_check(check, subject).passed:
         return "passed", ""
     smallest = shrink(check, subject)
-    detail = run_check(check, smallest).detail.removeprefix("AssertionError: ")
-    return "failed", "\n".join([f"{check.__name__}: {detail}", *_case(smallest)]) + "\n"
+    failed = run_check(check, smallest)
+    detail = failed.detail.removeprefix("AssertionError: ")
+    trace = traceback.format_exception(failed.error) if failed.error and is_debugged else ()
+    return "failed", "\n".join([f"{check.__name__}: {detail}", *_case(smallest), "".join(trace)])
 
 
 def _case(subject: Subject) -> Iterator[str]:

@@ -18,7 +18,7 @@ from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.render import Sink
 from gencli.errors import UsageError
 from gencli.explain.record import Record
-from gencli.explain.trace_file import TracedText
+from gencli.explain.trace_file import TracedText, text_label
 from processors.errors import nearest
 
 if TYPE_CHECKING:
@@ -79,7 +79,12 @@ def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[s
     refuse_beside(values)
     if values["live"] and len(arguments) != 1:
         raise UsageError("--live follows one trace.", hint="Write one with gencli run --trace FILE.")
-    for one, other in (("at", "stage"), ("why", "stage"), ("why", "html"), ("teach", "logits_file")):
+    for one, other in (
+        ("at", "decided_by"),
+        ("why", "decided_by"),
+        ("why", "html"),
+        ("teach", "logits_file"),
+    ):
         if values[one] not in (None, False) and values[other] not in (None, False):
             raise UsageError(f"{_flag(one)} and {_flag(other)} do not go together.", hint=_SELECTED)
     for key in ("tensor", "tokens"):
@@ -174,7 +179,7 @@ def _why_records(text: TracedText, seeker: Seeker) -> Iterator[Record]:
 def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
     from gencli.explain.page import page
 
-    for key in ("at", "stage"):
+    for key in ("at", "decided_by"):
         if values[key] is not None:
             raise UsageError(f"--html has all tokens, so {_flag(key)} has no effect.", hint=_SELECTED)
     with Sink(values["html"]) as sink:
@@ -183,8 +188,7 @@ def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
 
 
 def _name(text: TracedText) -> str:
-    request, sample = text.key
-    return f"== {request}, sample {sample}"
+    return f"== {text_label(text.key)}"
 
 
 def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
@@ -202,7 +206,7 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
         if at >= len(records):
             raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
         return records[at : at + 1]
-    if (stage := values["stage"]) is not None:
+    if (stage := values["decided_by"]) is not None:
         known = list(dict.fromkeys(one["name"] for record in text.records for one in record["stages"]))
         if stage not in known:
             raise UsageError(f"The chain of the text has no stage {stage!r}.", hint=nearest(stage, known))
@@ -211,10 +215,10 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
 
 
 def _page(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> str:
-    if values["at"] is None and values["stage"] is None:
+    if values["at"] is None and values["decided_by"] is None:
         return whole_text(records)
     if not records:
-        return f"{values['stage']} decided none of {len(text.records)} tokens.\n"
+        return f"{values['decided_by']} decided none of {len(text.records)} tokens.\n"
     pages = (one_token(record, before=_before(text, record), of=len(text.records)) for record in records)
     return "\n".join(pages)
 

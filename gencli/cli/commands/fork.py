@@ -48,7 +48,8 @@ show draws a tree; walk moves in it by keys and lets it grow.
                "Draw", 0, Bounds(ge=0, le=MOST)),
         Option(("--run",), str, "The text of this request of a trace: the number of the prompt.", "Draw",
                metavar="ID", key_name="request"),
-        Option(("--sample",), int, "This sample of the request.", "Draw", bounds=Bounds(ge=0, le=MOST)),
+        Option(("--sample",), int, "This sample of the request; the first one is 1.", "Draw",
+               bounds=Bounds(ge=1, le=MOST)),
         Option(("--tree",), str, "Write the children to this tree; it begins with the traced text if there "
                "is no such file. A tree that is RUN gets them anyway.", "Output", metavar="FILE"),
         Option(("--output", "-o"), str, "walk: where e writes the text; otherwise it ends on stdout.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from gencli.cli.explain.colored import ColoredPen, asking, wanted_scale
 from gencli.cli.explain.levels import Scale
 from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, say_error
+from gencli.cli.terminal.render import Sink, say, say_error
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.writers import Writer, label
@@ -150,6 +151,9 @@ def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack
 def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say_error(error)
+    for outcome in (outcome for row in results.rows for outcome in row.ended if settings["debug"]):
+        if isinstance(outcome, Error) and outcome.cause:
+            say("".join(traceback.format_exception(outcome.cause)).rstrip())
     for line in summary(results, info):
         voice.say(line)
     if settings["stats"]:

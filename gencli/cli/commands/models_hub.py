@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from gencli.cli.fetching import fetch_with_progress, refuse_offline
@@ -16,7 +17,15 @@ from gencli.config.environment import environment_layer
 from gencli.errors import ModelError, UsageError
 from gencli.hub.cache import Cached, disk_bytes, find_gguf, hub_cache
 from gencli.hub.names import HubName, read_hub_name
-from gencli.models.files.locate import BUNDLED, add_alias, alias_file, full_name, read_aliases, remove_alias
+from gencli.models.files.locate import (
+    BUNDLED,
+    add_alias,
+    alias_file,
+    find_local,
+    full_name,
+    read_aliases,
+    remove_alias,
+)
 from gencli.runtime.quiet import quiet_libraries
 from gencli.units import size
 
@@ -51,6 +60,12 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     """
     from gencli.hub.removal import plan_removal
 
+    target = read_aliases().get(names[0]) if len(names) == 1 else None
+    if target is not None and find_local(target) == Path(target).expanduser():
+        raise UsageError(
+            f"{names[0]} is an alias of {target}, which is not in the hub's cache: it is yours to remove.",
+            hint=f"gencli models alias --remove {names[0]} forgets the name.",
+        )
     name = _hub_name(names, "rm")
     if name.gguf:
         hint = f"gencli models rm {replace(name, gguf='')} removes all that is here of it."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,15 @@ from gencli.cli.parser.page import with_format
 from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.records import record_text
-from gencli.cli.terminal.render import Sink
+from gencli.cli.terminal.render import Sink, is_terminal
 from gencli.cli.terminal.stderr import Stderr
+from gencli.config.chat_defaults import has_idle_template
 from gencli.config.conflicts import refuse_quiet_scores
 from gencli.config.job import Job, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.requests import encode_prompt
 from gencli.config.search_conflicts import search_notices
-from gencli.config.settings import Settings
+from gencli.config.settings import CHAT_DEFAULT, Settings
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
 from gencli.structured.output_spec import DOCUMENTS
@@ -43,12 +45,13 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Run the command with the given flags and return the exit code."""
     if (code := follow_leader(given)) is not None:
         return code
-    settings = gather(given, os.environ)
+    is_shown = is_terminal(sys.stdout) and "output" not in given  # a person reads the text
+    settings = gather(given, os.environ, applies_template=is_shown)
     is_document = any(settings[kind] for kind in (*DOCUMENTS, "tools"))  # which is JSON as it is
     formatted = with_format(given, ("json", "jsonl", "yaml"))
     if formatted is not given and not settings.is_given("format") and not is_document:
         given = formatted
-        settings = gather(given, os.environ, settings.registry)
+        settings = gather(given, os.environ, settings.registry, applies_template=is_shown)
     job = make_job(settings)
     refuse_quiet_scores(settings)
     if settings["show_chain"]:
@@ -58,7 +61,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     voice = Stderr(is_quiet=settings["quiet"])
     if settings["show_prompt"]:
         return _show_prompts(job, source, settings, voice)
-    job, settings = begin(job, settings, source, given, voice)
+    job, settings = begin(job, settings, source, given, voice, applies_template=is_shown)
     beside: list[Beside] = []
     if settings["log"]:
         from gencli.cli.logged import keep  # imports the database, which other runs do not need
@@ -73,15 +76,25 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
 
 def begin(
-    job: Job, settings: Settings, source: Prompts, given: Mapping[str, Any], voice: Stderr
+    job: Job,
+    settings: Settings,
+    source: Prompts,
+    given: Mapping[str, Any],
+    voice: Stderr,
+    *,
+    applies_template: bool = False,
 ) -> tuple[Job, Settings]:
-    """Fetch missing models and print the notices. Return job and settings, which may change by that."""
+    """Fetch missing models and print the notices. Return job and settings, which may change by that.
+
+    `applies_template`: as in `gather`.
+    """
     if fetch_models(settings, job.registry, voice):
-        settings = gather(given, os.environ)  # again, because the model's files set defaults
+        # Again, because the model's files set defaults.
+        settings = gather(given, os.environ, applies_template=applies_template)
         job = make_job(settings)
     prompts = source.texts
     texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
-    for text in (*texts, *search_notices(settings)):
+    for text in (*texts, *search_notices(settings), *_template_notices(settings)):
         voice.notice(text)
     return job, settings
 
@@ -101,6 +114,13 @@ def carry_out(
             from gencli.cli.commands.generate import generate
 
         return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
+
+
+def _template_notices(settings: Settings) -> Iterator[str]:
+    if settings.origin("chat") == CHAT_DEFAULT:
+        yield "The model's chat template is applied; --raw takes the prompt as it is."
+    elif has_idle_template(settings):
+        yield "The model has a chat template, which --chat applies; --raw says that the prompt is complete."
 
 
 def _tool_notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:

@@ -22,6 +22,7 @@ _Values = Annotated[
     list[str] | None,
     typer.Option("--stage", metavar="STAGE", help="Values to try, as in name:key=value. (repeatable)"),
 ]
+_Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.", autocompletion=stage_names)]
 _Target = Annotated[
     str,
@@ -57,10 +58,10 @@ def _show(name: _Name, plugins: Plugins = None) -> int:
     return 0
 
 
-def _check(target: _Target, values: _Values = None) -> int:
+def _check(target: _Target, values: _Values = None, *, debug: _Debug = False) -> int:
     from gencli.cli.commands.check_view import check_report
 
     with quiet_libraries():
-        text, is_sound = check_report(PluginRegistry(), target, values or ())
+        text, is_sound = check_report(PluginRegistry(), target, values or (), is_debugged=debug)
     Sink().write(text)
     return 0 if is_sound else 4

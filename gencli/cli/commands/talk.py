@@ -23,9 +23,10 @@ from gencli.cli.explain.levels import legend
 from gencli.cli.explain.shades import Shades
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, say, say_error, say_part
+from gencli.cli.terminal.render import Sink, columns_of, is_terminal, say, say_error, say_part
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.terminal.tables import table
 from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import Writer
 from gencli.config.job import Job, notices
@@ -60,6 +61,7 @@ def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
     )
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())
+        sink.wrap_words()
         progress = [reading_line(sink, stack)] if voice.has_drawing else []
         talker = _Talker(chat, loaded, sink=sink, progress_writers=progress, voice=voice, handler=handler)
         reader = open_reader(talker.offer)
@@ -96,7 +98,7 @@ class _Talker:
             explain=self._why,
         )
         self._last: LastAnswer | None = None
-        self._draft = ""
+        self._draft, self._is_edit = "", False  # initial text of the input line, which replaces the last turn
         self._is_over = False
         self._noticed = set(notices(chat.job, ()))  # printed before the chat
         self._is_valid = True  # whether all answers were valid under their schema or grammar
@@ -114,9 +116,9 @@ class _Talker:
             line = reader.read(self._draft)
             if line is None:
                 break
-            self._draft = ""
+            is_edit, self._draft, self._is_edit = self._is_edit, "", False
             try:
-                reason = self._handle_line(line)
+                reason = self._handle_line(line, is_edit=is_edit)
             except (GencliError, ProcessorsError) as error:
                 if not reader.is_live or isinstance(error, DeviceError):
                     raise
@@ -126,21 +128,29 @@ class _Talker:
                 return 130
         return 0 if reader.is_live or self._is_valid else 6
 
-    def _handle_line(self, line: str) -> str:
-        """Run a command or answer a turn. Return the finish reason of the answer, "" without one."""
+    def _handle_line(self, line: str, *, is_edit: bool) -> str:
+        """Run a command or answer a turn. Return the finish reason of the answer, "" without one.
+
+        `is_edit`: a turn replaces the last one.
+        """
         if not line.strip():
             return ""
         chat = self._chat
         if line.startswith("/") and not line.startswith("//"):
             reply = run_command(line, chat, self._context)
-            chat, self._draft, self._is_over = reply.chat, reply.draft, reply.is_over
+            chat, self._draft, self._is_edit = reply.chat, reply.draft, reply.is_edit
+            self._is_over = reply.is_over
             if reply.text:
                 say(with_flags(reply.text) if reply.has_keys else reply.text)
+            if reply.rows:
+                width = columns_of(sys.stderr) if is_terminal(sys.stderr) else 0
+                say(table([tuple(map(with_flags, row)) for row in reply.rows], width).rstrip("\n"))
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
                     self._notice_once(text)
         else:
-            chat = chat.with_conversation(chat.conversation.asked(line.removeprefix("/")))
+            ask = chat.conversation.edited if is_edit else chat.conversation.asked
+            chat = chat.with_conversation(ask(line.removeprefix("/")))
         if chat.conversation.is_waiting:
             chat, end = self._answer_turn(chat)
             if text := same_again(self._chat.conversation, chat.conversation):
@@ -223,7 +233,7 @@ class _Talker:
             say(
                 f"{with_flags(failed.message)} The answer is kept; /undo takes it back, /regen draws another."
             )
-        return chat.with_conversation(chat.conversation.answered(end.text, end.reason)), end
+        return chat.with_conversation(chat.conversation.answered(end.text, end.reason, chat.job)), end
 
     def _new_engine(self) -> Engine:
         self._drafter.trim()  # drops the state of a replaced engine

@@ -86,14 +86,13 @@ class TerminalReader:
         )
 
     def read(self, draft: str = "") -> str | None:
-        """Return the typed text, None for Ctrl-D. Ctrl-C empties the line."""
-        while True:
-            try:
-                return self._session.prompt(_PROMPT, default=draft)
-            except KeyboardInterrupt:
-                draft = ""
-            except EOFError:
-                return None
+        """Return the typed text, "" for Ctrl-C, None for Ctrl-D."""
+        try:
+            return self._session.prompt(_PROMPT, default=draft)
+        except KeyboardInterrupt:
+            return ""
+        except EOFError:
+            return None
 
 
 class _DisplayMappings(dict[str, str]):

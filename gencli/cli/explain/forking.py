@@ -146,7 +146,9 @@ def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
     found = matching(texts, values)
     if len(found) == 1:
         return found[0]
-    known = ", ".join(f"--run {run} --sample {sample}" for run, sample in (text.key for text in texts[:5]))
+    known = ", ".join(
+        f"--run {run} --sample {sample + 1}" for run, sample in (text.key for text in texts[:5])
+    )
     count = "several texts" if found else "no such text"
     raise UsageError(f"The trace has {count}.", hint=f"Choose one: {known}." if known else "It is empty.")
 

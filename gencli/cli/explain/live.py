@@ -15,7 +15,7 @@ from gencli.cli.explain.tally import Tally
 from gencli.cli.terminal.render import Sink
 from gencli.errors import GencliError, GenerationError
 from gencli.explain.record import Record
-from gencli.explain.trace_file import read_lines
+from gencli.explain.trace_file import read_lines, text_label
 from gencli.text.escapes import escape_controls
 
 __all__ = ["show_live"]
@@ -51,7 +51,7 @@ def _follow(lines: Iterable[str], texts: _Texts, request: str | None, sample: in
             if len(begun) > _MOST_TEXTS:
                 raise GenerationError(f"The trace has more than {_MOST_TEXTS:,} texts.")
         ended += kind == "end"
-        if request in (None, key[0]) and sample in (None, key[1]):
+        if request in (None, key[0]) and sample in (None, key[1] + 1):
             texts.has_labels = total > 1
             texts.add(key, line)
         if total and ended >= total:
@@ -123,7 +123,7 @@ class _Texts:
         while self._open:
             key, text = next(iter(self._open.items()))
             if self.has_labels and not self._is_begun:
-                self._sink.write(("\n" if self.count else "") + f"== {key[0]}, sample {key[1]}\n")
+                self._sink.write(("\n" if self.count else "") + f"== {text_label(key)}\n")
             self._is_begun = True
             for piece, number in text.held:
                 self._brush.write(escape_controls(piece), number)

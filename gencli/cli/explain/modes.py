@@ -20,7 +20,10 @@ MODES = (
            "page in the end.", "Output", False),
 )  # fmt: skip
 _OTHERS = ("why", "replay", "teach", "logits_file")
-_BESIDE = {"keys": ("stage", "html", "live", "why", "teach"), "live": ("at", "stage", "html", *_OTHERS)}
+_BESIDE = {
+    "keys": ("decided_by", "html", "live", "why", "teach"),
+    "live": ("at", "decided_by", "html", *_OTHERS),
+}
 
 
 def refuse_beside(values: Mapping[str, Any]) -> None:

@@ -17,15 +17,16 @@ _FOREIGN = frozenset("stream stats log show_chain show_prompt trace keep_logits 
 OWN: tuple[Option, ...] = (
     Option(("--at",), int, "Show the way of this token through the chain; the first one is 0.", "Output",
            bounds=Bounds(ge=0, le=MOST)),
-    Option(("--stage",), str, "Show the tokens that this stage decided, one after the other.", "Output",
-           metavar="NAME"),
+    Option(("--decided-by",), str, "Show the tokens that this stage decided, one after the other.", "Output",
+           metavar="STAGE"),
     Option(("--why",), str, "Show why the token with this text was not chosen, at each place or with `at` at "
            "one; #12 is the token with id 12.", "Output", metavar="TEXT"),
     Option(("--replay",), bool, "Run the chain of the given options on the logits that the trace keeps.",
            "Output", False),
     Option(("--run",), str, "Only the text of this request: the number of the prompt, or the row's id.",
            "Output", metavar="ID", key_name="request"),
-    Option(("--sample",), int, "Only this sample of each prompt.", "Output", bounds=Bounds(ge=0, le=MOST)),
+    Option(("--sample",), int, "Only this sample of each prompt; the first one is 1.", "Output",
+           bounds=Bounds(ge=1, le=MOST)),
     Option(("--format",), Literal["text", "jsonl"], "text, or jsonl: the records that would be shown.",
            "Output", "text"),
     Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
@@ -35,9 +36,9 @@ OWN: tuple[Option, ...] = (
            "needed.", "Output", False),
     Option(("--logits-file",), str, "Explain the rows of logits of this .npy or .safetensors file, [V] or "
            "[T, V]; with `model` its tokenizer names the tokens.", "Prompt", metavar="FILE"),
-    Option(("--tensor",), str, "With `logits_file`: the tensor of a .safetensors file that has several.",
+    Option(("--tensor",), str, "With --logits-file: the tensor of a .safetensors file that has several.",
            "Prompt", metavar="NAME"),
-    Option(("--tokens",), str, "With `logits_file`: the ids that were chosen, separated by commas; by "
+    Option(("--tokens",), str, "With --logits-file: the ids that were chosen, separated by commas; by "
            "default the chain chooses.", "Prompt", metavar="IDS"),
 )  # fmt: skip
 

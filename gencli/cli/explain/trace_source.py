@@ -41,4 +41,4 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 def matching(texts: Iterable[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
     """Return the texts selected by the options --run and --sample."""
     request, sample = values["request"], values["sample"]
-    return [one for one in texts if request in (None, one.key[0]) and sample in (None, one.key[1])]
+    return [one for one in texts if request in (None, one.key[0]) and sample in (None, one.key[1] + 1)]

@@ -43,6 +43,8 @@ def open_writers(
     thinking_writers = (
         [_thinking(structure, results, voice, markers[0])] if structure and any(markers) and is_text else []
     )
+    if is_text and not is_data:
+        sink.wrap_words()
     if is_shown and not is_one and not is_data and sink.has_control:
         return [_live(sink, results, info, voice, stack, pen), *thinking_writers]
     form = "lines" if is_data and not is_one else settings["format"]

@@ -12,8 +12,9 @@ import stat
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, TextIO, cast
+from typing import Any, ClassVar, TextIO, cast
 
+from gencli.cli.terminal.wrap import WordWrap
 from gencli.config.options.flags import with_flags
 from gencli.errors import GenerationError, UsageError
 from gencli.text.escapes import escape_controls
@@ -23,12 +24,14 @@ __all__ = [
     "Sink",
     "Terminal",
     "codes_of",
+    "columns_of",
     "confirm",
     "draw",
     "has_control",
     "is_terminal",
     "prepare",
     "prompt",
+    "result_width",
     "say",
     "say_error",
     "say_interrupted",
@@ -44,18 +47,28 @@ class OutputClosed(Exception):
 
 
 class Terminal:
-    """A text stream to a terminal: `write` escapes control characters, `draw` sends gencli's own codes."""
+    """A text stream to a terminal: `write` escapes control characters, `draw` sends gencli's own codes.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    `is_wrapped`: words move to the next line instead of being broken. `wrap` is shared by the streams of one
+    terminal.
+    """
+
+    def __init__(self, stream: TextIO, wrap: WordWrap | None = None, *, is_wrapped: bool = False) -> None:
+        self._stream, self._wrap = stream, wrap or WordWrap()
+        self.is_wrapped = is_wrapped and has_control(stream)
         self._last = ""  # the last character written, which decides whether a joiner is escaped
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def write(self, text: str) -> int:
-        """Write text with its control characters escaped. Return the number of characters of `text`."""
-        self._stream.write(escape_controls(text, before=self._last))
+    def write(self, text: str, codes: tuple[str, str] = ("", "")) -> int:
+        """Write text with its control characters escaped, between gencli's own codes.
+
+        Return the number of characters of `text`.
+        """
+        shown = escape_controls(text, before=self._last)
+        columns = columns_of(self._stream) if self.is_wrapped else 0
+        self._stream.write(self._wrap.feed(shown, columns, codes) if columns else shown.join(codes))
         self._last = text[-1:] or self._last
         return len(text)
 
@@ -69,32 +82,37 @@ class Terminal:
         if self._last not in ("", "\n"):
             self._stream.write("\n")
             self._stream.flush()
-        self._last = ""
+        self.answer()
 
     def answer(self) -> None:
         """Record that the user ended a question's line by typing an answer."""
         self._last = ""
+        self._wrap.restart()
 
     def draw(self, codes: str) -> None:
         """Write text with control codes unchanged. Foreign text in it has to be escaped already."""
         self._stream.write(codes)
 
 
-def _on_terminal(stream: TextIO) -> TextIO:
-    """Return the stream, wrapped in a Terminal if it is a terminal."""
+def _on_terminal(stream: TextIO, wrap: WordWrap | None = None, *, is_wrapped: bool = False) -> TextIO:
+    """Return the stream, as a Terminal if it is a terminal."""
     is_plain = isinstance(stream, Terminal) or not stream.isatty()
-    return stream if is_plain else cast(TextIO, Terminal(stream))
+    return stream if is_plain else cast(TextIO, Terminal(stream, wrap, is_wrapped=is_wrapped))
 
 
 def prepare() -> None:
-    """Make stdout and stderr escape control characters on terminals, and unencodable characters."""
+    """Make stdout and stderr escape control characters on terminals, and unencodable characters.
+
+    Words are wrapped on stderr; the result asks for it (`Sink.wrap_words`), because it may be data.
+    """
+    wrap = WordWrap()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             continue
         if stream.errors == "strict" and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-        setattr(sys, name, _on_terminal(stream))
+        setattr(sys, name, _on_terminal(stream, wrap, is_wrapped=name == "stderr"))
 
 
 def draw(stream: TextIO, codes: str) -> None:
@@ -200,12 +218,15 @@ class Sink:
     the file cannot be opened.
     """
 
+    in_file: ClassVar[bool] = False  # whether the result goes to a file
+
     def __init__(self, path: str | None = None) -> None:
         self.name = path or "stdout"
         self._is_file = path is not None
         self._is_fresh = True
         self.before_write: Callable[[], None] = lambda: None
         self._stream = self._opened(path)
+        Sink.in_file = self._is_file
 
     def __enter__(self) -> Sink:
         return self
@@ -213,6 +234,7 @@ class Sink:
     def __exit__(self, *exception: object) -> None:
         if self._is_file:
             self._stream.close()
+            Sink.in_file = False
 
     @property
     def encoding(self) -> str:
@@ -245,6 +267,11 @@ class Sink:
         """Whether the result goes to a terminal on which lines can be redrawn."""
         return not self._is_file and has_control(self._stream)
 
+    def wrap_words(self) -> None:
+        """Wrap what is written at words, if it goes to a terminal with cursor movement."""
+        if isinstance(self._stream, Terminal):
+            self._stream.is_wrapped = has_control(self._stream)
+
     def write(self, text: str, codes: tuple[str, str] = ("", "")) -> None:
         """Write and flush. `codes`: gencli's own control codes before and after the text, for a terminal.
 
@@ -255,12 +282,10 @@ class Sink:
             if self._is_file and self._is_fresh and stat.S_ISREG(os.fstat(self._stream.fileno()).st_mode):
                 self._stream.truncate(0)
             self._is_fresh = False
-            before, after = codes
-            if before:
-                draw(self._stream, before)
-            self._stream.write(text)
-            if after:
-                draw(self._stream, after)
+            if isinstance(self._stream, Terminal):
+                self._stream.write(text, codes)
+            else:
+                self._stream.write(text.join(codes))
             self._stream.flush()
         except BrokenPipeError:
             self._detach()
@@ -295,3 +320,14 @@ class Sink:
             return _on_terminal(open(path, "a", encoding="utf-8", newline=""))
         except OSError as error:
             raise UsageError(f"--output {path}: cannot be written: {error.strerror}.") from error
+
+
+def result_width() -> int:
+    """Return the columns of the terminal that shows the result; 0 if it goes elsewhere."""
+    return columns_of(sys.stdout) if is_terminal(sys.stdout) and not Sink.in_file else 0
+
+
+def columns_of(stream: TextIO) -> int:
+    """Return the columns of a terminal; 0 if they are unknown."""
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(stream.fileno()).columns

@@ -17,6 +17,7 @@ __all__ = [
     "is_path",
     "list_presets",
     "profile_file",
+    "shipped_presets",
 ]
 
 Found = tuple[str, str, Path]  # name, label of the folder, file
@@ -34,18 +35,22 @@ def folders() -> tuple[tuple[str, Path], ...]:
     """Return labels and folders in the order of the search."""
     from platformdirs import user_config_path
 
-    bundled = _PACKAGE / "configs"  # in an installed package; in a checkout they are in its root folder
-    source = _PACKAGE.parent / "configs"
     return (
         ("./configs", Path.cwd() / "configs"),
         ("user", user_config_path("gencli") / "presets"),
-        ("bundled", bundled if bundled.is_dir() else source),
+        ("bundled", shipped_presets()),
     )
 
 
 def profile_file(name: str) -> Path:
     """Return the file of a compat profile, which comes with gencli."""
-    return folders()[-1][1] / "compat" / f"{name}.yaml"
+    return shipped_presets() / "compat" / f"{name}.yaml"
+
+
+def shipped_presets() -> Path:
+    """Return the folder of the presets that come with gencli."""
+    installed = _PACKAGE / "configs"
+    return installed if installed.is_dir() else _PACKAGE.parent / "configs"  # the folder of a checkout
 
 
 def list_presets() -> list[Found]:

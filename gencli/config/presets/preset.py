@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gencli.config.presets.find import is_path
+from gencli.config.presets.find import is_path, shipped_presets
 from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
 from gencli.yaml_tree import Fault, Node
 
@@ -48,6 +48,8 @@ class Preset:
 
 
 def shown(path: Path) -> str:
-    """Return the path, relative to the current folder if it is below it."""
+    """Return the path, relative to the current folder if it is below it; the name of a preset that ships."""
+    if path.resolve().is_relative_to(shipped_presets().resolve()):
+        return path.stem
     here = Path.cwd()
     return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)

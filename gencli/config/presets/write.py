@@ -88,11 +88,7 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
         if name in MARKS:  # set by `watermark` and its key file
             continue
         said = job.assembly.of_entry(name, params)
-        values = [
-            (entry.field, entry.value, f"{entry.origin} {entry.said}")
-            for entry in said
-            if entry.rank not in inherited
-        ]
+        values = [(entry.field, entry.value, entry.where) for entry in said if entry.rank not in inherited]
         if not said:
             values = [(field, value, f"flag `stage` = {name}") for field, value in _switched_on(params)]
         if values:

@@ -21,7 +21,7 @@ from gencli.errors import GenerationError
 from gencli.explain.page.assemble import named, short
 from gencli.explain.page.command import command
 from gencli.explain.record import Record
-from gencli.explain.trace_file import TracedText
+from gencli.explain.trace_file import TracedText, text_label
 
 __all__ = ["texts_data"]
 
@@ -57,7 +57,7 @@ def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
             stages.setdefault((stage["name"], stage["params"]), len(stages))
     request, sample = text.key
     return {
-        "title": f"prompt {request}, sample {sample}",
+        "title": f"prompt {text_label(text.key)}",
         "run": request,
         "sample": sample,
         "facts": {name: text.head.get(name) for name in ("model", "seed")},

@@ -13,10 +13,10 @@ from gencli.errors import ModelError
 from gencli.models.decoder.families import spec_if_any
 from gencli.models.decoder.spec import DecoderSpec
 from gencli.models.files.config import read_config
-from gencli.models.files.json_files import read_object
 from gencli.models.files.library import transformers_version
 from gencli.models.files.quantization import BLOCKS, SCALES, Format
 from gencli.models.files.table import StoredTensor, read_table
+from gencli.models.files.template import has_template
 from gencli.models.gguf.head import is_gguf, read_gguf_head
 
 __all__ = [
@@ -133,7 +133,7 @@ def _card(folder: Path, config: Mapping[str, Any], weights: Weights, spec: Decod
         architecture=", ".join(map(str, config.get("architectures") or ["?"])),
         context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
         vocabulary=text.get("vocab_size"),
-        has_chat_template=_has_template(folder),
+        has_chat_template=has_template(folder),
         weights=weights,
         lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
         can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
@@ -194,15 +194,6 @@ def whole_bytes(card: Card, number_bytes: int, quantize: Format = "none") -> int
 def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:
     """Return the bytes of the KV cache of `batch` full lanes; None if unknown."""
     return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
-
-
-def _has_template(folder: Path) -> bool:
-    if is_gguf(folder):
-        return bool(read_gguf_head(folder).chat_template)
-    if (folder / "chat_template.jinja").is_file() or (folder / "chat_template.json").is_file():
-        return True
-    path = folder / "tokenizer_config.json"
-    return path.is_file() and bool(read_object(path).get("chat_template"))
 
 
 def _is_plain(text: Mapping[str, Any]) -> bool:

@@ -10,7 +10,14 @@ from gencli.models.files.locate import find_local
 from gencli.models.gguf.head import is_gguf, read_gguf_head
 from gencli.models.gguf.vocabulary import read_vocabulary
 
-__all__ = ["declared_template"]
+__all__ = ["declared_template", "has_template"]
+
+
+def has_template(folder: Path) -> bool:
+    """Return whether a model's folder or GGUF file brings a chat template."""
+    if is_gguf(folder):
+        return bool(read_gguf_head(folder).chat_template)
+    return _template(folder, read_object_if_any(folder / "tokenizer_config.json")) is not None
 
 
 def declared_template(name: str) -> tuple[str | None, frozenset[str]]:

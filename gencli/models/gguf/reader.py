@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gencli.errors import ModelError, UsageError
+from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.decoder.embeddings import Embeddings
 from gencli.models.decoder.reader import PartsReader
@@ -27,7 +27,7 @@ from gencli.models.gguf.names import Place, places_of
 from gencli.models.gguf.widen import Rows, widened
 from gencli.models.watch import OnBytes
 
-__all__ = ["GgufReader", "check_package", "open_gguf"]
+__all__ = ["GgufReader", "open_gguf"]
 
 _SLICE = 2**22  # numbers that are widened at a time
 # Tensors that belong to the configuration.
@@ -159,9 +159,8 @@ def open_gguf(
 ) -> Iterator[GgufReader]:
     """Open a file, or all parts of one, for reading its weights.
 
-    Raises ModelError for a damaged file, UsageError without the package gguf.
+    Raises ModelError for a damaged file.
     """
-    check_package()
     head = read_gguf_head(path)
     with ExitStack() as stack:
         streams: dict[Path, BinaryIO] = {}
@@ -171,14 +170,6 @@ def open_gguf(
             except OSError as error:
                 raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
         yield GgufReader(head, streams, dtype, device, on_bytes)
-
-
-def check_package() -> None:
-    """Raise UsageError if the package that widens quantized weights is not installed."""
-    try:
-        import gguf  # noqa: F401
-    except ImportError:
-        raise UsageError("GGUF files need the package gguf.", hint="pip install 'gencli[gguf]'") from None
 
 
 def _layout(place: Place) -> tuple[int, int, int]:

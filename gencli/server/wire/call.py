@@ -28,7 +28,8 @@ class Call:
 
     Either `prompts` or `messages` is given. `suffix`: the text after the middle that is filled in.
     `has_special`: special tokens are added to a text prompt. `is_continued`: the answer continues the last
-    message. `variables`: of the chat template. `salt`, `priority`: as in Request. `has_usage`: a stream ends
+    message. `has_chat_draw`: options of the draw without a value take it from the preset `chat`.
+    `variables`: of the chat template. `salt`, `priority`: as in Request. `has_usage`: a stream ends
     with the usage. `echo`: texts begin with their prompts. `is_processed`: log-probabilities are taken after
     all stages. `has_bans`: they include the cause that masks a token. `prompt_logprobs`: number of
     alternatives for each prompt token, in a separate field. `ids_as_text`: tokens are written as
@@ -43,6 +44,7 @@ class Call:
     messages: tuple[Mapping[str, Any], ...] = ()
     is_continued: bool = False
     presets: tuple[str, ...] = ()
+    has_chat_draw: bool = False
     model: str = ""
     session: str = ""
     salt: str = ""
@@ -134,7 +136,9 @@ class _Reader(Taking):
             raise bad_field("add_special_tokens", "add_special_tokens is true: chat templates add their own.")
         has_begun = self.flag("add_generation_prompt", default=default)
         variables = {**read_variables(self), **({} if has_begun else {"add_generation_prompt": False})}
-        return replace(call, is_continued=is_continued, variables=variables)
+        return replace(
+            call, is_continued=is_continued, variables=variables, has_chat_draw=self.flag("chat_draw")
+        )
 
     def _of_text(self, call: Call) -> Call:
         suffix = self.rest.pop("suffix", "")

@@ -33,7 +33,7 @@ BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logpr
 _LARGEST = 1 << 16  # characters of a schema in the concise notation
 # Fields besides the options: about input and reply.
 CALL_FIELDS = (
-    "prompt messages suffix preset model session cache_salt priority stream stream_options echo "
+    "prompt messages suffix preset chat_draw model session cache_salt priority stream stream_options echo "
     "logprobs top_logprobs logprobs_mode return_banned_by prompt_logprobs return_token_ids "
     "return_tokens_as_token_ids parallel_tool_calls add_special_tokens add_generation_prompt "
     "continue_final_message chat_template_kwargs reasoning_effort thinking documents response_format"

@@ -32,11 +32,11 @@ def test_views_of_a_text_a_token_and_a_stage(gencli, trace):
 
     records = [
         json.loads(line)
-        for line in gencli("explain", trace, "--stage", "top_k", "--format", "jsonl").out.splitlines()
+        for line in gencli("explain", trace, "--decided-by", "top_k", "--format", "jsonl").out.splitlines()
     ]
     assert records
     assert all("top_k" in record["decided_by"] for record in records)
-    assert gencli("explain", trace, "--stage", "top_k").out.count("token ") >= len(records)
+    assert gencli("explain", trace, "--decided-by", "top_k").out.count("token ") >= len(records)
 
 
 def test_a_trace_is_refused_beside_what_chooses_no_token(gencli, tmp_path):
@@ -61,8 +61,8 @@ def test_lists_have_their_length_and_several_texts_names(gencli, tmp_path):
 
     file = tmp_path / "t.jsonl"
     gencli("run", "-m", "fake", "-n", "2", "--max-tokens", "5", "--trace", file, "a")
-    assert "== 1, sample 0\n" in gencli("explain", file).out
-    assert "== 1" not in gencli("explain", file, "--sample", "1").out
+    assert "== 1.1\n" in gencli("explain", file).out
+    assert "== 1" not in gencli("explain", file, "--sample", "2").out
 
 
 def test_another_file_is_refused(gencli, tmp_path):

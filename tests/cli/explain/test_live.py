@@ -47,13 +47,13 @@ def test_tokens_are_shown_as_they_come(capsys):
 def test_texts_wait_for_the_first_one_are_counted_and_chosen(shown):
     count, out = shown([head(), head(1), token(0, "b", 1), token(0, "a"), end(1), end()])
     assert count == 2
-    assert out.index("== 1, sample 0\na") < out.index("== 1, sample 1\nb")
+    assert out.index("== 1.1\na") < out.index("== 1.2\nb")
 
     lines = [head(texts=2), token(0, "a"), end(), head(1, texts=2), token(0, "b", 1), end(1)]
     assert shown([*lines, "no line"])[0] == 2
 
     lines = [head(), head(1), token(0, "a"), token(0, "b", 1), end(), end(1)]
-    assert "== 1, sample 0" not in shown(lines, sample=1)[1]
+    assert "== 1.1" not in shown(lines, sample=2)[1]
     assert shown(lines, request="7") == (0, "")
 
 

@@ -121,7 +121,7 @@ def test_a_lesson_shows_what_is_left(gencli):
 
 def test_what_does_not_go_together_is_refused(gencli):
     for words, said in [
-        (("--at", "1", "--stage", "top_k", "hi"), "--at and --stage do not go together"),
+        (("--at", "1", "--decided-by", "top_k", "hi"), "--at and --decided-by do not go together"),
         (("--teach", "hi"), "neither a prompt nor a trace"),
         (("--teach", "--at", "1"), "--at has no effect"),
         (("--tokens", "1", "hi"), "no --logits-file"),

@@ -68,7 +68,7 @@ def test_keys_choose_text_colour_theme_and_details(tab, texts):
     tab.press("t")
     assert tab.value("document.documentElement.className") == "dark"
     tab.press("b")
-    assert tab.text(".lane h2") == "prompt 1, sample 1"
+    assert tab.text(".lane h2") == "prompt 1.2"
     tab.press("ArrowRight")
     tab.press("a")
     assert tab.value("document.activeElement.id") == "alternatives"

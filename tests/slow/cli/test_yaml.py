@@ -4,7 +4,7 @@ import json
 import re
 
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gencli.json_text import to_json
@@ -27,6 +27,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
+@example("...\n")
 def test_any_value_reads_back(value):
     text = to_yaml(value)
     assert text.endswith("\n")

@@ -18,7 +18,8 @@ def imported(given, peer=""):
 def test_settings_keep_their_values_units_and_order():
     for given, peer, lines, left in [
         (
-            {"messages": [], "model": "m", "temperature": 0.7, "stop": ["\n"], "n": 2, "stream": 1, "x": 1},
+            {"messages": ["hi"], "model": "m", "temperature": 0.7, "stop": ["\n"], "n": 2, "stream": 1,
+             "x": 1},
             "openai",
             ["temperature: 0.7", 'stop: ["\\n"]', "n: 2"],
             ["messages", "model", "stream", "x"],

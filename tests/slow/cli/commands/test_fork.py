@@ -92,7 +92,7 @@ def test_one_of_several_texts_is_chosen_and_code_has_to_be_given_again(gencli, t
     assert gencli(*RUN, *LETTERS, "-n", "2", "one", "two", "--trace", trace).code == 0
     said = gencli("fork", trace, "--at", "1")
     assert (said.code, "--run 1 --sample 1" in said.err) == (2, True)
-    found = nodes(gencli, trace, "--at", "1", "--run", "2", "--sample", "1")
+    found = nodes(gencli, trace, "--at", "1", "--run", "2", "--sample", "2")
     assert found[0]["kept"] == 1
     assert "no such text" in gencli("fork", trace, "--at", "1", "--run", "5").err
 

@@ -13,7 +13,10 @@ def test_where_a_prompt_ends(run):
     assert "ends with a space" not in run("hi", "--max-tokens", "2").err
     assert run("hi ", "--max-tokens", "2", "--quiet").err == ""
 
-    assert run("--chat", "hi", "--seed", "3").out == run("user: hi\nassistant:", "--seed", "3").out
+    assert (
+        run("--chat", "--preset", "neutral", "hi", "--seed", "3").out
+        == run("user: hi\nassistant:", "--seed", "3").out
+    )
 
 
 def test_a_pipe_that_stays_open_and_silent_does_not_hold_a_run_up(given_to):
