@@ -61,8 +61,9 @@ def short_help(width: int | None = None, *, page: Page = RUN) -> str:
 
 def _groups(page: Page) -> dict[str, list[Option]]:
     """Return the options by heading: first those that only this command has."""
-    groups = {f"{page.name.rpartition(' ')[2].capitalize()}": list(page.own)}
-    others = [entry for entry in page.options if entry not in page.own]
+    own = {id(entry): entry for entry in page.own}
+    groups = {f"{page.name.rpartition(' ')[2].capitalize()}": list(own.values())}
+    others = [entry for entry in page.options if id(entry) not in own]
     groups |= {section: [entry for entry in others if entry.section == section] for section in SECTIONS}
     return {name: entries for name, entries in groups.items() if entries}
 

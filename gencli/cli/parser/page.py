@@ -41,7 +41,8 @@ class Page:
     @property
     def own(self) -> tuple[Option, ...]:
         """The options that a run does not have, if there are others too."""
-        own = tuple(entry for entry in self.options if entry not in OPTIONS)
+        of_run = {id(entry) for entry in OPTIONS}  # to compare their fields takes seconds
+        own = tuple(entry for entry in self.options if id(entry) not in of_run)
         return own if len(own) < len(self.options) else ()
 
 
