@@ -99,6 +99,37 @@ def test_on_a_terminal_ctrl_c_keeps_the_partial_turn_and_ctrl_d_leaves(start, tm
     assert "+hi\n+you\n+there\n" in (tmp_path / "gencli" / "chat-history").read_text()
 
 
+def test_lines_typed_ahead_are_turns_and_an_edited_turn_stays_until_another_is_sent(start, tmp_path):
+    import pty
+
+    leader, follower = pty.openpty()
+    env = {"XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    process = start(follower, env=env, start_new_session=True)
+    os.close(follower)
+    screen = Terminal(leader)
+    screen.type(b"one\r")
+    screen.until(b"ab")
+    os.write(leader, b"two\r")  # while the model answers
+    process.send_signal(signal.SIGINT)
+    screen.until(b"interrupted]")
+    screen.until(b"two")  # on the input line, and not in the first answer
+    screen.until(b"ab")
+    process.send_signal(signal.SIGINT)
+    screen.until(b"interrupted]")
+    screen.type(b"/edit\r")
+    screen.until(b"Enter replaces it, Ctrl-C keeps it.")
+    screen.type(b"\x03")
+    screen.type(b"/history\r")
+    screen.until(b"[1] one")
+    screen.until(b"[2] two")
+    screen.type(b"\x04")
+    with suppress(OSError):
+        screen.until(b"never")
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    assert (tmp_path / "gencli" / "chat-history").read_text().count("+two\n") == 1
+
+
 def test_turns_and_presets_keep_what_was_read(talk):
     result = talk(["My name is Mia.", "What is my name?"], "-t", "0")
     assert result.out.splitlines() == ["Nice to meet you, Mia!", "Your name is Mia."]
