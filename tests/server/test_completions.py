@@ -126,6 +126,25 @@ def test_a_preset_by_name_is_a_layer_below_the_body(fake):
     assert found["min_p"]["origins"]["p"].startswith("preset creative:")
 
 
+def test_a_conversation_is_drawn_as_in_a_chat_where_the_request_asks_for_it(fake):
+    def origins(**body):
+        body = {"messages": [{"role": "user", "content": "Hi"}], **body}
+        stages = fake.post("/v1/chain", json=body).json()["stages"]
+        return {stage["name"]: origin for stage in stages for origin in stage["origins"].values()}
+
+    assert origins() == {}
+    of_chat = dict.fromkeys(("temperature", "top_k", "top_p", "min_p"), "default of chat")
+    assert origins(chat_draw=True) == of_chat
+    assert origins(chat_draw=True, top_k=7, min_p=0.1) == {
+        **of_chat,
+        "top_k": "request top_k",
+        "min_p": "request min_p",
+    }
+    assert origins(chat_draw=True, mirostat=2)["temperature"] == "default of chat"
+    refused = fake.post("/v1/chain", json={"prompt": "Hi", "chat_draw": True})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "chat_draw")
+
+
 def test_an_answer_goes_on_with_the_last_message(tiny):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon a "}]
     given = {"seed": 4, "max_tokens": 9, "return_token_ids": True}

@@ -137,7 +137,9 @@ def _source(
     if idle and not values["replay"]:
         raise UsageError(
             f"The trace has its own chain, so {_flag(idle[0])} has no effect.",
-            hint="Leave it out, or add --replay.",
+            hint="--decided-by NAME shows the tokens that a stage decided."
+            if idle[0] == "stage"
+            else "Leave it out, or add --replay.",
         )
     texts = open_trace(arguments[0], hint="A prompt that looks like a path goes through --file.")
     if values["why"] is None and not values["replay"]:

@@ -27,7 +27,7 @@ class Brush:
     def write(self, text: str, number: int) -> None:
         """Write a piece. Surrounding white space gets no marks or underlines."""
         if self.look == "marks":
-            self._sink.write(marked(text, number) if text.strip() else text)
+            self._sink.write(marked(text, number))
             return
         body = text.strip() or text
         lead, _, end = text.partition(body)

@@ -103,7 +103,12 @@ def facts_of(token: Record | RowView | TokenLogprobs) -> Facts:
 
 
 def marked(text: str, number: int) -> str:
-    """Return a token between the marks of a level; white space before the token stays outside."""
+    """Return a token between the marks of a level; white space before the token stays outside.
+
+    White space alone gets none, nor does a token without a text, such as the end of an answer.
+    """
+    if not text.strip():
+        return text
     lead = text[: len(text) - len(text.lstrip())]
     return f"{lead}{LEVELS[number].left}{text[len(lead) :]}{LEVELS[number].right}"
 

@@ -21,6 +21,9 @@ def test_a_person_generates_looks_and_stops(browser, spawn):
     browser.call("Page.navigate", url=f"{url}/")
     assert browser.until("get('model').textContent") == "tiny"
     assert "top_p" in browser.until("document.querySelector('#chain td') && get('chain').innerText")
+    assert "default of chat" in browser.until(
+        "/min_p/.test(get('chain').innerText) && get('chain').innerText"
+    )
     assert browser.until("document.activeElement.id") == "prompt"
 
     browser.do("document.querySelector('[value=completions]').click()")

@@ -7,7 +7,7 @@ from tests.cli.explain.test_sources import WORDS, records, trace
 
 def test_a_prompt_is_explained_as_its_trace_is(gencli, trace):
     file = trace("5")
-    for view in ((), ("--at", "3"), ("--stage", "top_k")):
+    for view in ((), ("--at", "3"), ("--decided-by", "top_k")):
         assert gencli("explain", *WORDS, *view).out == gencli("explain", file, *view).out
     assert gencli("explain", *WORDS, "--html", file.with_suffix(".html")).code == 0
 
