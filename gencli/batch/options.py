@@ -100,6 +100,8 @@ _OUTPUT: tuple[Option, ...] = (
            "Output", metavar="FILE"),
     Option(("--format",), Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"],
            "Format of the results; by default the suffix of the output decides.", "Output"),
+    Option(("--columns",), bool, "In a table (csv, tsv, parquet): a typed column for each property of "
+           "`json_schema` or `pydantic`.", "Output", False),
     Option(("--order",), Literal["input", "completion"], "Order of the results.", "Output", "input"),
     Option(("--no-timings",), bool, "Leave times out of the results, so equal runs give equal files.",
            "Output", False),
