@@ -64,7 +64,7 @@ class DocumentColumns:
             said.append(f"no single type by the schema, so JSON text: {', '.join(texts)}")
         if moved := [name for name, column in self.names.items() if name != column]:
             renamed = ", ".join(f"{name} as {self.names[name]}" for name in moved)
-            said.append(f"written under another name, because there is a column of theirs: {renamed}")
+            said.append(f"named as other columns are, so written with a prefix: {renamed}")
         if said:
             yield f"`columns`: {'; '.join(said)}."
 
