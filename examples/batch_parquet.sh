@@ -11,13 +11,11 @@ JSONL
 gencli batch people.jsonl -o people.parquet -q -t 0 --keep-input \
   --template 'Sentence: {{ sentence }}
 JSON:' \
-  --json-schema 'name, age int, job, city'
+  --json-schema 'name, age int, job, city' --columns
 
 python -c '
-import json
-
 from pyarrow.parquet import read_table
 
-for row in read_table("people.parquet", columns=["text", "input.source"]).to_pylist():
-    print(row["input.source"], json.loads(row["text"])["age"])
+for row in read_table("people.parquet", columns=["name", "age", "input.source"]).to_pylist():
+    print(row["input.source"], row["name"], row["age"])
 '

@@ -15,6 +15,7 @@ __all__ = [
     "MAX_PROMPT",
     "NO_LINK",
     "beside",
+    "check_regular",
     "new_file",
     "open_regular",
     "read_file",
@@ -41,13 +42,21 @@ def open_regular(path: Path, *, pipes: bool = False) -> BinaryIO:
     """Open a regular file for reading, or with `pipes` a pipe. Raises OSError with a reason."""
     is_pipe = pipes and stat.S_ISFIFO(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _BINARY | (0 if is_pipe else _NO_WAIT))
+    try:
+        if not is_pipe:
+            check_regular(handle, "a file or a pipe" if pipes else "a regular file")
+    except OSError:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb")
+
+
+def check_regular(handle: int, expected: str = "a regular file") -> None:
+    """Raise OSError with a reason unless an open file is a regular one."""
     mode = os.fstat(handle).st_mode
-    if stat.S_ISREG(mode) or is_pipe:
-        return os.fdopen(handle, "rb")
-    os.close(handle)
-    kind = next((name for test, name in _KINDS if test(mode)), "no file")
-    expected = "a file or a pipe" if pipes else "a regular file"
-    raise OSError(errno.EINVAL, f"it is {kind}, but has to be {expected}", os.fspath(path))
+    if not stat.S_ISREG(mode):
+        kind = next((name for test, name in _KINDS if test(mode)), "no file")
+        raise OSError(errno.EINVAL, f"it is {kind}, but has to be {expected}")
 
 
 def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:
@@ -80,13 +89,16 @@ def beside(path: Path) -> Path:
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
+def replaced(path: Path, *, pipes: bool = True) -> Iterator[BinaryIO]:
     """Write a file that replaces `path` atomically after the block; an exception leaves `path` unchanged.
 
-    If `path` is a link, its target is replaced. A device or a pipe is written directly.
+    If `path` is a link, its target is replaced. A device or a pipe is written directly, or with `pipes` =
+    False refused, because a pipe without a reader blocks. Raises OSError.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
+        if not pipes:
+            open_regular(path).close()
         with path.open("wb") as file:
             yield file
         return

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gencli.errors import UsageError
-from gencli.files import NO_LINK
+from gencli.files import NO_LINK, check_regular
 
 __all__ = ["lock_path", "locked"]
 
@@ -46,6 +46,7 @@ def _open_locked(path: Path, what: str, hint: str) -> int:
     while True:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY, 0o644)
+            check_regular(handle)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
         try:

@@ -74,3 +74,10 @@ def test_after_an_error_the_old_file_is_there(tmp_path):
         file.write("not bytes")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "old"
+
+
+@posix
+def test_a_pipe_is_not_written_where_a_file_is_meant(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="it is a pipe"), replaced(tmp_path / "pipe", pipes=False):
+        pass

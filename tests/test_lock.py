@@ -1,5 +1,6 @@
 """One output has one writer; what a dead one has left is taken over."""
 
+import os
 import subprocess
 import sys
 
@@ -55,4 +56,11 @@ def test_nothing_stays_of_a_lock_that_was_given_back(tmp_path):
 
 def test_a_folder_that_is_missing_is_said(tmp_path):
     with pytest.raises(UsageError, match="cannot be written"), locked(tmp_path / "no" / "out"):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_lock_that_is_no_file_is_refused(tmp_path):
+    os.mkfifo(lock_path(tmp_path / "out"))
+    with pytest.raises(UsageError, match="it is a pipe"), locked(tmp_path / "out"):
         pass

@@ -16,7 +16,7 @@ from gencli.batch.records import Outcome, Record, Row
 from gencli.batch.reporter import BatchReporter
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.batch.summary import Summary
-from gencli.batch.survey import Survey
+from gencli.batch.survey import Kind, Survey
 from gencli.config.jobs import Jobs
 
 __all__ = ["Generation"]
@@ -49,16 +49,19 @@ class Generation:
         )
 
     def table(self, batch: Batch, survey: Survey) -> Table:
-        """Return the columns of texts, of the input, and of log-probabilities if a row requests them."""
+        """Return the columns of texts, documents, the input, and log-probabilities if a row requests them."""
         columns = survey.columns if batch.plan["keep_input"] else {}
         asked = [key for key in SCORES if key in survey.options or batch.settings[key] is not None]
-        return generated({**columns, **dict.fromkeys((of_result(key) for key in asked), "text")})
+        kept: dict[str, Kind] = {**columns, **dict.fromkeys((of_result(key) for key in asked), "text")}
+        return generated(kept, documents=batch.documents)
 
     def add(self, outcome: Outcome) -> None:
         pass
 
     def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
-        return summary.lines()
+        yield from summary.lines()
+        if batch.documents:
+            yield from batch.documents.lines()
 
     def record(self, summary: Summary) -> dict[str, Any]:
         return summary.to_dict()

@@ -45,7 +45,8 @@ class IdCheck:
                 if name in places:
                     raise UsageError(
                         f"The id {name!r} occurs twice, at {places[name]} and at {place}.",
-                        hint="Change one of them, or name another column with `id_column`.",
+                        hint="Change one of them, or name another column with `id_column`; '' takes the "
+                        "index of the row.",
                     )
                 places[name] = place
 

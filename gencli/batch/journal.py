@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from gencli.batch.records import Outcome, Row
 from gencli.errors import GenerationError, UsageError
 from gencli.files import NO_LINK, open_regular
+from gencli.json_text import as_float
 
 __all__ = ["VERSION", "Journal", "journal_path", "read_header"]
 
@@ -64,7 +65,7 @@ def read_header(path: Path) -> dict[str, Any] | None:
 
 def _sealed(entry: Mapping[str, Any]) -> bytes:
     """Return the line of an entry: a JSON object whose last member is the checksum of the others."""
-    data = json.dumps(entry).encode().removesuffix(b"}")
+    data = json.dumps(entry, default=as_float).encode().removesuffix(b"}")
     return data + _CHECK + _checksum(data) + b"}\n"
 
 

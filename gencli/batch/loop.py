@@ -84,20 +84,18 @@ class Loop(OwnEngine):
     def stop(self, drain: float = 0.0) -> None:
         """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
         self._deadline = time.monotonic() + drain
-        if drain <= 0:
-            self._engine.interrupt()
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
         """Yield the outcome of each row as it ends. Interrupted rows have none."""
         source = iter(rows)
         yield from self._feed(source)
-        while self._open:
-            for event in self._attempts.run():
+        while self._open and not self._is_late:
+            for event in self._attempts.step():
                 self._prompts.add(event)
                 on_tokens(len(event.ids) if isinstance(event, Token) else 0)
                 yield from self._took(event)
-                yield from self._drained()
                 yield from self._feed(source)
+            yield from self._drained()
 
     def _feed(self, source: Iterator[Row]) -> Iterator[Outcome]:
         """Submit rows until `ahead` samples are in the engine; yield the outcomes of rejected rows."""
@@ -160,12 +158,19 @@ class Loop(OwnEngine):
             yield replace(outcome, read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
-        """After `stop`: end waiting samples, and at the deadline also running ones; yield their outcomes."""
-        if self._deadline is None:
+        """After `stop`: end waiting samples, yield the outcomes of their rows.
+
+        A row may have a million of them. Those left at the deadline are dropped together, with what runs.
+        """
+        if self._deadline is None or self._is_draining:
             return
-        if not self._is_draining:
-            self._is_draining = True
-            for event in self._attempts.end_waiting():
-                yield from self._took(event)
-        if time.monotonic() >= self._deadline:
-            self._engine.interrupt()
+        self._is_draining = True
+        for event in self._attempts.end_waiting():
+            if self._is_late:
+                return
+            yield from self._took(event)
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the time after `stop` is over, so that no row ends any more."""
+        return self._deadline is not None and time.monotonic() >= self._deadline

@@ -53,7 +53,8 @@ _INPUT: tuple[Option, ...] = (
     Option(("--prompt-column",), str, "The column of the prompt; the other columns are data.", "Prompt",
            metavar="NAME"),
     Option(("--id-column",), str, "The column of the ids of rows, from which their seeds are derived; by "
-           "default the index of the row.", "Prompt", metavar="NAME"),
+           "default the column id, if there is one. '' takes the index of the row.", "Prompt",
+           metavar="NAME"),
     Option(("--keep-input",), bool, "Copy the columns of the input to the results.", "Prompt", False),
     Option(("--limit",), int, "Take at most this many rows, the first ones.", "Prompt",
            bounds=Bounds(ge=1, le=MAX_ROWS)),
@@ -100,6 +101,8 @@ _OUTPUT: tuple[Option, ...] = (
            "Output", metavar="FILE"),
     Option(("--format",), Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"],
            "Format of the results; by default the suffix of the output decides.", "Output"),
+    Option(("--columns",), bool, "In a table (csv, tsv, parquet): a typed column for each property of "
+           "`json_schema` or `pydantic`.", "Output", False),
     Option(("--order",), Literal["input", "completion"], "Order of the results.", "Output", "input"),
     Option(("--no-timings",), bool, "Leave times out of the results, so equal runs give equal files.",
            "Output", False),

@@ -42,7 +42,10 @@ class Places:
         Overwriting creates the journal immediately, so an old output is never mistaken for the new one.
         """
         if plan["overwrite"]:
-            os.close(new_file(self.journal))
+            try:
+                os.close(new_file(self.journal))
+            except OSError as error:
+                raise UsageError(f"{self.journal} cannot be written: {error.strerror}.") from error
         if plan["resume"] or plan["overwrite"]:
             return
         if read_header(self.journal) is not None:

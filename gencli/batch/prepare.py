@@ -13,6 +13,7 @@ import torch
 from gencli.batch.engines.check import check_settings
 from gencli.batch.fingerprint import company, fingerprint
 from gencli.batch.journal import Journal, read_header
+from gencli.batch.outputs.documents import DocumentColumns, document_columns
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.overrides import row_jobs
 from gencli.batch.places import Places
@@ -42,7 +43,8 @@ __all__ = ["Batch", "prepare"]
 class Batch:
     """Everything known before the rows are read. `places` is None if results go to a stream.
 
-    `keys`: watermark keys that rows may select by name.
+    `keys`: watermark keys that rows may select by name. `documents`: the columns of the run's schema, if a
+    table of the results has them.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class Batch:
     selected: Selected
     work: Work
     keys: Mapping[str, NamedKey]
+    documents: DocumentColumns | None = None
 
     def rows(self) -> Iterator[Row]:
         """Return the rows; each call reads the input again."""
@@ -141,7 +144,10 @@ def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     keys = NamedKey.read_all(plan["named_key"])
     jobs = row_jobs(settings, keys)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
-    return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys)
+    is_open, documents = settings["extra_properties"], None
+    if plan["columns"]:
+        documents = document_columns(jobs.base.structure, output.format, is_open=is_open)
+    return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys, documents)
 
 
 def _check_summary(plan: Plan, taken: Iterable[Path]) -> None:

@@ -32,7 +32,10 @@ _FILE = "file"  # column created by the reader of whole documents
 
 @dataclass(frozen=True, slots=True)
 class RowOptions:
-    """The options that control how columns are read; fields are named after the options."""
+    """The options that control how columns are read; fields are named after the options.
+
+    `id_column`: "" is none, so that the index of a row is its id.
+    """
 
     template: PromptTemplate | None = None
     prompt_column: str | None = None
@@ -91,8 +94,8 @@ def _row(record: Record, options: RowOptions, make: Callable[[Record, str], Row]
 
 def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
     """Return the column with the row's id; None if the id is the index."""
-    if options.id_column is not None or options.is_data:
-        return options.id_column
+    if options.id_column is not None:
+        return options.id_column or None
     if is_request(columns):
         return "custom_id"
     return _ID if _given(columns.get(_ID)) is not None else None
@@ -106,8 +109,12 @@ def _id(record: Record, options: RowOptions) -> str:
         raise ColumnError(f"The row has no column {column!r}. It has: {listed(record.columns)}.")
     value = record.columns[column]
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        missing = "is missing" if value in (None, "") else f"is {value!r}, but has to be a text or a number"
-        raise UsageError(f"The id (column {column}) {missing}.")
+        if value in (None, ""):
+            raise UsageError(f"The id (column {column}) is missing.")
+        raise UsageError(
+            f"The id (column {column}) is {value!r}, but has to be a text or a whole number.",
+            hint="Name another column with `id_column`; '' takes the index of the row.",
+        )
     return str(value)
 
 
@@ -159,7 +166,7 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
         if key in ("prompt", "messages", _OPTIONS, _FILE, _naming(columns, options)):
             continue
         if key not in REQUEST_KEYS:
-            if options.keep_input or (key == _ID and options.id_column is None):
+            if options.keep_input or (key == _ID and not options.id_column):
                 continue
             raise refuse_key(key, "prompt", "messages", _OPTIONS)
         if _given(value) is None:

@@ -149,7 +149,8 @@ def _files(text: str) -> list[Path]:
         if not found:
             raise UsageError(f"No file matches {text}.")
         return found
-    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [entry.name for entry in beside if entry.exists()]
     guess = did_you_mean([str(path.with_name(name)) for name in close_names(path.name, names)])
     raise UsageError(f"There is no file {text}.", hint=guess or "Check the path.")
 

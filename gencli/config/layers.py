@@ -6,6 +6,7 @@ The model's own values override the profile of a system that reads generation_co
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -70,7 +71,7 @@ def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -
 
 def _user_defaults(registry: Registry) -> list[Layer]:
     path = defaults_file()
-    return _presets((str(path),), registry, origin=USER) if path.is_file() else []
+    return _presets((str(path),), registry, origin=USER) if os.path.lexists(path) else []
 
 
 def profile_layers(name: str | None, registry: Registry) -> list[Layer]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.errors import ConfigError, UsageError
-from gencli.files import NO_LINK
+from gencli.files import NO_LINK, check_regular, open_regular
 from gencli.json_text import to_json
 from gencli.log.entry import Entry, PromptEntry
 
@@ -72,7 +72,7 @@ def list_runs(query: str, limit: int) -> Iterator[dict[str, Any]]:
     Only runs with `query` in a prompt or a text are listed; case is ignored, "" lists all.
     """
     path = log_file()
-    if not path.is_file():
+    if not os.path.lexists(path):
         return
     with _refused(path), _opened(path) as database:
         for row in database.execute(_LIST, {"query": query.casefold(), "limit": limit}):
@@ -84,7 +84,7 @@ def read_run(name: str) -> tuple[int, Entry]:
     path = log_file()
     if name != "last" and not (name.isdecimal() and len(name) < 19):
         raise UsageError(f"{name!r} is not a run.", hint="Give its number, or last.")
-    if path.is_file():
+    if os.path.lexists(path):
         with _refused(path), _opened(path) as database:
             condition = "number = ?" if name != "last" else "? = 'last' ORDER BY number DESC"
             query = f"SELECT * FROM runs WHERE {condition} LIMIT 1"
@@ -97,7 +97,7 @@ def read_run(name: str) -> tuple[int, Entry]:
 def clear_log(numbers: Sequence[int] = ()) -> int:
     """Remove these runs, or all, and their bytes in the file. Return the number of removed runs."""
     path = log_file()
-    if not path.is_file():
+    if not os.path.lexists(path):
         return 0
     with _refused(path), _opened(path) as database:
         database.execute("PRAGMA secure_delete = ON")
@@ -128,9 +128,15 @@ def _opened(path: Path, *, is_new: bool = False) -> Iterator[sqlite3.Connection]
     """Open the database; `is_new` creates it if needed. Only its owner may read it."""
     if is_new:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600))
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
+        try:
+            check_regular(handle)
+        finally:
+            os.close(handle)
         with suppress(OSError):
             path.chmod(0o600)  # a copied file may be readable by others
+    else:
+        open_regular(path).close()
     address = f"{path.absolute().as_uri()}?mode=rw"
     with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT, isolation_level=None)) as database:
         database.row_factory = sqlite3.Row

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from gencli.errors import PluginError
+from gencli.files import open_regular
 from gencli.plugins.adapter import adapt, stage_name
 from gencli.plugins.discovery import Plugin
 from gencli.plugins.validation import check_class, check_drafter
@@ -65,8 +66,12 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
 
 def _file(path: Path) -> ModuleType:
     """Execute a file and return its module."""
-    if not path.is_file():
-        raise PluginError(f"The plugin {path} does not exist: no such file.")
+    try:
+        open_regular(path).close()
+    except FileNotFoundError:
+        raise PluginError(f"The plugin {path} does not exist: no such file.") from None
+    except OSError as error:
+        raise PluginError(f"The plugin {path} cannot be read: {error.strerror}.") from None
     # A unique name, so that the module shadows no other one; dataclasses look their module up by name.
     name = f"gencli_plugin_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)

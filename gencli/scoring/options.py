@@ -16,7 +16,7 @@ from processors.params import MOST
 __all__ = ["CHAIN_KEYS", "DECIDING", "SCORE_OPTIONS", "SCORE_OWN"]
 
 _CHANGED = ("format", "no_timings", "dry_run", "max_batch", "kv_memory")
-_UNUSED = ("engine", "workers", "worker_cpus", "worker_gpus", "named_key")
+_UNUSED = ("engine", "workers", "worker_cpus", "worker_gpus", "named_key", "columns")
 _NEW: tuple[Option, ...] = (
     Option(("--convention",), CONVENTIONS, "How a text is cut into windows: lm-eval as "
            "lm-evaluation-harness, strided as the documentation of transformers, llama as llama-perplexity.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from gencli.batch.outputs.base import RowWriter, Table, TextTarget
+from gencli.batch.outputs.base import RowWriter, Table, TextTarget, Type
 from gencli.batch.outputs.columns import as_cell
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
@@ -56,7 +56,7 @@ def score_table(kept: Mapping[str, Kind], *, has_groups: bool, has_tokens: bool)
     return Table({**columns, **{_INPUT + name: kind for name, kind in kept.items()}}, _flat)
 
 
-def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
+def _flat(outcome: Outcome, columns: Mapping[str, Type]) -> Iterator[dict[str, Any]]:
     result = outcome.result
     error = result.get("error") or {}
     shared = {

@@ -40,6 +40,8 @@ def find_template(name: str) -> Path:
         for suffix in _SUFFIXES:
             if exists(path := folder / f"{name}{suffix}"):
                 return path
+            if os.path.lexists(path):
+                raise UsageError(f"The template {path} is there, but is no file.")
         if folder.is_dir():
             names += [path.stem for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES]
     hint = did_you_mean([repr(near) for near in close_names(name, names)])

@@ -2,6 +2,7 @@
 
 import os
 import resource
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
@@ -130,3 +131,10 @@ def test_a_disk_that_is_full_from_the_beginning(tmp_path):
     (tmp_path / "j").symlink_to("/dev/full")
     with pytest.raises((GenerationError, UsageError)):
         Journal(tmp_path / "j", HEADER)
+
+
+def test_a_number_of_a_document_that_no_float_holds_is_rounded(tmp_path):
+    document = {"x": Decimal("0.12345678901234567891"), "y": Decimal("1e400")}
+    made = Journal(tmp_path / "j", HEADER)
+    made.append(Outcome(0, "a", {"parsed": document}))
+    assert next(made.outcomes()).result == {"parsed": {"x": 0.12345678901234568, "y": "1E+400"}}

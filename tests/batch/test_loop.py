@@ -37,8 +37,8 @@ def judge(row, job, ends, scores, found, prompt_ids):
     return Outcome(row.record.index, row.id, {"texts": said}, any(isinstance(end, Error) for end in ends))
 
 
-def loop(max_batch=4, *, runner=None, ahead=None):
-    engine = Engine(runner or FakeRunner(), TOKENIZER, max_batch=max_batch)
+def loop(max_batch=4, *, runner=None, ahead=None, engine=None):
+    engine = engine or Engine(runner or FakeRunner(), TOKENIZER, max_batch=max_batch)
     grammars = Grammars(GrammarCompiler(Env(258, TOKENIZER, (257,))))
     return Loop(engine, TOKENIZER, JOBS, grammars, judge, ahead=ahead or 4 * max_batch)
 
@@ -117,6 +117,14 @@ def test_a_drain_ends_when_its_time_is_over():
         found.append(one)
         running.stop(1e-9)
     assert len(found) < 6
+
+
+def test_a_stop_drops_the_samples_of_a_row_together():
+    for drain in (0.0, 1e-9):
+        engine = Engine(FakeRunner(), TOKENIZER, max_batch=4)
+        running = loop(engine=engine)
+        assert not [*running.run([row(0, n=300_000)], lambda _, on=running, drain=drain: on.stop(drain))]
+        assert engine.has_work  # none of its samples was ended by itself
 
 
 def test_every_token_is_heard():

@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_row_is_said_by_name():
         ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
         ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
         ({"prompt": "a", "label": 1}, "Columns that are data need `template`, `prompt_column` or `keep"),
-        ({"prompt": "a", "id": [1]}, "The id (column id) is [1], but has to be a text or a number."),
+        ({"prompt": "a", "id": [1]}, "The id (column id) is [1], but has to be a text or a whole number."),
         ({"prompt": "a", "model": "x"}, "model is set for the whole run, not by a row: one model serves all"),
         ({"prompt": "a", "device": "cpu"}, "device is set for the whole run"),
         ({"prompt": "a", "plugin": "x.py"}, "a file must not be able to run code"),
@@ -135,8 +135,23 @@ def test_a_row_with_an_empty_id_is_named_by_its_place():
         assert (made.id, made.failure) == (str(made.record.index), None), value
 
 
-def test_where_columns_are_data_an_id_is_data_too():
-    assert row({"id": "a", "q": "x"}, RowOptions(prompt_column="q")).id == "3"
+def test_where_columns_are_data_an_id_names_its_row_too():
+    for options in [RowOptions(prompt_column="q"), RowOptions(template=read_template("{{ q }} {{ id }}"))]:
+        made = row({"id": "a", "q": "x", "seed": 5}, options)
+        assert (made.id, made.options, made.failure) == ("a", {}, None)
+        assert row({"id": None, "q": "x"}, options).id == "3"
+        assert row({"custom_id": "c", "body": {}, "q": "x", "id": 1}, options).id == "c"
+        assert "`id_column`" in reason({"id": 1.5, "q": "x"}, options)
+
+
+def test_an_empty_name_of_the_column_of_ids_takes_the_index():
+    for columns, more in [
+        ({"id": "a", "q": "x"}, {"prompt_column": "q"}),
+        ({"id": "a", "prompt": "x"}, {}),
+        ({"custom_id": "a", "body": {"messages": MESSAGES}}, {}),
+    ]:
+        made = row(columns, RowOptions(id_column="", **more))
+        assert (made.id, made.failure) == ("3", None), columns
 
 
 def test_wrong_names_of_columns_are_told_from_wrong_values():

@@ -157,3 +157,19 @@ def test_what_cannot_be_shown_is_refused(logged, gencli):
         result = gencli("log", *arguments)
         assert (result.code, result.out) == (2, ""), arguments
         assert said in result.err, arguments
+
+
+def test_a_log_that_is_no_file_is_not_called_empty(logged, gencli, database):
+    for make, reason in [
+        (os.mkdir, "it is a folder"),
+        (os.mkfifo, "it is a pipe"),
+        (lambda path: os.symlink("/nowhere/at/all", path), "No such file"),
+    ]:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        make(database)
+        for words in (["list"], ["search", "x"], ["show", "1"], ["clear", "-y"]):
+            done = gencli("log", *words)
+            assert done.code == 3, (words, reason)
+            assert f"cannot be used: {reason}" in done.err, words
+        assert "not kept" in gencli("run", "-m", "fake", "--log", "--max-tokens", "2", "hi").err
+        database.rmdir() if database.is_dir() else database.unlink()

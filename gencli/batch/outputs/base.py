@@ -6,12 +6,40 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 from gencli.batch.records import Outcome
 from gencli.batch.survey import Kind
 
-__all__ = ["OpenFile", "OpenFolder", "OpenLines", "OutputFormat", "RowWriter", "Table", "TextTarget"]
+__all__ = [
+    "ListOf",
+    "OpenFile",
+    "OpenFolder",
+    "OpenLines",
+    "OutputFormat",
+    "RowWriter",
+    "StructOf",
+    "Table",
+    "TextTarget",
+    "Type",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """The type of lists whose items have one type."""
+
+    item: Type
+
+
+@dataclass(frozen=True, slots=True)
+class StructOf:
+    """The type of objects with these fields, each with its type."""
+
+    fields: tuple[tuple[str, Type], ...]
+
+
+Type: TypeAlias = "Kind | Literal['json'] | ListOf | StructOf"  # json: a value of any type, as JSON text
 
 
 class TextTarget(Protocol):
@@ -32,10 +60,10 @@ class RowWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns of a table with their kinds; `flat` makes the rows of an outcome for these columns."""
+    """The columns of a table with their types; `flat` makes the rows of an outcome for these columns."""
 
-    columns: Mapping[str, Kind]
-    flat: Callable[[Outcome, Mapping[str, Kind]], Iterator[dict[str, Any]]]
+    columns: Mapping[str, Type]
+    flat: Callable[[Outcome, Mapping[str, Type]], Iterator[dict[str, Any]]]
 
     def rows(self, outcome: Outcome) -> Iterator[dict[str, Any]]:
         """Yield the rows of an outcome: the value of each column, by name."""
@@ -53,7 +81,7 @@ class OutputFormat:
 
     One of three functions opens its writer. `lines` writes text, also to stdout and compressed files; `file`
     writes bytes to a file; `folder` writes files into a folder. `lines` and `file` take the columns of a
-    table.
+    table, which `is_table` writes.
     """
 
     name: str
@@ -62,3 +90,4 @@ class OutputFormat:
     file: OpenFile | None = None
     folder: OpenFolder | None = None
     needs_pyarrow: bool = False
+    is_table: bool = False

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from gencli.batch.outputs.base import Table
+from gencli.batch.outputs.base import Table, Type
 from gencli.batch.records import Outcome
 from gencli.batch.samples import samples_of
 from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
-__all__ = ["COLUMNS", "SCORES", "as_cell", "generated", "of_result"]
+if TYPE_CHECKING:
+    from gencli.batch.outputs.documents import DocumentColumns
+
+__all__ = ["COLUMNS", "INPUT", "SCORES", "as_cell", "generated", "of_result"]
 
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
@@ -28,7 +32,8 @@ COLUMNS: Mapping[str, Kind] = {
     "error_message": "text",
 }
 SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of tables whose rows request them
-_INPUT, _RESULT = "input.", "\0"
+INPUT = "input."  # before the name of a kept column
+_RESULT = "\0"
 
 
 def of_result(name: str) -> str:
@@ -39,17 +44,21 @@ def of_result(name: str) -> str:
     return _RESULT + name
 
 
-def generated(kept: Mapping[str, Kind] | None = None) -> Table:
-    """Return the table of generated texts: its columns, and kept input columns as `input.NAME`."""
+def generated(kept: Mapping[str, Kind] | None = None, *, documents: DocumentColumns | None = None) -> Table:
+    """Return the table of generated texts: its columns, of documents, and of kept input as `input.NAME`."""
     known = (kept or {}).items()
-    more = {name if name.startswith(_RESULT) else _INPUT + name: kind for name, kind in known}
-    return Table({**COLUMNS, **{name.removeprefix(_RESULT): kind for name, kind in more.items()}}, _flat)
+    more = {name if name.startswith(_RESULT) else INPUT + name: kind for name, kind in known}
+    columns: dict[str, Type] = {**COLUMNS, **(documents.types if documents else {})}
+    columns |= {name.removeprefix(_RESULT): kind for name, kind in more.items()}
+    return Table(columns, partial(_flat, documents=documents))
 
 
-def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, Any]]:
+def _flat(
+    outcome: Outcome, columns: Mapping[str, Type], documents: DocumentColumns | None
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a result; values other than text become JSON in text columns."""
     result = outcome.result
-    kept = {_INPUT + name: value for name, value in (result.get("input") or {}).items()}
+    kept = {INPUT + name: value for name, value in (result.get("input") or {}).items()}
     for number, sample in enumerate(samples_of(result), start=1):
         error = sample["error"] or {}
         values = {
@@ -61,11 +70,12 @@ def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, A
             "error_type": error.get("type"),
             "error_message": error.get("message"),
             **kept,
+            **dict(documents.cells(outcome.index, sample["parsed"]) if documents and not error else ()),
         }
         yield {name: as_cell(kind, values.get(name)) for name, kind in columns.items()}
 
 
-def as_cell(kind: Kind, value: Any) -> Any:
+def as_cell(kind: Type, value: Any) -> Any:
     """Return the value for a column of this kind; other values become JSON in text columns."""
     if value is None or kind != "text":
         return value

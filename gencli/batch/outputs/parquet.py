@@ -6,14 +6,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from gencli.batch.outputs.base import OutputFormat, RowWriter, Table
+from gencli.batch.outputs.base import ListOf, OutputFormat, RowWriter, StructOf, Table, Type
 from gencli.batch.records import Outcome
-from gencli.batch.survey import Kind
 
 __all__ = ["PARQUET"]
 
 _ROWS = 10_000
-_TYPES: Mapping[Kind, str] = {"boolean": "bool_", "integer": "int64", "number": "float64", "text": "string"}
+_TYPES: Mapping[Type, str] = {
+    "boolean": "bool_",
+    "integer": "int64",
+    "number": "float64",
+    "text": "string",
+    "json": "string",
+}
 
 
 class _ParquetRows:
@@ -38,16 +43,27 @@ class _ParquetRows:
             self._rows.clear()
 
 
+def _stored(kind: Type) -> Any:
+    """Return the type of pyarrow."""
+    import pyarrow as pa
+
+    if isinstance(kind, ListOf):
+        return pa.list_(_stored(kind.item))
+    if isinstance(kind, StructOf):
+        return pa.struct([(name, _stored(field)) for name, field in kind.fields])
+    return getattr(pa, _TYPES[kind])()
+
+
 @contextmanager
 def _open(file: BinaryIO, table: Table) -> Iterator[RowWriter]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    schema = pa.schema([(name, getattr(pa, _TYPES[kind])()) for name, kind in table.columns.items()])
+    schema = pa.schema([(name, _stored(kind)) for name, kind in table.columns.items()])
     with ParquetWriter(file, schema) as writer:
         rows = _ParquetRows(writer, schema, table)
         yield rows
         rows.flush()
 
 
-PARQUET = OutputFormat("parquet", (".parquet", ".pq"), file=_open, needs_pyarrow=True)
+PARQUET = OutputFormat("parquet", (".parquet", ".pq"), file=_open, needs_pyarrow=True, is_table=True)

@@ -8,6 +8,7 @@ from functools import partial
 
 from gencli.batch.outputs.base import OutputFormat, RowWriter, Table, TextTarget
 from gencli.batch.records import Outcome
+from gencli.json_text import to_json
 
 __all__ = ["CSV", "TSV"]
 
@@ -37,6 +38,8 @@ class _Newlines:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, list | dict):
+        return to_json(value)
     return str(value).lower() if isinstance(value, bool) else value
 
 
@@ -44,5 +47,5 @@ def _open(target: TextTarget, table: Table, *, delimiter: str) -> AbstractContex
     return nullcontext(_TableLines(target, table, delimiter=delimiter))
 
 
-CSV = OutputFormat("csv", (".csv",), lines=partial(_open, delimiter=","))
-TSV = OutputFormat("tsv", (".tsv",), lines=partial(_open, delimiter="\t"))
+CSV = OutputFormat("csv", (".csv",), lines=partial(_open, delimiter=","), is_table=True)
+TSV = OutputFormat("tsv", (".tsv",), lines=partial(_open, delimiter="\t"), is_table=True)

@@ -77,6 +77,7 @@ def _run(plan: Plan, handler: Interrupts) -> int:
     for text in (
         *batch.input.notices,
         *batch.settings.notices(),
+        *(batch.documents.notices if batch.documents else ()),
         *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
         *notices(batch.jobs.base, (), has_rows=True),
     ):

@@ -193,7 +193,7 @@ def _path() -> int:
         for label, folder in (*folders(), *template_folders())
     )
     defaults = defaults_file()
-    state = "" if defaults.is_file() else "  (is not there)"
+    state = "" if os.path.lexists(defaults) else "  (is not there)"
     Sink().write("\n".join([*lines, f"{'defaults':<12}{defaults}{state}"]) + "\n")
     return 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.terminal.render import prompt
 from gencli.errors import UsageError
-from gencli.files import MAX_PROMPT
+from gencli.files import MAX_PROMPT, open_regular
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def _history_file() -> Path | None:
     path = user_state_path("gencli") / "chat-history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            open_regular(path).close()  # a pipe without a reader would block
         path.open("a", encoding="utf-8").close()
     except OSError:
         return None

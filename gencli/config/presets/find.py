@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from gencli.errors import ConfigError
@@ -58,10 +59,14 @@ def list_presets() -> list[Found]:
     found: dict[str, Found] = {}
     for label, folder in folders()[::-1]:
         for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
-            is_same = path.stem in found and found[path.stem][2].samefile(path)
-            if not is_same:
+            if path.stem not in found or not _are_same(path, found[path.stem][2]):
                 found[path.stem] = (path.stem, label, path)
     return [found[name] for name in sorted(found)]
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file; a link that leads nowhere is no other path's file."""
+    return exists(one) and exists(other) and one.samefile(other)
 
 
 def is_path(name: str) -> bool:
@@ -76,15 +81,18 @@ def describe(content: bytes) -> str:
 
 
 def find_preset(name: str, *, folder: Path | None = None) -> Path:
-    """Return the file of a preset by name, or by path relative to `folder`. Raises ConfigError."""
+    """Return the file of a preset by name, or by path relative to `folder`. Raises ConfigError.
+
+    A folder, a pipe or a link that leads nowhere is returned too: whoever reads it is told what it is.
+    """
     if is_path(name):
         path = Path(folder or ".") / Path(name).expanduser()
-        if not exists(path):
+        if not os.path.lexists(path):
             raise ConfigError(f"There is no preset file {name}.")
         return path.resolve()
     for _, place in folders():
         path = place / f"{name}.yaml"
-        if exists(path):
+        if os.path.lexists(path):
             return path.resolve()
     close = close_names(name, [found for found, _, _ in list_presets()])
     beside = Path(folder or ".") / f"{name}.yaml"

@@ -141,7 +141,7 @@ class _HashCache:
         entries = dict(list(self._entries.items())[-_MAX_ENTRIES:])
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with replaced(self._path) as file:
+            with replaced(self._path, pipes=False) as file:
                 file.write(json.dumps(entries).encode())
 
 

@@ -118,13 +118,15 @@ def alias_file() -> Path:
 
 
 def read_aliases() -> dict[str, str]:
-    """Return the target of each alias. Raises ConfigError for a malformed file."""
+    """Return the target of each alias. Raises ConfigError for a file that cannot be read or is malformed."""
     path = alias_file()
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     try:
         found: Any = json.loads(read_file(path, _MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(target, str) for target in found.values()):
         raise ConfigError(

@@ -19,6 +19,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -224,7 +225,10 @@ def _read(path: Path, stamp: tuple[int, ...]) -> GgufHead:
 
 
 def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor]:
-    """Return the tensors with their places in the file. Raises ModelError if one is not inside it."""
+    """Return the tensors with their places in the file.
+
+    Raises ModelError if one is not inside it, or if two overlap.
+    """
     found: list[tuple[str, tuple[int, ...], Kind, int]] = []
     for _ in range(count):
         name = cursor.text(_MAX_NAME)
@@ -246,4 +250,7 @@ def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor
         if first + offset + nbytes > len(cursor.data):
             raise cursor.damaged(f"it ends before its tensor {name!r} does")
         tensors[name] = GgufTensor(name, shape, kind, first + offset, nbytes, cursor.path)
+    for one, other in pairwise(sorted(tensors.values(), key=lambda tensor: tensor.start)):
+        if other.start < one.start + one.nbytes:
+            raise cursor.damaged(f"its tensors {one.name!r} and {other.name!r} overlap")
     return tensors

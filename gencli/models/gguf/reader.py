@@ -90,9 +90,11 @@ class GgufReader(PartsReader[Place]):
         shapes = [place.shape for place in places]
         whole = (sum(one[0] for one in shapes), *shapes[0][1:])
         if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
+            held = ", ".join(str(list(one)) for one in shapes)
             raise ModelError(
-                f"{self._head.path}: {', '.join(place.tensor.name for place in places)} has the shape "
-                f"{list(whole)}; the metadata asks for {list(shape)}."
+                f"{self._head.path}: {', '.join(place.tensor.name for place in places)} "
+                f"{'have the shapes' if shapes[1:] else 'has the shape'} {held}; the metadata asks for "
+                f"{list(shape)}{' together' if shapes[1:] else ''}."
             )
         return places
 

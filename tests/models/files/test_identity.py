@@ -117,6 +117,9 @@ def test_damaged_and_unwritable_caches_of_hashes_do_no_harm(tiny, reads, tmp_pat
         (cache / "gencli").mkdir(parents=True, exist_ok=True)
         (cache / "gencli" / "weights.json").write_text(text)
         assert identify(tiny) == found
+    (cache / "gencli" / "weights.json").unlink()
+    os.mkfifo(cache / "gencli" / "weights.json")  # neither read nor written
+    assert identify(tiny) == found
     monkeypatch.setenv("XDG_CACHE_HOME", str(tiny / "config.json"))
     assert identify(tiny) == found
 

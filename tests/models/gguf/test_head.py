@@ -62,6 +62,11 @@ def test_a_damaged_header_is_refused(tmp_path: Path) -> None:
         (file([tensor("x", 2**62, 2**62)], []), "ends before its tensor 'x'"),
         (file([tensor("x", 4, offset=2**62)], [], bytes(64)), "ends before its tensor 'x'"),
         (file([tensor("x", 4, offset=3)], [], bytes(64)), "an offset that cannot be"),
+        (file([tensor("x", 4), tensor("y", 4)], [], bytes(64)), "its tensors 'x' and 'y' overlap"),
+        (
+            file([tensor("z", 4, offset=32), tensor("x", 4, offset=64), tensor("y", 9)], [], bytes(128)),
+            "its tensors 'y' and 'z' overlap",
+        ),
         (file([tensor("x", 0)], [], bytes(64)), "the shape [0]"),
         (file([tensor("x", 33, kind=8)], [], bytes(64)), "the shape [33]"),
         (file([tensor("x", *[1] * 5)], [], bytes(64)), "has 5 dimensions"),

@@ -172,11 +172,18 @@ def test_other_formats_and_shapes_are_refused_by_name(tmp_path: Path) -> None:
     number = gguf.GGMLQuantizationType.IQ4_NL
     writer.add_tensor("output.weight", np.zeros((4, 18), np.uint8), raw_dtype=number)
     writer.add_tensor("token_embd.weight", np.zeros((4, 18), np.float32))
+    writer.add_tensor("blk.0.ffn_gate.weight", np.zeros((4, 18), np.float32))
+    writer.add_tensor("blk.0.ffn_up.weight", np.zeros((4, 6), np.float32))
     finish(writer)
     with open_gguf(path, torch.float32, CPU) as reader:
         with pytest.raises(ModelError, match="output.weight has the format IQ4_NL, which is not read"):
             reader.read("lm_head.weight", (4, 32))
         with pytest.raises(ModelError, match=r"token_embd.weight has the shape \[4, 18\]; the metadata asks"):
             reader.read("model.embed_tokens.weight", (4, 20))
+        joined = [f"model.layers.0.mlp.{part}_proj.weight" for part in ("gate", "up")]
+        with pytest.raises(
+            ModelError, match=r"the shapes \[4, 18\], \[4, 6\]; .* asks for \[8, 18\] together"
+        ):
+            reader.joined(joined, (8, 18))
         with pytest.raises(ModelError, match=r"lacks the weights model.norm.weight"):
             reader.read("model.norm.weight", (4,))

@@ -87,7 +87,7 @@ class KernelTimes:
         machines[_machine(self._device)] = dict(list(self._entries.items())[-_MAX_SHAPES:])
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with replaced(self._path) as file:
+            with replaced(self._path, pipes=False) as file:
                 file.write(json.dumps(machines, indent=1).encode())
 
 
