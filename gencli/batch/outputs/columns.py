@@ -11,7 +11,7 @@ from gencli.batch.samples import samples_of
 from gencli.batch.survey import Kind
 from gencli.json_text import to_json
 
-__all__ = ["COLUMNS", "SCORES", "as_cell", "generated", "of_result"]
+__all__ = ["COLUMNS", "IDS", "SCORES", "as_cell", "generated", "of_result"]
 
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
@@ -28,6 +28,8 @@ COLUMNS: Mapping[str, Kind] = {
     "error_message": "text",
 }
 SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of tables whose rows request them
+IDS = ("token_ids", "prompt_token_ids")  # columns, as JSON, of tables with `token_ids`
+_OF_PROMPT = ("prompt", "prompt_tokens", "seed", "prompt_logprobs", "prompt_token_ids")
 _INPUT, _RESULT = "input.", "\0"
 
 
@@ -53,8 +55,8 @@ def _flat(outcome: Outcome, columns: Mapping[str, Kind]) -> Iterator[dict[str, A
     for number, sample in enumerate(samples_of(result), start=1):
         error = sample["error"] or {}
         values = {
-            **{name: result.get(name) for name in ("prompt", "prompt_tokens", "seed", "prompt_logprobs")},
-            **{name: value for name, value in sample.items() if name in (*COLUMNS, "logprobs")},
+            **{name: result.get(name) for name in _OF_PROMPT},
+            **{name: value for name, value in sample.items() if name in (*COLUMNS, "logprobs", "token_ids")},
             "index": outcome.index,
             "id": outcome.id,
             "sample": number,
