@@ -48,7 +48,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
         places.append(along.place(record["id"], kept, record["decided_by"]))
     request, sample = text.key
     name = f"{request}, sample {sample}" if sample else str(request)
-    return Comparison(name, str(text.head.get("prompt", "")), own, None, tuple(places))
+    return Comparison(name, str(text.head.get("prompt", "")), own, None, tuple(places), known_texts(text))
 
 
 def _begin(
