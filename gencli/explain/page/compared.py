@@ -31,7 +31,7 @@ def compared_fragment(one: Comparison, sums: Summary) -> str:
         facts(f"{sums.parted} of {sums.places} tokens chosen differently", mean, where),
         legend(_LEGEND),
         lanes(*sides),
-        table(f"{len(rows)} places where the chains choose differently", head, rows),
+        table(f"Where the chains choose differently: {len(rows)}", head, rows),
     )
 
 
