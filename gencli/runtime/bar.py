@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -21,9 +22,9 @@ _CELLS = 24
 State = Callable[[float], tuple[int, str]]  # returns at a time what is done, and what else the line says
 
 
-def is_watched(stream: TextIO | None) -> bool:
+def is_watched(stream: TextIO) -> bool:
     """Return whether somebody sees the stream: a terminal, or the output of a notebook's cell."""
-    return stream is not None and (stream.isatty() or type(stream).__module__ == "ipykernel.iostream")
+    return stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
 
 
 def state_of(meter: Meter) -> State:
@@ -53,7 +54,7 @@ class Bar:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total, self._state, self._now = total, state, now
-        self._is_on = is_watched(sys.stderr) if progress is None else progress
+        self._is_on = sys.stderr is not None and (is_watched(sys.stderr) if progress is None else progress)
         self._begun = now()
         self._due = self._begun + (_WAIT if progress is None else 0.0)
         self._width = 0  # of the line that is drawn
@@ -80,5 +81,6 @@ class Bar:
         most = max(1, shutil.get_terminal_size().columns - 1)
         words = ", ".join(filter(None, (f"{done:,} of {self._total:,}", said, took)))
         line = f"[{marks:.<{_CELLS}}] {words}"[:most]
-        print(f"\r{line:<{min(self._width, most)}}", end=end, file=sys.stderr, flush=True)
+        with suppress(OSError):  # stderr is closed; the results matter more
+            print(f"\r{line:<{min(self._width, most)}}", end=end, file=sys.stderr, flush=True)
         self._width = len(line)

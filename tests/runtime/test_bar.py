@@ -16,6 +16,13 @@ class Screen(io.StringIO):
         return True
 
 
+class Broken(Screen):
+    """A terminal that is gone."""
+
+    def write(self, text):
+        raise OSError
+
+
 class Cell(io.StringIO):
     """What a notebook's cell has as stderr."""
 
@@ -64,6 +71,7 @@ def test_a_short_call_and_a_pipe_have_no_bar_unless_it_is_asked_for(drawn):
     assert drawn(Screen(), 0.2, 0.9) == ""
     assert drawn(io.StringIO(), 0.5, 3.0) == ""
     assert drawn(Screen(), 0.5, 3.0, progress=False) == ""
+    assert drawn(Broken(), 0.5, 3.0) == ""
     assert drawn(io.StringIO(), 0.2, progress=True).endswith("1 of 4, 3 tok/s\n")
 
 
@@ -90,6 +98,13 @@ def test_every_call_of_an_llm_has_a_bar_on_request(capsys):
             *_, last = capsys.readouterr().err.split("\r")
             assert last.startswith(f"[########################] {total} of {total}")
             assert last.endswith("taken\n")
+
+
+def test_a_program_without_stderr_has_no_bar_on_stdout(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    with Bar(3, lambda now: (1, ""), True) as bar:
+        bar.tick()
+    assert capsys.readouterr().out == ""
 
 
 def test_an_error_ends_the_line(monkeypatch):
