@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gencli.core.events import Error, Event, Finish, Reading, Token
     from gencli.core.request import Request
     from gencli.errors import GencliError, GencliWarning
-    from gencli.results.completion import Completion, Sample
+    from gencli.runtime.completion import Completion, Sample
     from gencli.runtime.llm import LLM
 
 __all__ = [
@@ -44,7 +44,7 @@ __getattr__ = exports(
         "core.events": ("Error", "Event", "Finish", "Reading", "Token"),
         "core.request": ("Request",),
         "errors": ("GencliError", "GencliWarning"),
-        "results.completion": ("Completion", "Sample"),
+        "runtime.completion": ("Completion", "Sample"),
         "runtime.llm": ("LLM",),
     },
 )

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Any, TypeGuard
 
 from processors.catalog import Draw, Phase, TemperatureParams
@@ -26,6 +27,7 @@ _NUMBER = re.compile(
 )  # .5 and +5, which JSON lacks
 
 Stage = tuple[str, Params]
+_MOST = 200  # characters of a chain in its repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,27 @@ class Chain:
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.stages)
 
+    def __repr__(self) -> str:
+        text = str(self)
+        return f"Chain({text if len(text) <= _MOST else f'{text[: _MOST - 3]}...'!r})"
+
+    def _repr_html_(self) -> str:
+        """Return the stages as a table, for a notebook."""
+        cells = ((name, _shown(name, params).removeprefix(name)[1:]) for name, params in self.stages)
+        rows = "".join(
+            f"<tr><td>{place}</td><td>{_escaped(name)}</td><td>{_escaped(value)}</td></tr>"
+            for place, (name, value) in enumerate(cells, start=1)
+        )
+        head = "<tr><th></th><th>stage</th><th>value</th></tr>"
+        return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
     def __str__(self) -> str:
         return " | ".join(_shown(name, params) for name, params in self.stages)
+
+
+def _escaped(text: str) -> str:
+    """Return a text as HTML, on one line, with control and format characters by their code."""
+    return escape("".join(char if char.isprintable() else repr(char)[1:-1] for char in text))
 
 
 def _is_relative(params: Params) -> TypeGuard[VaryingParams]:

@@ -140,6 +140,13 @@ class LogitsProcessor:
         self._slots: list[int] = []  # slot of each row
         self._num_prompt = 0
 
+    def __repr__(self) -> str:
+        said = [repr(self.chain).removeprefix("Chain(").removesuffix(")")]
+        said += [f"eos_ids={list(self._eos_ids)}"] if self._eos_ids else []
+        said += [] if self._pad_id is None else [f"pad_id={self._pad_id}"]
+        said += [f"vocabulary of {self._vocabulary.vocab_size}"] if self._vocabulary is not None else []
+        return f"LogitsProcessor({', '.join(said)})"
+
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return processed logits [B, V] float32. The stages are advanced by the new ids only."""
         scores = _checked(scores, 2)

@@ -17,7 +17,7 @@ from typing import Any
 
 from gencli import LLM, SamplingParams
 from gencli.errors import GencliWarning
-from gencli.results.completion import Sample
+from gencli.runtime.completion import Sample
 
 UNLIKELY = 20  # rank
 TEXT, WHOLE, NUMBER, BOOL = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))

@@ -10,7 +10,7 @@ from gencli.batch.engines.base import RowEngine
 from gencli.batch.engines.local import open_loop
 from gencli.batch.outputs import OUTPUT_FORMATS
 from gencli.batch.outputs.base import Table
-from gencli.batch.outputs.columns import SCORES, generated, of_result
+from gencli.batch.outputs.columns import IDS, SCORES, generated, of_result
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Outcome, Record, Row
 from gencli.batch.reporter import BatchReporter
@@ -49,9 +49,10 @@ class Generation:
         )
 
     def table(self, batch: Batch, survey: Survey) -> Table:
-        """Return the columns of texts, documents, the input, and log-probabilities if a row requests them."""
+        """Return the columns of texts, documents, the input, and of requested ids and log-probabilities."""
         columns = survey.columns if batch.plan["keep_input"] else {}
         asked = [key for key in SCORES if key in survey.options or batch.settings[key] is not None]
+        asked += IDS if batch.settings["token_ids"] else ()
         kept: dict[str, Kind] = {**columns, **dict.fromkeys((of_result(key) for key in asked), "text")}
         return generated(kept, documents=batch.documents)
 

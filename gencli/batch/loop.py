@@ -15,18 +15,36 @@ from gencli.config.requests import chat_notices
 from gencli.core.events import Error, Event, Finish, PromptScores, Token
 from gencli.engine.engine import Engine
 from gencli.explain.views import Views, views
+from gencli.results.by_token import ByToken, token_ids
 from gencli.results.prompt_progress import PromptProgress
 from gencli.results.scores import Scores
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.grammars import Grammars
 from gencli.text.tokenizer import Tokenizer
 
-__all__ = ["Ended", "Judge", "Loop"]
+__all__ = ["Ended", "Judge", "Loop", "Tokens"]
 
 Ended = Finish | Error
-# Makes a row's outcome from its finished samples, log-probabilities and explanations of their tokens, and
-# prompt ids.
-Judge = Callable[[Row, Job, Sequence[Ended], Scores, Views, tuple[int, ...]], Outcome]
+
+
+@dataclass(slots=True)
+class Tokens:
+    """The tokens of a row: ids of its prompt, and ids, log-probabilities and explanations of its outputs."""
+
+    prompt_ids: tuple[int, ...] = ()
+    ids: ByToken[int] = field(default_factory=token_ids)
+    scores: Scores = field(default_factory=Scores)
+    views: Views = field(default_factory=views)
+
+    def add(self, event: Event) -> None:
+        """Add the tokens of an event of the row."""
+        self.ids.add(event)
+        self.scores.add(event)
+        self.views.add(event)
+
+
+# Makes a row's outcome from its finished samples and their tokens.
+Judge = Callable[[Row, Job, Sequence[Ended], Tokens], Outcome]
 
 
 @dataclass(slots=True)
@@ -37,9 +55,7 @@ class _Open:
     job: Job
     ends: list[Ended | None]
     num_open: int
-    prompt_ids: tuple[int, ...]
-    scores: Scores = field(default_factory=Scores)
-    views: Views = field(default_factory=views)
+    tokens: Tokens
 
 
 class Loop(OwnEngine):
@@ -120,7 +136,7 @@ class Loop(OwnEngine):
             failure = Failure.of(error)
             yield self._refused(row, job, failure.type, failure.message)
         else:
-            self._open[request.id] = _Open(row, job, [None] * job.n, job.n, request.prompt_ids)
+            self._open[request.id] = _Open(row, job, [None] * job.n, job.n, Tokens(request.prompt_ids))
             self._num_samples += job.n
 
     def _notice_once(self, text: str) -> None:
@@ -131,14 +147,13 @@ class Loop(OwnEngine):
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
         name = str(row.record.index)
         ends = [Error(name, sample, kind, message, "") for sample in range(job.n)]
-        return self._judge(row, job, ends, Scores(), views(), ())
+        return self._judge(row, job, ends, Tokens())
 
     def _took(self, event: Event) -> Iterator[Outcome]:
         if not isinstance(event, Token | PromptScores | Finish | Error):
             return
         entry = self._open[event.request]
-        entry.scores.add(event)
-        entry.views.add(event)
+        entry.tokens.add(event)
         if not isinstance(event, Finish | Error):
             return
         entry.ends[event.sample] = event
@@ -153,8 +168,7 @@ class Loop(OwnEngine):
             # The prompt counts once for all samples: with the counts of the sample that computed most of it.
             copied = min((end.cached_tokens for end in finishes), default=0)
             read = max((end.prompt_tokens for end in finishes), default=0) - copied
-            known = entry.scores, entry.views, entry.prompt_ids
-            outcome = self._judge(entry.row, entry.job, ends, *known)
+            outcome = self._judge(entry.row, entry.job, ends, entry.tokens)
             yield replace(outcome, read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:

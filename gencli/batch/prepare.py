@@ -14,6 +14,8 @@ from gencli.batch.engines.check import check_settings
 from gencli.batch.fingerprint import company, fingerprint
 from gencli.batch.journal import Journal, read_header
 from gencli.batch.outputs.documents import DocumentColumns, document_columns
+from gencli.batch.outputs.folder import TEXTS
+from gencli.batch.outputs.jsonl import OPENAI
 from gencli.batch.outputs.output import Output, plan_output
 from gencli.batch.overrides import row_jobs
 from gencli.batch.places import Places
@@ -73,6 +75,8 @@ class Batch:
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
         if self.settings["trace"] is not None:  # the trace contains finished rows
             columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
+        if self.settings["token_ids"]:
+            columns["`token_ids`"] = True
         columns |= self._keys_of_rows()
         known = self._number_format()
         name = str(known[0]).removeprefix("torch.") if known else ""
@@ -136,6 +140,11 @@ def prepare(plan: Plan, settings: Settings, work: Work) -> Batch:
     _check_summary(plan, [*source.paths, *own])
     beside = [Path(plan["summary"])] if plan["summary"] is not None else []
     check_trace(settings["trace"], output, [*source.paths, *own, *beside])
+    if settings["token_ids"] and output.format in (OPENAI, TEXTS):
+        raise UsageError(
+            f"{settings.name('token_ids')} adds ids to results, but those of {output.format.name} have none.",
+            hint="Use `format` = jsonl, csv, tsv or parquet.",
+        )
     settings = _with_seed(settings, plan, places)
     template = wanted_template(settings)
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])

@@ -9,7 +9,8 @@ __all__ = ["SAMPLE_FIELDS", "samples_of"]
 
 # Fields that are lists with one entry per sample in a result with `texts`.
 SAMPLE_FIELDS = (
-    "finish_reason", "matched", "offset", "completion_tokens", "parsed", "error", "speculation", "logprobs",
+    "finish_reason", "matched", "offset", "completion_tokens", "parsed", "error", "speculation", "token_ids",
+    "logprobs",
 )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ FREE = {kind: "" if option(kind).default is None else option(kind).default for k
 _Typed = tuple[str, Mapping[str, Any]]  # origin, values as typed
 _FOREIGN = {
     *("file", "chat", "n", "max_batch", "format", "output", "stream", "stats", "show_chain", "log"),
-    *("template", "vars", "show_prompt", "trace", "trace_top", "keep_logits"),
+    *("template", "vars", "show_prompt", "token_ids", "trace", "trace_top", "keep_logits"),
     # A turn is shown while it is generated, so nothing may replace its text later.
     *("partial", "retries", "parsed", "select"),
     *(entry.key for entry in SEARCH),

@@ -13,7 +13,7 @@ from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 
-__all__ = ["refuse_conflicts", "refuse_quiet_scores"]
+__all__ = ["refuse_conflicts", "refuse_quiet_scores", "refuse_unwritten_ids"]
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
@@ -199,7 +199,7 @@ def _refuse_color(settings: Settings) -> None:
             hint=hint,
         )
     for key in ("parsed", "select"):
-        if settings[key]:
+        if settings[key] not in (None, False):
             raise UsageError(
                 f"{color} colours the tokens of the text, but {settings.name(key)} writes another one.",
                 hint=hint,
@@ -220,3 +220,17 @@ def refuse_quiet_scores(settings: Settings) -> None:
                 f"{settings.name('quiet')} writes no {settings.name(key)}: beside text they go to stderr.",
                 hint="Use `format` = json, or leave `quiet` out.",
             )
+
+
+def refuse_unwritten_ids(settings: Settings) -> None:
+    """Raise UsageError for token ids of a result that is text alone."""
+    if not settings["token_ids"]:
+        return
+    said = f"{settings.name('token_ids')} adds ids to records"
+    for key in ("parsed", "select"):
+        if settings[key] not in (None, False):
+            raise UsageError(
+                f"{said}, but {settings.name(key)} writes a document.", hint="Leave one of them out."
+            )
+    if settings["format"] == "text":
+        raise UsageError(f"{said}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")

@@ -62,6 +62,7 @@ class Job:
     prompt_logprobs: int | None = None
     trace: int | None = None
     keep_logits: int = 0
+    has_token_ids: bool = False  # of its records
     registry: Registry = field(default_factory=builtin_registry, compare=False)
 
     @property
@@ -161,6 +162,7 @@ def make_job(settings: Settings) -> Job:
         prompt_logprobs=settings["prompt_logprobs"],
         trace=None if settings["trace"] is None else settings["trace_top"],
         keep_logits=settings["keep_logits"] or 0,
+        has_token_ids=settings["token_ids"],
         registry=registry,
     )
 

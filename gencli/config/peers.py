@@ -157,6 +157,8 @@ SENTENCES: _Names = {
     "The output is the answer alone, and progress shows on a terminal by itself; {quiet} turns it off.":
     "progress no_progress progress_bar tqdm display_prompt no_display_prompt echo "
     "return_full_text simple_io nowordwrap",
+    "In Python, progress=False draws no bar; {quiet} turns off that of a command.": "use_tqdm disable_tqdm "
+    "show_progress",
     "gencli chat talks turn by turn.": "interactive -i interactive_first multiline_input conversation cnv",
     "{constrain_after} says where thinking ends and the answer begins.": "think thinking reasoning "
     "reasoning_format enable_thinking reasoning_effort hidethinking",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import fsum
 from typing import Literal
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gencli.explain.replay import Look, Replay
+from gencli.text.shown import shown
 from processors.explain.divergence import Divergence, divergence
 from processors.explain.kept import KeptLogits
 
@@ -116,15 +117,19 @@ class Output:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """A prompt with A's text, its positions, and the text of B's own run; None if B was not run."""
+    """A prompt with A's text, its positions, and the text of B's own run; None if B was not run.
+
+    `names`: the texts of token ids, as far as they are known. A notebook shows the two texts.
+    """
 
     id: str
     prompt: str
     a: Output
     b: Output | None
     places: tuple[Place, ...]
+    names: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     @property
     def parted_at(self) -> int | None:
@@ -147,6 +152,16 @@ class Comparison:
         if any(place.a != place.b and place.unmeasured != "kept" for place in self.places):
             return False
         return None if any(place.unmeasured for place in self.places) else True
+
+    def __repr__(self) -> str:
+        count = sum(place.is_parted for place in self.places)
+        said = f"{len(self.a.tokens)} tokens, {count} chosen differently, parted_at={self.parted_at}"
+        return f"Comparison(prompt={shown(self.prompt)}, {said})"
+
+    def _repr_html_(self) -> str:
+        from gencli.explain.page.compared import compared_fragment  # only for those who look
+
+        return compared_fragment(self, summarize(self.places))
 
 
 @dataclass(frozen=True, slots=True)

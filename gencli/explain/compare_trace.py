@@ -46,7 +46,8 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
         if kept.vocab_size != size or not 0 <= record["id"] < size:
             raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
         places.append(along.place(record["id"], kept, record["decided_by"]))
-    return Comparison(text_label(text.key), str(text.head.get("prompt", "")), own, None, tuple(places))
+    name, prompt = text_label(text.key), str(text.head.get("prompt", ""))
+    return Comparison(name, prompt, own, None, tuple(places), known_texts(text))
 
 
 def _begin(

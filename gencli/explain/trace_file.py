@@ -118,9 +118,12 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
     return json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TracedText:
-    """One sample of a trace: its head, its records, and the reason of its end, "" while it runs."""
+    """One sample of a trace: its head, its records, and the reason of its end, "" while it runs.
+
+    A notebook shows it as a coloured text.
+    """
 
     head: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -130,6 +133,18 @@ class TracedText:
     def key(self) -> tuple[str, int]:
         """The request and the index of the sample."""
         return self.head["run"], self.head["sample"]
+
+    def __repr__(self) -> str:
+        run, sample = self.key
+        return f"TracedText(run={run!r}, sample={sample}, {len(self.records)} tokens, reason={self.reason!r})"
+
+    def _repr_html_(self) -> str:
+        from gencli.explain.page import fragment as html  # only for those who look
+
+        title = f"{self.head.get('model')}, prompt {text_label(self.key)}"
+        return html.fragment(
+            *html.trace(str(self.head.get("prompt", "")), self.records), html.facts(title, self.reason)
+        )
 
 
 def text_label(key: tuple[str, int]) -> str:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from gencli.core.events import Error, Event, Finish, Token
 
-__all__ = ["ByToken", "of_last_attempt"]
+__all__ = ["ByToken", "of_last_attempt", "token_ids"]
 
 T = TypeVar("T")
 
@@ -36,3 +36,8 @@ class ByToken(Generic[T]):
     def of(self, sample: int) -> tuple[T, ...]:
         """Return the values collected with the tokens of a sample; () if there are none."""
         return tuple(self._samples.get(sample, ()))
+
+
+def token_ids() -> ByToken[int]:
+    """Return a collector of the token ids of one request's outputs."""
+    return ByToken(lambda event: event.ids)

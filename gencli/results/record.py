@@ -58,6 +58,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         **texts,
         **of_sample,
         "prompt_tokens": max((finish.prompt_tokens for finish in row.finishes), default=None),
+        **({"prompt_token_ids": list(row.prompt_ids) or None} if info.job.has_token_ids else {}),
         **_logprobs(row.scores.prompt or (), info.job.prompt_logprobs, "prompt_logprobs", info),
         "seed": info.job.seed,
         "model": info.model,
@@ -104,6 +105,7 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
         "attempts": verdict.attempts if verdict else 1,
         "error": {"type": failed.type, "message": failed.message} if failed else None,
         "speculation": draft_record(finish, info.drafter) if info.drafter else None,
+        **({"token_ids": list(row.ids.of(sample))} if info.job.has_token_ids else {}),
         **_logprobs(row.scores.of(sample), info.job.logprobs, "logprobs", info),
     }
 

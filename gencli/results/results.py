@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gencli.core.events import Error, Event, Finish, Token
+from gencli.results.by_token import ByToken, token_ids
 from gencli.results.scores import Scores
 from processors.errors import StageFailure
 
@@ -31,7 +32,8 @@ class Row:
     """A prompt with the text so far and the outcome of each sample.
 
     `is_partial`: whether invalid texts are shown. `running`: samples with text but no outcome yet.
-    `num_open`: number of samples without an outcome.
+    `num_open`: number of samples without an outcome. `prompt_ids`: token ids of the prompt, () if it was
+    refused before they were known.
     """
 
     id: str
@@ -42,6 +44,8 @@ class Row:
     running: set[int] = field(default_factory=set)
     num_open: int = field(init=False)
     scores: Scores = field(default_factory=Scores)
+    ids: ByToken[int] = field(default_factory=token_ids)
+    prompt_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.num_open = len(self.outcomes)
@@ -54,6 +58,7 @@ class Row:
     def add(self, event: Event) -> None:
         """Add an event of one of the samples."""
         self.scores.add(event)
+        self.ids.add(event)
         if isinstance(event, Token):
             self.texts[event.sample] += event.text
             self.running.add(event.sample)

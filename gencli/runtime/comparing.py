@@ -13,9 +13,11 @@ from gencli.engine.admission import admission
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.compare import Comparison, Output, Place, SideBySide
+from gencli.explain.record import token_text
 from gencli.explain.replay import Replay
 from gencli.results.results import LATE
 from gencli.runtime.models import Loaded
+from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.chain import Chain
 from processors.explain.kept import KeptLogits
@@ -110,7 +112,8 @@ def compare(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparis
         while open_ and (first := open_[name := next(iter(open_))]).is_complete:
             del open_[name]
             own, other = (text.output for text in first.texts)
-            yield Comparison(name, first.prompt, own, other, tuple(first.places))
+            names = _names(own, other, first.places, a.loaded.tokenizer)
+            yield Comparison(name, first.prompt, own, other, tuple(first.places), names)
 
 
 def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:
@@ -123,7 +126,14 @@ def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[C
     texts = [_generated(side.engine, [pair[n] for pair in pairs]) for n, side in enumerate((a, b))]
     for prompt, pair, own, other in zip(prompts, pairs, *texts, strict=True):
         places = _read(a, b, pair, own.tokens) if own.tokens else ()
-        yield Comparison(pair[0].id, prompt, own, other, tuple(places))
+        names = _names(own, other, found := tuple(places), a.loaded.tokenizer)
+        yield Comparison(pair[0].id, prompt, own, other, found, names)
+
+
+def _names(own: Output, other: Output, places: Sequence[Place], tokenizer: Tokenizer) -> dict[int, str]:
+    """Return the texts of the tokens of a comparison."""
+    ids = {*own.tokens, *other.tokens, *(place.b for place in places if place.b is not None)}
+    return {token: token_text(token, tokenizer) for token in sorted(ids)}
 
 
 def _generated(engine: Engine, requests: Sequence[Request]) -> list[Output]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
 
 from gencli.config.job import Job
 from gencli.config.layers import gather_layer
+from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
 from gencli.config.requests import encode_prompt
@@ -22,8 +24,11 @@ from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
 from gencli.models.base import ModelSpec
 from gencli.plugins.registry import make_registry
-from gencli.results.completion import Completion, Completions
+from gencli.results.rate import Meter
+from gencli.runtime.bar import Bar, state_of
+from gencli.runtime.completion import Completion, Completions
 from gencli.runtime.grammars import grammar_env, make_compiler
+from gencli.runtime.habits import OF_LLM, missing
 from gencli.runtime.models import load, model_notices
 from gencli.runtime.one_stream import OneStream
 from gencli.runtime.prompt_jobs import Params, PromptJobs
@@ -34,6 +39,7 @@ from gencli.scoring.scorer import Scorer, Terms, make_convention
 from gencli.scoring.scores import MODES, Score
 from gencli.scoring.windows import CONVENTIONS
 from gencli.templates.conversation import Message, check_messages, render_conversation
+from gencli.text.shown import shown
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Processor
 from processors.rng import derive
@@ -108,25 +114,40 @@ class LLM:
         return (*self._jobs.notices, *self._engine.notices)
 
     @overload
-    def generate(self, prompts: str, params: Params = None, **values: Any) -> Completion: ...
-    @overload
-    def generate(self, prompts: Sequence[str], params: Params = None, **values: Any) -> list[Completion]: ...
     def generate(
-        self, prompts: str | Sequence[str], params: Params = None, **values: Any
+        self, prompts: str, params: Params = None, *, progress: bool | None = ..., **values: Any
+    ) -> Completion: ...
+    @overload
+    def generate(
+        self, prompts: Sequence[str], params: Params = None, *, progress: bool | None = ..., **values: Any
+    ) -> list[Completion]: ...
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        params: Params = None,
+        *,
+        progress: bool | None = None,
+        **values: Any,
     ) -> Completion | list[Completion]:
         """Return the completions of the prompts in order; one completion for a single prompt.
 
-        `params` apply to all prompts, or are a sequence with one for each; `values` override fields. Raises
-        UsageError or ProcessorsError for an invalid request, before anything is generated. A sample that
-        fails later has its `error` set, and the others continue.
+        `params` apply to all prompts, or are a sequence with one for each; `values` override fields.
+        `progress`: whether a bar is drawn on stderr; by default it is, from the first second on, where
+        stderr is a terminal or a notebook. Raises UsageError or ProcessorsError for an invalid request,
+        before anything is generated. A sample that fails later has its `error` set, and the others continue.
         """
         texts, jobs, ids = self._encoded(prompts, params, values)
-        completions = self._completions(texts, jobs, ids)
+        completions = self._completions(texts, jobs, ids, progress)
         self._warn()
         return completions[0] if isinstance(prompts, str) else completions
 
     def generate_from_ids(
-        self, prompts: Sequence[Sequence[int]], params: Params = None, **values: Any
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: Params = None,
+        *,
+        progress: bool | None = None,
+        **values: Any,
     ) -> list[Completion]:
         """Return the completions of prompts given as token ids; `prompt` is the decoded text.
 
@@ -138,18 +159,35 @@ class LLM:
             raise UsageError(
                 "`schema_in_prompt` needs a prompt of text, not of token ids.", hint="Leave it out."
             )
-        completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts])
+        completions = self._completions(texts, jobs, [tuple(ids) for ids in prompts], progress)
         self._warn()
         return completions
 
     @overload
-    def chat(self, messages: Sequence[Message], params: Params = None, **values: Any) -> Completion: ...
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: Params = None,
+        *,
+        progress: bool | None = ...,
+        **values: Any,
+    ) -> Completion: ...
     @overload
     def chat(
-        self, messages: Sequence[Sequence[Message]], params: Params = None, **values: Any
+        self,
+        messages: Sequence[Sequence[Message]],
+        params: Params = None,
+        *,
+        progress: bool | None = ...,
+        **values: Any,
     ) -> list[Completion]: ...
     def chat(
-        self, messages: Sequence[Any], params: Params = None, **values: Any
+        self,
+        messages: Sequence[Any],
+        params: Params = None,
+        *,
+        progress: bool | None = None,
+        **values: Any,
     ) -> Completion | list[Completion]:
         """Return the answers to conversations in order, or to a single one.
 
@@ -167,7 +205,7 @@ class LLM:
             for conversation, job in zip(conversations, jobs, strict=True)
         ]
         ids = [tuple(self.tokenizer.encode(text, special=False)) for text in texts]
-        completions = self._completions(texts, jobs, ids)
+        completions = self._completions(texts, jobs, ids, progress)
         self._warn()
         return completions[0] if is_one else completions
 
@@ -196,6 +234,7 @@ class LLM:
         top: int = ...,
         mode: MODES = ...,
         params: SamplingParams | None = ...,
+        progress: bool | None = ...,
         **values: Any,
     ) -> Score: ...
     @overload
@@ -209,6 +248,7 @@ class LLM:
         top: int = ...,
         mode: MODES = ...,
         params: SamplingParams | None = ...,
+        progress: bool | None = ...,
         **values: Any,
     ) -> list[Score]: ...
     def score(
@@ -221,6 +261,7 @@ class LLM:
         top: int = 0,
         mode: MODES = "raw",
         params: SamplingParams | None = None,
+        progress: bool | None = None,
         **values: Any,
     ) -> Score | list[Score]:
         """Return the scores of items in order; one score for a single item.
@@ -229,7 +270,8 @@ class LLM:
         and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
         and `stride` define how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for
         each token. With `mode` processed the scores are computed under the chain of `params` and `values`;
-        the mode raw accepts neither. Raises UsageError for an item that cannot be scored.
+        the mode raw accepts neither. `progress`: as in `generate`. Raises UsageError for an item that cannot
+        be scored.
         """
         is_one = isinstance(items, str | tuple | Mapping)
         wanted = [read_item(item) for item in ([items] if is_one else items)]
@@ -237,7 +279,11 @@ class LLM:
         spec = self.spec
         how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
         terms = self._terms(mode, params, values)
-        found = [*Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted, terms)]
+        found = list[Score]()
+        with Bar(len(wanted), lambda now: (len(found), ""), progress) as bar:
+            for score in Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted, terms):
+                found.append(score)
+                bar.tick()
         self._warn()
         return found[0] if is_one else found
 
@@ -265,6 +311,23 @@ class LLM:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        """Return the model and how it runs, and the chain of a call without values."""
+        spec, chain = self.spec, str(self._jobs.base.chain)
+        said = [repr(self.settings["model"]), str(spec.dtype).removeprefix("torch.")]
+        said += [spec.quantization] if spec.quantization else []
+        said += [f"device={str(spec.device)!r}", f"context={spec.context}"]
+        said += [f"max_batch={self.settings['max_batch']}"]
+        said += [f"chain={shown(chain, 120)}"] if chain else []
+        drafter = self._jobs.base.drafting.drafter
+        said += [f"draft={drafter!r}"] if drafter != NO_DRAFTER else []
+        return f"LLM({', '.join(said)})"
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_LLM)
+
     def _encoded(
         self, prompts: str | Sequence[str], params: Params, values: Mapping[str, Any]
     ) -> tuple[list[str], list[Job], list[tuple[int, ...]]]:
@@ -282,9 +345,19 @@ class LLM:
                 warnings.warn(text, GencliWarning, stacklevel=3)
 
     def _completions(
-        self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]
+        self,
+        texts: Sequence[str],
+        jobs: Sequence[Job],
+        ids: Sequence[tuple[int, ...]],
+        progress: bool | None,
     ) -> list[Completion]:
-        found = Completions(texts, self.tokenizer)
-        for event in self._stream.events(jobs, ids):
-            found.add(event)
+        found = Completions(texts, ids, self.tokenizer)
+        most = max((job.limits.max_tokens for job in jobs), default=0)
+        total = sum(job.n for job in jobs)
+        meter = Meter(total, most)
+        with Bar(total, state_of(meter), progress) as bar:
+            for event in self._stream.events(jobs, ids):
+                found.add(event)
+                meter.add(event, time.monotonic())
+                bar.tick()
         return found.done()

@@ -32,6 +32,11 @@ class PromptJobs:
         self._grammars = Grammars(compiler, retries_late=True)
         self.notices: dict[str, None] = {}
 
+    @property
+    def base(self) -> Job:
+        """The job of a prompt without values of its own."""
+        return self._jobs.base
+
     def make(
         self, texts: Sequence[str], params: Params, values: Mapping[str, Any], *, is_chat: bool = False
     ) -> list[Job]:

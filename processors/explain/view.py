@@ -87,7 +87,7 @@ class Forgone:
     removed_by: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RowView:
     """One token: its rank under the model and at the draw, the stages between, and which of them decided.
 
@@ -109,3 +109,7 @@ class RowView:
     instead: tuple[int | None, ...] = ()
     wins_without: tuple[str, ...] = ()
     kept: KeptLogits | None = None
+
+    def __repr__(self) -> str:
+        said = f"token={self.token}, p={self.raw.p:.3g}, rank={self.raw.rank}"
+        return f"RowView({said}, decided_by={self.decided_by})"

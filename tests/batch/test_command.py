@@ -1,5 +1,6 @@
 """`gencli batch` from its arguments to its files, exit codes and messages."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -294,3 +295,36 @@ def test_a_variable_may_leave_the_number_to_the_memory(bench, monkeypatch):
     for flags, said in [([], True), (["--max-batch", "3"], False)]:
         done = bench.run(*flags, "--overwrite")
         assert (done.code, "Notice: 64 samples run side by side" in done.err) == (0, said), flags
+
+
+def test_results_and_tables_have_token_ids_on_request(bench):
+    rows = [{"prompt": "Row"}, {"prompt": "Others", "n": 2, "temperature": 1.5}, {"prompt": "x", "top_q": 1}]
+    bench.write(rows)
+    bench.run("--token-ids")
+    one, two, failed = bench.results
+    assert (one["prompt_token_ids"], bytes(one["token_ids"]).decode()) == ([*b"Row"], one["text"])
+    assert [bytes(ids).decode() for ids in two["token_ids"]] == two["texts"]
+    assert (failed["prompt_token_ids"], failed["token_ids"]) == (None, [])
+    table = bench.folder / "out.csv"
+    bench.call(bench.input, "-o", table, *FAKE, "--token-ids")
+    cells = list(csv.DictReader(table.read_text().splitlines()))
+    assert [bytes(json.loads(cell["token_ids"])).decode() for cell in cells[:3]] == [
+        one["text"], *two["texts"],
+    ]  # fmt: skip
+    assert json.loads(cells[1]["prompt_token_ids"]) == [*b"Others"]
+    plain = bench.folder / "plain.csv"
+    bench.call(bench.input, "-o", plain, *FAKE)
+    assert "token_ids" not in plain.read_text()
+
+
+def test_token_ids_are_refused_where_results_have_no_place_for_them(bench):
+    for flags in (("--format", "openai"), ("--format", "texts", "-o", bench.folder / "texts")):
+        assert f"results, but those of {flags[1]} have none" in bench.refused(
+            "--token-ids", *flags, rows=ROWS
+        )
+
+
+def test_results_with_and_without_token_ids_are_not_mixed(bench):
+    bench.write([*ROWS, BAD[0]])
+    assert bench.run().code == 7
+    assert "token_ids" in bench.refused("--resume", "--retry-errors", "--token-ids").replace("-", "_")

@@ -32,7 +32,7 @@ def row(index, name=None, **options):
 ROWS = [row(index, **OWN[index % len(OWN)]) for index in range(40)]
 
 
-def judge(row, job, ends, scores, found, prompt_ids):
+def judge(row, job, ends, tokens):
     said = [end.message if isinstance(end, Error) else end.text for end in ends]
     return Outcome(row.record.index, row.id, {"texts": said}, any(isinstance(end, Error) for end in ends))
 

@@ -43,6 +43,32 @@ def test_records_are_as_the_schema_says(run):
     assert "a" not in record["text"]
 
 
+def test_records_have_token_ids_on_request(run, gencli):
+    for flags in (("hi",), ("hi", "-n", "2"), ("hi", "yo"), ("a" * 2000, "hi")):
+        plain, asked = (
+            run(*flags, *SHORT, "--format", "json", *more).json for more in ((), ("--token-ids",))
+        )
+        valid(asked)
+        pairs = zip(*(one if isinstance(one, list) else [one] for one in (plain, asked)), strict=True)
+        for before, now in pairs:
+            prompt, ids = now.pop("prompt_token_ids"), now.pop("token_ids")
+            assert now.keys() == before.keys()
+            assert prompt == [*now["prompt"].encode()]
+            counts = now["completion_tokens"] or 0
+            assert ([len(one) for one in ids] if "texts" in now else len(ids)) == counts
+    assert "--format json, jsonl or yaml" in gencli("run", "--token-ids", "hi").err
+    for flag in (("--parsed",), ("--select", "")):
+        for other in (("--token-ids",), ("--color", "rank")):
+            done = gencli("run", "--json", *flag, *other, "hi")
+            assert (done.code, flag[0] in done.err, other[0] in done.err) == (2, True, True)
+
+
+def test_ids_of_a_record_hold_the_stop_that_the_text_lacks(run):
+    record = valid(run("hi", "--seed", "1", "--stop", r"\n", "--format", "json", "--token-ids").json)
+    assert record["matched"] == "\n"
+    assert bytes(record["token_ids"]).decode("utf-8", "replace") == record["text"] + "\n"
+
+
 def test_stdout_is_the_text_and_one_newline(run):
     text = run("hi", *SHORT, "--format", "json").json["text"]
     assert run("hi", *SHORT).out.rstrip("\n") == text.rstrip("\n")

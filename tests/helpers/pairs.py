@@ -139,6 +139,7 @@ FEATURES = {
     "trace": feature({"--trace": ("trace.jsonl",)}),
     "logprobs": feature({"--logprobs": ("2",)}, {}, given(format=("json",))),
     "prompt_logprobs": feature({"--prompt-logprobs": ("2",)}, {}, given(format=("json",))),
+    "token_ids": feature({"--token-ids": None}, given(format=("json",)), {}),
     # The seed changes nothing of a search; JSON has its values.
     "beams": feature({"--beams": ("3",)}, {}, *SEARCHES),
     "length_penalty": feature({"--length-penalty": ("0.4",)}, *BY_BEAMS),

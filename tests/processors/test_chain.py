@@ -62,3 +62,15 @@ def test_a_stage_parses_from_each_of_its_forms():
     assert parse_stage("top_k=4") == ("top_k", TopKParams(k=4))
     assert parse_stage("top_k:k=4,ties=keep") == ("top_k", TopKParams(k=4, ties="keep"))
     assert parse_stage(" temperature = 2 ") == ("temperature", TemperatureParams(temperature=2.0))
+
+
+def test_a_chain_prints_as_its_text_in_one_short_line():
+    chain = Chain.parse('ban=["a\\u202e\\n<b>"] | top_p=0.9')
+    assert repr(chain) == r"""Chain('ban=["a\u202e\\n<b>"] | top_p=0.9')"""
+    assert len(repr(Chain.parse(f'ban=["{"x" * 900}"]'))) < 220
+
+
+def test_a_notebook_shows_a_chain_as_a_table_of_text_alone():
+    html = Chain.parse('ban=["<script>\\u202e"] | top_k:k=40,ties=keep')._repr_html_()
+    assert "<tr><td>1</td><td>ban</td><td>[&quot;&lt;script&gt;\\u202e&quot;]</td></tr>" in html
+    assert "<tr><td>2</td><td>top_k</td><td>k=40,ties=" in html

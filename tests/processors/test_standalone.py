@@ -159,3 +159,11 @@ def test_a_second_generation_begins_anew(llm, model):
     options = {"do_sample": False, "max_new_tokens": 9, "logits_processor": [one]}
     runs = [model.generate(given, **options) for _ in range(2)]
     assert torch.equal(*runs)
+
+
+def test_a_processor_prints_its_chain_and_what_it_knows():
+    assert repr(LogitsProcessor("repetition=1.2 | min_p=0.05")) == (
+        "LogitsProcessor('repetition=1.2 | min_p=0.05')"
+    )
+    known = LogitsProcessor("min_tokens=3", eos_ids=(2, 7), pad_id=0)
+    assert repr(known) == "LogitsProcessor('min_tokens=3', eos_ids=[2, 7], pad_id=0)"

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult
-from gencli.results.completion import Completion
 from gencli.results.results import Results, failure, tokens_per_second
 from processors.errors import StageFailure
 
@@ -58,13 +57,6 @@ def test_the_speed_counts_tokens_after_the_first_of_each_sample():
     ends = [finish(tokens=5, timings=(0.5, 2.0, 1.0)), finish(tokens=3, timings=(0.5, 1.0, 2.0))]
     assert tokens_per_second(ends) == 6 / 2.0
     assert tokens_per_second([finish(tokens=1)]) is None
-
-
-def test_a_completion_has_its_first_sample_at_hand():
-    value = ValidationResult(value={"a": 1}, written='{"a":1}')
-    done = Completion.of("hi", [finish(text="raw", verdict=value), error(1)])
-    assert (done.texts, done.parsed, done.error) == (['{"a":1}', "a"], {"a": 1}, None)
-    assert (done.samples[1].finish_reason, done.samples[1].error) == ("error", "It failed.")
 
 
 def test_a_sample_without_a_token_in_its_time_has_failed():

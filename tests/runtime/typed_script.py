@@ -30,6 +30,8 @@ def main() -> None:
         many: list[Completion] = llm.generate(["Once", "Twice"], [params, params.replaced(n=2)])
         samples: tuple[Sample, ...] = one.samples + many[0].samples
         print(one.text.upper(), one.finish_reason, samples[0].completion_tokens)
+        print(sum(one.token_ids), one.prompt_token_ids[0], samples[0].token_ids[:1], one.trace[0]["id"])
+        print(llm.generate(["Once"], progress=False)[0].text, llm.score("Once", progress=True))
         conversation = [{"role": "user", "content": "Hello"}]
         answer: Completion = llm.chat(conversation, params)
         answers: list[Completion] = llm.chat([conversation, conversation])

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-from gencli.batch.loop import Ended, Judge, Loop
+from gencli.batch.loop import Ended, Judge, Loop, Tokens
 from gencli.batch.records import Outcome, Row
 from gencli.batch.rows import kept_columns
 from gencli.batch.trace import row_trace
@@ -17,11 +17,9 @@ from gencli.config.settings import Settings
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError
-from gencli.explain.views import Views
 from gencli.models.files.identity import ModelIdentity
 from gencli.results import results
 from gencli.results.record import RunInfo, record
-from gencli.results.scores import Scores
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.reporter import Reporter
 from gencli.runtime.wiring import load_model, make_engine, model_identity
@@ -69,9 +67,7 @@ def _make_judge(
     def effective(chain: Chain, is_greedy: bool) -> Chain:
         return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
 
-    def judge(
-        row: Row, job: Job, ends: Sequence[Ended], scores: Scores, found: Views, prompt_ids: tuple[int, ...]
-    ) -> Outcome:
+    def judge(row: Row, job: Job, ends: Sequence[Ended], tokens: Tokens) -> Outcome:
         compiled = None
         with suppress(ConfigError):  # the row has failed with this error, which `ends` contains
             compiled = grammars.compiled(job)
@@ -79,12 +75,21 @@ def _make_judge(
             job = job.on(compiled.variant.constraint)
         is_partial = job.structure is None or job.structure.is_partial
         texts = [end.text for end in ends]
-        line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial, scores=scores)
+        line = results.Row(
+            row.id,
+            row.prompt or "",
+            texts,
+            list(ends),
+            is_partial,
+            scores=tokens.scores,
+            ids=tokens.ids,
+            prompt_ids=tokens.prompt_ids,
+        )
         chain = effective(job.assembly.chain, job.is_greedy)
         info = RunInfo(model, chain, job, compiled, identity, tokenizer, engine.eos_ids)
         result = {**record(line, info), **_of_input(row, keep_input=keep_input)}
         is_error = any(results.failure(end) is not None for end in ends)
-        trace = row_trace(row, info, ends, found, prompt_ids)
+        trace = row_trace(row, info, ends, tokens.views, tokens.prompt_ids)
         return Outcome(row.record.index, row.id, result, is_error, trace=trace)
 
     return judge

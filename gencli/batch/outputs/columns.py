@@ -15,7 +15,7 @@ from gencli.json_text import to_json
 if TYPE_CHECKING:
     from gencli.batch.outputs.documents import DocumentColumns
 
-__all__ = ["COLUMNS", "INPUT", "SCORES", "as_cell", "generated", "of_result"]
+__all__ = ["COLUMNS", "IDS", "INPUT", "SCORES", "as_cell", "generated", "of_result"]
 
 COLUMNS: Mapping[str, Kind] = {
     "index": "integer",
@@ -32,7 +32,9 @@ COLUMNS: Mapping[str, Kind] = {
     "error_message": "text",
 }
 SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of tables whose rows request them
+IDS = ("token_ids", "prompt_token_ids")  # columns, as JSON, of tables with `token_ids`
 INPUT = "input."  # before the name of a kept column
+_OF_PROMPT = ("prompt", "prompt_tokens", "seed", "prompt_logprobs", "prompt_token_ids")
 _RESULT = "\0"
 
 
@@ -62,8 +64,8 @@ def _flat(
     for number, sample in enumerate(samples_of(result), start=1):
         error = sample["error"] or {}
         values = {
-            **{name: result.get(name) for name in ("prompt", "prompt_tokens", "seed", "prompt_logprobs")},
-            **{name: value for name, value in sample.items() if name in (*COLUMNS, "logprobs")},
+            **{name: result.get(name) for name in _OF_PROMPT},
+            **{name: value for name, value in sample.items() if name in (*COLUMNS, "logprobs", "token_ids")},
             "index": outcome.index,
             "id": outcome.id,
             "sample": number,

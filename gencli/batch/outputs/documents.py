@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from gencli.batch.outputs.base import ListOf, OutputFormat, StructOf, Type
-from gencli.batch.outputs.columns import COLUMNS, INPUT, SCORES
+from gencli.batch.outputs.columns import COLUMNS, IDS, INPUT, SCORES
 from gencli.batch.outputs.document_types import property_types
 from gencli.errors import UsageError
 from gencli.json_text import to_json
@@ -101,7 +101,7 @@ def document_columns(spec: OutputSpec | None, form: OutputFormat, *, is_open: bo
 
 def _named(properties: Iterable[str]) -> dict[str, str]:
     """Return the column of each property. Many readers of tables ignore the case of names."""
-    taken = {name.casefold() for name in (*COLUMNS, *SCORES, "")}
+    taken = {name.casefold() for name in (*COLUMNS, *SCORES, *IDS, "")}
     names: dict[str, str] = {}
     for name in properties:
         column = name

@@ -13,7 +13,6 @@ import torch
 
 from gencli.cli.explain.brush import Brush
 from gencli.cli.explain.colored import ColoredPen, asking, wanted_scale
-from gencli.cli.explain.levels import Scale
 from gencli.cli.terminal.display import open_writers
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.render import Sink, say, say_error
@@ -27,6 +26,7 @@ from gencli.core.events import Error
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError
+from gencli.explain.levels import Scale
 from gencli.results.record import RunInfo
 from gencli.results.results import Results
 from gencli.results.summary import errors, stats, summary
@@ -80,6 +80,8 @@ def generate(
         num_notices = _say_notices(engine, voice)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
+        for row, request in zip(results.rows, requests, strict=True):
+            row.prompt_ids = request.prompt_ids
         identity = None if settings["format"] == "text" else model_identity(settings, voice)
         chain_run = engine.effective(requests[0]).chain
         shared = settings["model"], chain_run, job, ready.compiled, identity

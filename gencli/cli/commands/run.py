@@ -19,7 +19,7 @@ from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink, is_terminal
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.chat_defaults import has_idle_template
-from gencli.config.conflicts import refuse_quiet_scores
+from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids
 from gencli.config.job import Job, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.requests import encode_prompt
@@ -54,6 +54,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         settings = gather(given, os.environ, settings.registry, applies_template=is_shown)
     job = make_job(settings)
     refuse_quiet_scores(settings)
+    refuse_unwritten_ids(settings)
     if settings["show_chain"]:
         return _show_chain(job, settings)
     source = read_prompts(arguments, settings["file"], wanted_template(settings))

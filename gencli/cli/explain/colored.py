@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Literal
 
 from gencli.cli.explain.brush import Brush
-from gencli.cli.explain.levels import Scale, legend
+from gencli.cli.explain.levels import legend
 from gencli.cli.explain.shades import Shades
 from gencli.cli.terminal.render import Sink
 from gencli.config.job import Job
 from gencli.config.settings import Settings
 from gencli.core.events import Event, Finish, Token
+from gencli.explain.levels import Scale
 from gencli.results.results import Row
 from gencli.text.detok import TokenDecoder
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gencli.core.events import TokenLogprobs
+from gencli.explain.levels import LEGENDS, Scale, level
 from gencli.explain.record import Record
 from processors.explain.view import RowView
 
-__all__ = ["LEVELS", "Facts", "Level", "Look", "Scale", "facts_of", "legend", "level", "level_of", "marked"]
+__all__ = ["LEVELS", "Facts", "Level", "Look", "facts_of", "legend", "level_of", "marked"]
 
-Scale = Literal["probability", "rank", "entropy", "decided"]
 Look = Literal["color", "plain", "marks"]  # colours; underlines and similar styles; marks around a token
 
 
@@ -51,34 +51,12 @@ class Facts:
     decided: int | None = None
 
 
-# The level of a value is the number of bounds that it exceeds.
-_BOUNDS: dict[str, tuple[float, float, float]] = {
-    "probability": (0.5, 0.1, 0.02),
-    "rank": (1, 5, 20),
-    "entropy": (0.5, 1.5, 3),
-    "decided": (0, 1, 2),
-}
-_LEGENDS: dict[str, tuple[str, str, str, str]] = {
-    "probability": ("p > .5", ".1 to .5", ".02 to .1", "below .02"),
-    "rank": ("first", "2 to 5", "6 to 20", "beyond"),
-    "entropy": ("below .5 nats", ".5 to 1.5", "1.5 to 3", "3 and more"),
-    "decided": ("by no stage", "one stage", "two", "more"),
-}
 _MEASURES = {
     "probability": "raw p",
     "rank": "rank under the model",
     "entropy": "entropy under the model",
     "decided": "decided by",
 }
-
-
-def level(scale: Scale, value: float | None) -> int:
-    """Return the index into LEVELS of a value; the last one for None."""
-    if scale == "probability":
-        return sum((value or 0.0) < bound for bound in _BOUNDS[scale])
-    if value is None:
-        return len(LEVELS) - 1
-    return sum(value >= bound if scale == "entropy" else value > bound for bound in _BOUNDS[scale])
 
 
 def level_of(scale: Scale, facts: Facts) -> int:
@@ -115,7 +93,7 @@ def marked(text: str, number: int) -> str:
 
 def legend(scale: Scale, look: Look = "marks") -> str:
     """Return the legend of the levels in a look."""
-    parts = (f"{_sign(one, look)} {text}".strip() for one, text in zip(LEVELS, _LEGENDS[scale], strict=True))
+    parts = (f"{_sign(one, look)} {text}".strip() for one, text in zip(LEVELS, LEGENDS[scale], strict=True))
     return "   ".join(parts) + f"      ({_MEASURES[scale]})"
 
 

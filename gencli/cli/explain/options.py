@@ -13,7 +13,9 @@ from processors.params import MOST
 
 __all__ = ["EXPLAIN_OPTIONS", "OWN", "RUN_KEYS", "options_of_run"]
 
-_FOREIGN = frozenset("stream stats log show_chain show_prompt trace keep_logits parsed color".split())
+_FOREIGN = frozenset(
+    "stream stats log show_chain show_prompt trace keep_logits token_ids parsed color".split()
+)
 OWN: tuple[Option, ...] = (
     Option(("--at",), int, "Show the way of this token through the chain; the first one is 0.", "Output",
            bounds=Bounds(ge=0, le=MOST)),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import takewhile, zip_longest
 
-from gencli.cli.explain.levels import Scale, facts_of, level_of
+from gencli.cli.explain.levels import facts_of, level_of
 from gencli.core.events import Token
+from gencli.explain.levels import Scale
 from gencli.text.detok import TokenDecoder
 
 __all__ = ["Shades"]

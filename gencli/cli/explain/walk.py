@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from gencli.cli.explain.levels import Scale
+from gencli.explain.levels import Scale
 from gencli.explain.record import Record
 from gencli.explain.trace_file import TracedText
 

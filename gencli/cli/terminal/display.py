@@ -89,7 +89,7 @@ def _live(
 ) -> Writer:
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.live import LiveWriter
-    from gencli.cli.terminal.rate import Meter
+    from gencli.results.rate import Meter
 
     drawing = stack.enter_context(Drawing(sys.stdout))
     sink.before_write = drawing.erase
@@ -116,7 +116,7 @@ def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Wr
     """Return a writer that draws the number of ended texts on stderr; it is erased before the result."""
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.progress import RunBar
-    from gencli.cli.terminal.rate import Meter
+    from gencli.results.rate import Meter
 
     drawing = stack.enter_context(Drawing(sys.stderr))
     sink.before_write = drawing.erase  # stdout and stderr may be the same terminal

@@ -9,10 +9,10 @@ from rich.text import Text
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.pens import Pen
 from gencli.cli.terminal.progress import run_bar
-from gencli.cli.terminal.rate import Meter
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.writers import BlockWriter
 from gencli.core.events import Error, Event, Finish
+from gencli.results.rate import Meter
 from gencli.results.results import Results, Row
 from gencli.text.escapes import escape_controls
 

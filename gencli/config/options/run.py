@@ -165,6 +165,8 @@ _OUTPUT: tuple[Option, ...] = (
            "default that of the suffix of `output`, unless the output is a JSON document.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
+    Option(("--token-ids",), bool, "Add the token ids of the prompt and of the output to the records of "
+           "`format` = json, jsonl or yaml, stops included.", "Output", False),
     Option(("--trace",), str, "Write what each stage did to each token to this file, a line of JSON a token; "
            "gencli explain reads it.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["assemble", "named", "short"]
+__all__ = ["assemble", "named", "part", "short"]
 
-_STYLES = ("style.css", "views.css")
+_STYLES = ("colors.css", "style.css", "tokens.css", "views.css")
 _SCRIPTS = {
     "texts": ("base.js", "tokens.js", "lanes.js", "panel.js", "texts.js"),
     "compare": ("base.js", "tokens.js", "compare.js"),
@@ -26,7 +26,7 @@ _DIGITS = 6  # significant digits of a number
 
 def assemble(kind: str, data: Mapping[str, Any]) -> str:
     """Return the file. Texts are data in it, never markup or code."""
-    style, script = ("\n".join(map(_part, names)) for names in (_STYLES, _SCRIPTS[kind]))
+    style, script = ("\n".join(map(part, names)) for names in (_STYLES, _SCRIPTS[kind]))
     written = json.dumps({"kind": kind, **data}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     parts = {
         "KIND": kind,
@@ -36,7 +36,7 @@ def assemble(kind: str, data: Mapping[str, Any]) -> str:
         "SCRIPT": script,
         "DATA": _packed(written),
     }
-    return re.sub("%([A-Z]+)%", lambda found: parts[found[1]], _part("index.html"))
+    return re.sub("%([A-Z]+)%", lambda found: parts[found[1]], part("index.html"))
 
 
 def short(value: Any) -> Any:
@@ -58,7 +58,8 @@ def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
     return flat
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """Return a file of this package."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 

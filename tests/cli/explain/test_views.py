@@ -1,8 +1,8 @@
 """Numbers and texts of records as they are shown."""
 
-from gencli.cli.explain.levels import level
 from gencli.cli.explain.one_token import one_token
 from gencli.cli.explain.shown import probability, quoted
+from gencli.explain.levels import level
 
 
 def test_numbers_and_texts_are_short_and_plain():

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gencli.core.events import Error, Event, Finish, TokenLogprobs
 from gencli.errors import GenerationError
+from gencli.explain.page import fragment as html
 from gencli.explain.record import Record
+from gencli.explain.trace import Trace
 from gencli.explain.views import Views, records, views
+from gencli.results.by_token import ByToken, token_ids
 from gencli.results.results import failure
 from gencli.results.scores import Scores
+from gencli.runtime.habits import OF_COMPLETION, OF_SAMPLE, missing
+from gencli.text.shown import shown
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Completion", "Completions", "Sample"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Sample:
     """One sample. `finish_reason` is eos, stop, length, grammar, loop, interrupted, closed or error.
 
@@ -25,7 +30,8 @@ class Sample:
     result, None for a valid one. Token counts are of this sample; `cached_tokens` of the prompt were in the
     prefix cache. `score`: score of beam search or best-of-n. `value`: the parsed structured output.
     `logprobs`: log-probabilities of the tokens, if requested. `trace`: records of the effect of each stage,
-    if requested (docs/trace.schema.json).
+    if requested (docs/trace.schema.json). `token_ids`: the ids as they were generated, `completion_tokens` of
+    them: also those of a stop, of an end token and of thinking, which `text` lacks.
     """
 
     text: str
@@ -37,18 +43,23 @@ class Sample:
     cached_tokens: int = field(default=0, compare=False)
     score: float | None = None
     value: Any = None
-    logprobs: tuple[TokenLogprobs, ...] = field(default=(), repr=False)
-    trace: tuple[Record, ...] = field(default=(), repr=False)
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    trace: Trace = field(default=Trace())
+    token_ids: tuple[int, ...] = ()
 
     @classmethod
     def of(
-        cls, end: Finish | Error, logprobs: tuple[TokenLogprobs, ...] = (), trace: Sequence[Record] = ()
+        cls,
+        end: Finish | Error,
+        logprobs: tuple[TokenLogprobs, ...] = (),
+        trace: Sequence[Record] = (),
+        ids: tuple[int, ...] = (),
     ) -> Sample:
         """Return the sample of a final event."""
         failed = failure(end)
         error = failed.message if failed else None
         if isinstance(end, Error):
-            return cls(end.text, "error", error=error, trace=tuple(trace))
+            return cls(end.text, "error", error=error, trace=Trace(trace), token_ids=ids)
         return cls(
             end.verdict.written if end.verdict and end.verdict.is_valid else end.text,
             end.reason,
@@ -60,7 +71,8 @@ class Sample:
             end.score,
             end.verdict.value if end.verdict else None,
             logprobs,
-            tuple(trace),
+            Trace(trace),
+            ids,
         )
 
     @property
@@ -70,33 +82,34 @@ class Sample:
             raise GenerationError(self.error)
         return self.value
 
+    def __repr__(self) -> str:
+        said = [f"text={shown(self.text)}", f"finish_reason={self.finish_reason!r}"]
+        said += [f"completion_tokens={self.completion_tokens}"]
+        said += [] if self.score is None else [f"score={self.score:.4g}"]
+        said += [] if self.error is None else [f"error={shown(self.error)}"]
+        return f"Sample({', '.join(said)})"
 
-@dataclass(frozen=True, slots=True)
+    def _repr_html_(self) -> str:
+        return html.fragment(*_blocks("", self))
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_SAMPLE)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Completion:
     """Samples of a prompt. All properties except `texts` refer to the first sample.
 
     `prompt_logprobs`: an entry for each prompt token, None for the first; empty if not requested.
+    `prompt_token_ids`: the ids that the model read, template and special tokens included.
     """
 
     prompt: str
     samples: tuple[Sample, ...]
-    prompt_logprobs: tuple[TokenLogprobs | None, ...] = field(default=(), repr=False)
-
-    @classmethod
-    def of(
-        cls,
-        prompt: str,
-        ends: Sequence[Finish | Error],
-        scores: Scores | None = None,
-        trace: Callable[[int], Sequence[Record]] = lambda sample: (),
-    ) -> Completion:
-        """Return the completion of a prompt from the final events of its samples.
-
-        `scores`: log-probabilities of the prompt and its samples. `trace` returns the records of a sample.
-        """
-        scores = scores or Scores()
-        samples = tuple(Sample.of(end, scores.of(end.sample), trace(end.sample)) for end in ends)
-        return cls(prompt, samples, scores.prompt or ())
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    prompt_token_ids: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -104,12 +117,17 @@ class Completion:
         return self.samples[0].text
 
     @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Ids of the first sample's tokens, as they were generated."""
+        return self.samples[0].token_ids
+
+    @property
     def logprobs(self) -> tuple[TokenLogprobs, ...]:
         """Log-probabilities of the first sample's tokens; empty if not requested."""
         return self.samples[0].logprobs
 
     @property
-    def trace(self) -> tuple[Record, ...]:
+    def trace(self) -> Trace:
         """Records of the first sample's tokens, with the effect of each stage; empty if not requested."""
         return self.samples[0].trace
 
@@ -133,19 +151,53 @@ class Completion:
         """Reason why the first sample has no valid result; None if it has one."""
         return self.samples[0].error
 
+    def __repr__(self) -> str:
+        if len(self.samples) == 1:
+            return f"Completion(prompt={shown(self.prompt)}, {repr(self.samples[0]).removeprefix('Sample(')}"
+        return (
+            f"Completion(prompt={shown(self.prompt)}, {len(self.samples)} samples, text={shown(self.text)})"
+        )
+
+    def _repr_html_(self) -> str:
+        return html.fragment(*(block for sample in self.samples for block in _blocks(self.prompt, sample)))
+
+    if not TYPE_CHECKING:  # a type checker knows the attributes that there are
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(self, name, OF_COMPLETION)
+
+        def __getitem__(self, key: Any) -> Any:
+            raise TypeError(
+                "A Completion is no list and no dict: generate() returns one for a single prompt, a list of "
+                "them for a list of prompts. Its text is out.text; out.samples are all of its samples."
+            )
+
+
+def _blocks(prompt: str, sample: Sample) -> Iterator[str]:
+    """Yield a sample as HTML: its text in the colours of its trace, if it has one, and its facts."""
+    yield from (
+        html.trace(prompt, sample.trace) if sample.trace else [html.text(prompt, [html.Piece(sample.text)])]
+    )
+    ended = sample.finish_reason + (f" {sample.matched!r}" if sample.matched is not None else "")
+    score = "" if sample.score is None else f"score {sample.score:.4g}"
+    yield html.facts(f"{sample.completion_tokens:,} tokens", ended, score, sample.error or "")
+
 
 class Completions:
     """Collects the events of prompts into their completions; the id of a request is its prompt's index."""
 
-    def __init__(self, prompts: Sequence[str], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, prompts: Sequence[str], prompt_ids: Sequence[tuple[int, ...]], tokenizer: Tokenizer
+    ) -> None:
         self._tokenizer = tokenizer
-        self._prompts = [_Prompt(text) for text in prompts]
+        self._prompts = [_Prompt(*each) for each in zip(prompts, prompt_ids, strict=True)]
 
     def add(self, event: Event) -> None:
         """Add an event of one of the prompts."""
         prompt = self._prompts[int(event.request)]
         prompt.scores.add(event)
         prompt.views.add(event)
+        prompt.ids.add(event)
         if isinstance(event, Finish | Error):
             prompt.ends.append(event)
 
@@ -154,11 +206,16 @@ class Completions:
         return [self._completion(str(index), prompt) for index, prompt in enumerate(self._prompts)]
 
     def _completion(self, run: str, prompt: _Prompt) -> Completion:
-        def trace(sample: int) -> Sequence[Record]:
-            return records(prompt.views.of(sample), self._tokenizer, run=run, sample=sample)
-
-        ends = sorted(prompt.ends, key=lambda end: end.sample)
-        return Completion.of(prompt.text, ends, prompt.scores, trace)
+        samples = (
+            Sample.of(
+                end,
+                prompt.scores.of(end.sample),
+                records(prompt.views.of(end.sample), self._tokenizer, run=run, sample=end.sample),
+                prompt.ids.of(end.sample),
+            )
+            for end in sorted(prompt.ends, key=lambda end: end.sample)
+        )
+        return Completion(prompt.text, tuple(samples), prompt.scores.prompt or (), prompt.prompt_ids)
 
 
 @dataclass(slots=True)
@@ -166,6 +223,8 @@ class _Prompt:
     """A prompt, and the data collected from the events of its samples."""
 
     text: str
+    prompt_ids: tuple[int, ...]
     ends: list[Finish | Error] = field(default_factory=list)
     scores: Scores = field(default_factory=Scores)
     views: Views = field(default_factory=views)
+    ids: ByToken[int] = field(default_factory=token_ids)

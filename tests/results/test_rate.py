@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.cli.terminal.rate import Meter, ProgressRate
 from gencli.core.events import Error, Finish, Timings, Token
+from gencli.results.rate import Meter, ProgressRate
 
 
 def token(request, count, sample=0):
