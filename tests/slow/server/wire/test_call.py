@@ -40,7 +40,8 @@ OTHERS = {
         encoder_no_repeat_ngram_size=0 repeat_last_n=64
         repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
         id_slot=2 stream_interval=8 timings_per_token=true return_progress=true sse_ping_interval=3
-        truncate_prompt_tokens=5 stream_interval=1 timings_per_token=false return_tokens=false n_probs=0 skip_special_tokens=true
+        truncate_prompt_tokens=5 stream_interval=1 timings_per_token=false return_tokens=false n_probs=0
+        skip_special_tokens=true
         user="u" metadata={} negative_prompt="" guidance_scale=1 use_beam_search=false best_of=1
         length_penalty=1 do_sample=true""",
 }
