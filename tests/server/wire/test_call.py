@@ -252,6 +252,7 @@ def test_what_a_client_sizes_is_limited(fake):
         ({"stop": "x" * 1001}, "stop"),
         ({"logit_bias": {str(number): 1 for number in range(5000)}}, "logit_bias"),
         ({"guided_regex": "a" * (1 << 19)}, "guided_regex"),
+        ({"logit_bias": {"a" * (1 << 17): 1}}, "logit_bias"),
         ({"grammar_timeout": 1e6}, "grammar_timeout"),
         ({"retries": 100}, "retries"),
     ]
