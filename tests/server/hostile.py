@@ -122,7 +122,7 @@ def _stop_patterns():
 
 
 def _bias():
-    for value in ({"-1": 1}, {"999999999": 5}, {"1": "x"}, {"1": None}, {"1.5": 1}, [[1]], [[True, 1]], [[1,
+    for value in ({"-1": 1}, {"999999999": 5}, {"1": "x"}, {"1": None}, [["", 1]], [[1]], [[True, 1]], [[1,
                                                   2, 3]],
                   {"1": 1e300}, {str(n): 1 for n in range(100_000)}, {"9" * 90: 1}, 5, "1"):  # fmt: skip
         yield from _both(logit_bias=value)

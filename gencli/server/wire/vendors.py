@@ -62,16 +62,17 @@ def _bias(field: str, value: Any) -> _Found:
 
 
 def _id_or_text(key: str) -> int | str:
-    number = whole(key)
-    return key if number is None else number
+    number = whole(key.removeprefix("-"))  # a negative id is refused as one
+    return key if number is None else int(key)
 
 
 def _is_pair(pair: Any) -> bool:
-    """Whether the value is a pair of an id or a text, and a number or `false`."""
+    """Whether the value is a pair of an id or a text, and a number or `false`; no id has 19 digits."""
     if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool):
         return False
+    is_text = isinstance(pair[0], str) and pair[0] != "" and not (pair[0].isdecimal() and len(pair[0]) > 18)
     is_number = isinstance(pair[1], int | float) and pair[1] is not True
-    return is_number and (isinstance(pair[0], int) or (isinstance(pair[0], str) and pair[0] != ""))
+    return is_number and (is_text or isinstance(pair[0], int))
 
 
 def _banned(field: str, value: Any) -> _Found:
@@ -189,9 +190,8 @@ def _budget(field: str, value: Any) -> _Found:
 
 
 def _seed(field: str, value: Any) -> _Found:
-    """Read a seed; -1 means a new seed for each request. Other seeds of 64 bits may have a sign."""
-    is_signed = type(value) is int and -(2**63) <= value < 0
-    return {} if value == -1 else {"seed": value + 2**64 if is_signed else value}
+    """Read a seed; -1 means a new seed for each request."""
+    return {} if value == -1 else {"seed": value}
 
 
 def _dry_base(field: str, value: Any) -> _Found:

@@ -29,7 +29,7 @@ def test_fields_are_options_under_their_names_here():
         ({"max_completion_tokens": 5}, {"max_tokens": 5}),
         ({"n_predict": -1, "seed": -1}, {"max_tokens": -1}),
         ({"max_tokens": -1, "max_completion_tokens": -1}, {"max_tokens": -1}),
-        ({"seed": -2, "sampler_order": None, "nsigma": 1}, {"seed": 2**64 - 2, "top_n_sigma": 1}),
+        ({"sampler_seed": -1, "sampler_order": None, "nsigma": 1}, {"top_n_sigma": 1}),
         ({"repeat_penalty": 1.1, "repeat_last_n": 64}, {"repetition_penalty": 1.1, "penalty_window": 64}),
         ({"stop_token_ids": [2], "include_stop_str_in_output": True}, {"stop_id": [2], "include_stop": True}),
         ({"logit_bias": {"5": -100}}, {"logit_bias": [[5, -100]]}),
