@@ -321,7 +321,7 @@ def _responses():
                  {"input": [{"type": "x"}]},
                  {"input": [{"type": "function_call"}]}, {"input": "a", "text": {"format": {"type": "x"}}},
                  {"input": "a", "tools": [{"type": "web_search"}]}, {"input": "a", "conversation": "x"},
-                 {"input": "a", "max_output_tokens": -1}, {"input": "a", "background": True}):  # fmt: skip
+                 {"input": "a", "max_output_tokens": -2}, {"input": "a", "background": True}):  # fmt: skip
         yield post(body, RESPONSES)
 
 
