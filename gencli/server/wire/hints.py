@@ -58,7 +58,8 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "mode": ("instruct",),
     "function_call": ("none", "auto", ""),
     "response_fields": ([],),
-    "guided_decoding_backend": ("", "auto"),
+    # The structure is enforced by the grammar backend of this server.
+    "guided_decoding_backend": ("", "auto", "guidance", "lm-format-enforcer", "outlines", "xgrammar"),
 }
 
 # Rejected fields, with the field that has nearly the same effect.
