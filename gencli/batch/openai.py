@@ -13,7 +13,7 @@ from gencli.config.jobs import REQUEST_KEYS
 from gencli.errors import UsageError
 from gencli.server.wire.errors import ApiError
 from gencli.server.wire.fields import read_field
-from gencli.server.wire.vendors import WITHOUT_EFFECT
+from gencli.server.wire.hints import is_hint
 
 __all__ = ["URLS", "is_request", "read_request", "response_line"]
 
@@ -41,7 +41,7 @@ def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
         raise UsageError(f"The request is {method} {url}, but has to be POST {' or '.join(URLS)}.")
     if not isinstance(body, Mapping):
         raise UsageError("The request's body has to be an object.")
-    given = {key: value for key, value in body.items() if value is not None and key not in WITHOUT_EFFECT}
+    given = {key: value for key, value in body.items() if value is not None and not is_hint(key)}
     content = {key: given.pop(key) for key in ("prompt", "messages") if key in given}
     wanted = "messages" if url == URLS[0] else "prompt"
     if list(content) != [wanted]:

@@ -47,6 +47,10 @@ class MadeTokenizer:
             place += size
         return ids
 
+    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the ids of a text: no special token has a name in a text."""
+        return self.encode(text, special=special)
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of ids."""
         stream = self.stream(skip_special=skip_special)

@@ -14,7 +14,8 @@ from gencli.imports.peers import NO_SETTINGS, Peer
 from gencli.imports.readers import COMMON, NotTaken
 from gencli.server.wire.errors import ApiError
 from gencli.server.wire.fields import read_field
-from gencli.server.wire.vendors import RENAMED, WITHOUT_EFFECT
+from gencli.server.wire.hints import is_hint
+from gencli.server.wire.vendors import RENAMED
 from processors.errors import ParamError, UnknownStage
 from processors.registry import Registry
 
@@ -106,7 +107,7 @@ def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
 
 
 def _no_setting(peer: Peer, name: str) -> str:
-    other = "it changes no text" if name in WITHOUT_EFFECT and name not in KEYS and not key_of(name) else ""
+    other = "it changes no text" if is_hint(name) and name not in KEYS and not key_of(name) else ""
     return peer.dropped.get(name) or NO_SETTINGS.get(name) or other
 
 

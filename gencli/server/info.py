@@ -9,6 +9,7 @@ from gencli import __version__
 from gencli.config.job import Job
 from gencli.config.settings import where
 from gencli.core.request import Request
+from gencli.errors import ModelError
 from gencli.models.files.template import declared_template
 from gencli.server.serving import Serving
 from gencli.server.wire.call import Call
@@ -18,9 +19,12 @@ from processors.params import Params
 
 __all__ = ["chain_view", "detokenize", "model_card", "props", "tokenize", "tokenizer_info"]
 
-_CHAT = ("messages", "tools", "chat_template_kwargs", "add_generation_prompt")
+_CHAT = (
+    "messages", "tools", "chat_template_kwargs", "add_generation_prompt", "continue_final_message",
+    "media_io_kwargs", "mm_processor_kwargs",
+)  # fmt: skip
 _TEXT = ("prompt", "content")
-_FLAGS = ("add_special_tokens", "add_special", "return_token_strs", "with_pieces")
+_FLAGS = ("add_special_tokens", "add_special", "return_token_strs", "with_pieces", "parse_special")
 
 
 def model_card(serving: Serving) -> dict[str, Any]:
@@ -38,30 +42,42 @@ def model_card(serving: Serving) -> dict[str, Any]:
 
 def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     """Return the ids of a text (vLLM's `prompt`, llama.cpp's `content`) or of a conversation."""
-    body = _object(body, (*_TEXT, *_FLAGS, *_CHAT, "model", "parse_special"))
+    body = _object(body, (*_TEXT, *_FLAGS, *_CHAT, "model"))
+    flags = {name: body[name] for name in _FLAGS if name in body}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise bad_field(name, f"{name} has to be true or false.")
     given = [key for key in ("prompt", "content", "messages") if key in body]
     if len(given) != 1:
         raise ApiError(400, "The body needs one of prompt, content and messages.", code="missing_field")
     is_llama = given == ["content"]
     if given == ["messages"]:
-        text, special = _rendered(serving, body), body.get("add_special_tokens", False)
+        if not flags.get("parse_special", True):
+            raise bad_field("parse_special", "parse_special is false, but templates write special tokens.")
+        text, special = _rendered(serving, body), flags.get("add_special_tokens", False)
     else:
         text = body[given[0]]
-        special = body.get("add_special", False) if is_llama else body.get("add_special_tokens", True)
+        special = flags.get("add_special", False) if is_llama else flags.get("add_special_tokens", True)
     if not isinstance(text, str):
         raise bad_field(given[0], f"{given[0]} has to be a text.")
     if len(text) > (most := serving.conditions.limits.tokenize):
         raise bad_field(
             given[0], f"{given[0]} has {len(text)} characters, at most {most} are allowed.", code="too_large"
         )
-    ids = serving.preparer.encode(text, special=special is True)
+    is_plain = not flags.get("parse_special", True)
+    try:
+        ids = serving.preparer.encode(text, special=special, is_plain=is_plain)
+    except ModelError as error:
+        if not is_plain:
+            raise
+        raise bad_field("parse_special", f"parse_special is false: {error.message}") from None
     if is_llama:
-        return {"tokens": _pieces(serving, ids) if body.get("with_pieces") else list(ids)}
+        return {"tokens": _pieces(serving, ids) if flags.get("with_pieces") else list(ids)}
     return {
         "count": len(ids),
         "max_model_len": serving.spec.context,
         "tokens": list(ids),
-        "token_strs": [_text(serving, token) for token in ids] if body.get("return_token_strs") else None,
+        "token_strs": [_text(serving, token) for token in ids] if flags.get("return_token_strs") else None,
     }
 
 
@@ -167,7 +183,7 @@ def _template(serving: Serving) -> str | None:
 
 def _object(body: Any, known: tuple[str, ...]) -> dict[str, Any]:
     found = given_fields(body)
-    unknown = next((key for key in body if key not in known), None)
+    unknown = next((key for key in found if key not in known), None)
     if unknown is not None:
         raise unknown_field(unknown)
     return found

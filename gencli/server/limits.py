@@ -101,6 +101,8 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     lists = "logit_bias sequence_bias allow_ids suppress_ids ban dry_breaker choice chain stages fields"
     for key in lists.split():
         _list(call, key, limits.entries)
+    biased = [token for token, _ in values.get("logit_bias", ()) if isinstance(token, str)]
+    _number("logit_bias", sum(map(len, biased)), limits.text, "characters of texts")
     for key in _STRUCTURES:
         if key in values:
             _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")

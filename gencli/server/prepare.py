@@ -28,6 +28,7 @@ from gencli.server.wire.answers import Shape
 from gencli.server.wire.call import Call, Prompt
 from gencli.server.wire.errors import ApiError, bad_field
 from gencli.server.wire.fields import BODY_KEYS
+from gencli.server.wire.vendors import UNLIMITED
 from gencli.structured.calls.tool_formats import ToolFormat, detect_format
 from gencli.templates.conversation import render_conversation
 from gencli.text.infill import Infill, infill_of
@@ -106,17 +107,44 @@ class Preparer:
     def job(self, call: Call) -> Job:
         """Return the job of a call, without a compiled grammar. Raises the error of an invalid option."""
         settings, jobs = self._of_presets(call.presets, has_chat_draw=call.has_chat_draw)
-        values = dict(call.options.values)
+        values = self._with_bias_ids(call.options.values)
         if not call.is_chat and "system" in values:
             raise bad_field(call.options.fields["system"], "system needs messages, not a prompt.")
-        if "max_tokens" not in values and not settings.is_given("max_tokens"):
-            values["max_tokens"] = self.context if call.is_chat else _SHORT
+        limit = values.get("max_tokens")
+        if limit is None or limit == UNLIMITED:
+            values.pop("max_tokens", None)
+            if not settings.is_given("max_tokens"):
+                is_short = limit is None and not call.is_chat
+                values["max_tokens"] = _SHORT if is_short else self.context
         if _is_idle_window(call, jobs.base):
             del values["penalty_window"]
         if "seed" not in values and settings["seed"] is None:
             values["seed"] = secrets.randbits(32)
         job = jobs.job(values, is_chat=call.is_chat)
         return replace(job, is_chat=call.is_chat)
+
+    def _with_bias_ids(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options with a bias of ids alone.
+
+        As in llama.cpp, whose field has texts and pairs, each token of a text gets its number, and the
+        numbers of a token add up; `false` bans the tokens.
+        """
+        made = dict(values)
+        total, banned = dict[int, float](), list[int]()
+        for key, number in made.pop("logit_bias", ()):
+            for token in self.encode(key, special=False) if isinstance(key, str) else (key,):
+                if number is False:
+                    banned.append(token)
+                else:
+                    total[token] = total.get(token, 0) + number
+        if total:
+            made["logit_bias"] = [[token, number] for token, number in total.items()]
+        if banned:
+            before = made.get("suppress_ids", [])
+            if not isinstance(before, list):
+                raise bad_field("suppress_ids", "suppress_ids has to be a list beside logit_bias with a ban.")
+            made["suppress_ids"] = [*before, *banned]
+        return made
 
     def has_structure(self, call: Call) -> bool:
         """Whether the call may have a grammar, which is slow to prepare."""
@@ -136,10 +164,19 @@ class Preparer:
             for place, ids in enumerate(prompts)
         ]
         shape = self.shape(call, job)
+        if call.joined_by and any(order.request.marker for order in orders):
+            raise bad_field(
+                call.joined_by,
+                f"{call.joined_by} asks for reasoning inside the content, but constrain_after separates it.",
+                code="unsupported_value",
+            )
         echoes = [self._echo(*pair, job) for pair in zip(call.prompts, prompts, strict=False)]
         return Prepared(
             tuple(orders),
-            {one.request.id: replace(shape, marker=one.request.marker) for one in orders},
+            {
+                one.request.id: replace(shape, marker=one.request.marker, has_reasoning=call.has_reasoning)
+                for one in orders
+            },
             orders[0].request.n,
             job.seed,
             tuple(echoes) if call.echo else (),
@@ -177,10 +214,14 @@ class Preparer:
             is_named=call.options.values.get("tool_choice") not in (None, "auto", "required"),
         )
 
-    def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Return the ids of a text; one thread at a time, because some tokenizers are not thread-safe."""
+    def encode(self, text: str, *, special: bool = True, is_plain: bool = False) -> tuple[int, ...]:
+        """Return the ids of a text; one thread at a time, because some tokenizers are not thread-safe.
+
+        `is_plain`: names of special tokens in the text are plain text.
+        """
+        encode = self.tokenizer.encode_as_text if is_plain else self.tokenizer.encode
         with self._encoding:
-            return tuple(self.tokenizer.encode(text, special=special))
+            return tuple(encode(text, special=special))
 
     def render(self, call: Call, job: Job) -> str:
         """Return the conversation of a call rendered by the chat template."""
@@ -201,7 +242,7 @@ class Preparer:
         for text in {*chat_notices(job, self.tokenizer)} - self._noticed:
             self._noticed.add(text)
             self._notice(text)
-        return self._fitting(self.encode(self.render(call, job), special=False), "messages")
+        return self._fitting(self.encode(self.render(call, job), special=False), "messages", call.longest)
 
     def _ids(self, call: Call, prompt: Prompt, job: Job) -> tuple[int, ...]:
         before = job.instructions.before
@@ -209,14 +250,16 @@ class Preparer:
             kind = "without a suffix" if call.suffix else "of text, not of token ids"
             raise bad_field("schema_in_prompt", f"schema_in_prompt needs a prompt {kind}.")
         if call.suffix:
-            return self._fitting(self._infilled(prompt, call.suffix), "prompt")
+            return self._fitting(self._infilled(prompt, call.suffix), "prompt", call.longest)
         if isinstance(prompt, str):
-            return self._fitting(self.encode(before + prompt, special=call.has_special), "prompt")
+            return self._fitting(
+                self.encode(before + prompt, special=call.has_special), "prompt", call.longest
+            )
         wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
         if wrong is not None:
             most = self.tokenizer.vocab_size - 1
             raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {most}.")
-        return self._fitting(prompt, "prompt")
+        return self._fitting(prompt, "prompt", call.longest)
 
     def _infilled(self, prompt: Prompt, suffix: str) -> tuple[int, ...]:
         if not isinstance(prompt, str):
@@ -231,9 +274,17 @@ class Preparer:
         with self._encoding:
             return self.infill.prompt(self.tokenizer, prompt, suffix)
 
-    def _fitting(self, ids: tuple[int, ...], field: str) -> tuple[int, ...]:
+    def _fitting(
+        self, ids: tuple[int, ...], field: str, longest: tuple[str, int] | None = None
+    ) -> tuple[int, ...]:
         if not ids:
             raise bad_field(field, f"{field} is empty: it has no tokens.")
+        if longest is not None and len(ids) > longest[1]:
+            raise bad_field(
+                longest[0],
+                f"{longest[0]} is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts none.",
+                code="unsupported_value",
+            )
         if len(ids) >= self.context:
             raise ApiError(
                 400,

@@ -80,6 +80,10 @@ class Tokenizer(Protocol):
         """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
         ...
 
+    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the ids of `text` as `encode`, but names of special tokens in it are plain text."""
+        ...
+
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids` with spaces unchanged; bytes that form no character become U+FFFD."""
         ...
@@ -115,6 +119,10 @@ class ByteTokenizer(Tokenizer):
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the UTF-8 bytes of `text`, with or without `special`."""
         return list(text.encode())
+
+    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the UTF-8 bytes of `text`: no special token has a name in a text."""
+        return self.encode(text, special=special)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         return _decode(self.stream(skip_special=skip_special), ids)
@@ -237,6 +245,37 @@ class HFTokenizer:
         """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
         with self._panics_as_errors("a text"):
             ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
+        return self._with_one_bos(ids, special)
+
+    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the ids of `text` as `encode`, but names of special tokens in it are plain text.
+
+        Raises ModelError for a tokenizer that only has Python code.
+        """
+        if self._plain is None:
+            raise ModelError(f"The tokenizer of {self.name} cannot read special tokens as plain text.")
+        with self._panics_as_errors("a text"):
+            ids = self._plain.encode(text, add_special_tokens=special).ids
+        return self._with_one_bos(ids, special)
+
+    @cached_property
+    def _plain(self) -> Any:
+        """A copy of the library's tokenizer that reads names of special tokens as plain text.
+
+        A copy, because others encode with the original at the same time. None if there is no such tokenizer.
+        """
+        original = getattr(self._hf, "backend_tokenizer", None)
+        try:
+            copied = None if original is None else type(original).from_str(original.to_str())
+        except Exception:  # bare Exception of the library, for parts in Python
+            return None
+        if copied is not None:
+            copied.encode_special_tokens = True
+            copied.no_truncation()
+            copied.no_padding()
+        return copied
+
+    def _with_one_bos(self, ids: list[int], special: bool) -> list[int]:
         if special and self.bos_id is not None:
             while ids[:2] == [self.bos_id, self.bos_id]:
                 del ids[0]

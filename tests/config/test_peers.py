@@ -9,13 +9,14 @@ from gencli.batch.overrides import refuse_key
 from gencli.chat.commands import COMMANDS as SLASH
 from gencli.chat.show import find_option
 from gencli.cli.app import COMMANDS
+from gencli.cli.explain.options import OWN as OF_EXPLAIN
 from gencli.config.environment import environment_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES, meant_option
 from gencli.config.presets.keys import unknown_key
 from gencli.errors import UsageError
 
-KEYS = {entry.key for entry in (*OPTIONS, *OWN)}
+KEYS = {entry.key for entry in (*OPTIONS, *OWN, *OF_EXPLAIN)}
 
 
 def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli):

@@ -122,7 +122,7 @@ def _stop_patterns():
 
 
 def _bias():
-    for value in ({"-1": 1}, {"999999999": 5}, {"1": "x"}, {"1": None}, {"1.5": 1}, [[1]], [[True, 1]], [[1,
+    for value in ({"-1": 1}, {"999999999": 5}, {"1": "x"}, {"1": None}, [["", 1]], [[1]], [[True, 1]], [[1,
                                                   2, 3]],
                   {"1": 1e300}, {str(n): 1 for n in range(100_000)}, {"9" * 90: 1}, 5, "1"):  # fmt: skip
         yield from _both(logit_bias=value)
@@ -321,7 +321,7 @@ def _responses():
                  {"input": [{"type": "x"}]},
                  {"input": [{"type": "function_call"}]}, {"input": "a", "text": {"format": {"type": "x"}}},
                  {"input": "a", "tools": [{"type": "web_search"}]}, {"input": "a", "conversation": "x"},
-                 {"input": "a", "max_output_tokens": -1}, {"input": "a", "background": True}):  # fmt: skip
+                 {"input": "a", "max_output_tokens": -2}, {"input": "a", "background": True}):  # fmt: skip
         yield post(body, RESPONSES)
 
 

@@ -87,7 +87,7 @@ def test_items_become_messages():
     assert [call["id"] for call in made["messages"][2]["tool_calls"]] == ["c1", "c2"]
     schema = {"schema": {"type": "object"}}
     assert made["response_format"] == {"type": "json_schema", "json_schema": schema}
-    assert made["reasoning_effort"] == "low"
+    assert made["reasoning"] == {"effort": "low"}
 
 
 def test_what_has_no_form_here_is_refused(fake):

@@ -24,7 +24,7 @@ class Shape:
     `is_live`: text is sent while it is generated; otherwise at its end, after it was checked or chosen.
     `marker`: text up to it is reasoning. `tools`: the format of tool calls. `has_one_call`: calls after the
     first are ignored. `has_only_calls`: the text has no free text. `is_named`: the request names the
-    function. `has_answer`: a text that is no call is a document.
+    function. `has_answer`: a text that is no call is a document. `has_reasoning`: reasoning is shown.
     """
 
     is_live: bool = True
@@ -34,6 +34,7 @@ class Shape:
     has_one_call: bool = False
     is_named: bool = False
     has_answer: bool = False
+    has_reasoning: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,10 @@ class _Sample:
             return Delta()
         reasoning, found = self._split(event)
         return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs, event.views)
+
+    def shown(self, delta: Delta) -> Delta:
+        """Return the increment without reasoning that is not shown."""
+        return delta if self._shape.has_reasoning else replace(delta, reasoning="")
 
     def _split(self, event: Token) -> tuple[str, Found]:
         """Return the reasoning in new tokens, and the text and calls after it."""
@@ -211,9 +216,9 @@ class Answers:
         if isinstance(event, Error):
             raise _failure(event)
         if isinstance(event, Token):
-            return index, self._samples[index].token(event)
+            return index, self._samples[index].shown(self._samples[index].token(event))
         if isinstance(event, Finish):
-            return index, self._ended(index, event)
+            return index, self._samples[index].shown(self._ended(index, event))
         return None
 
     def _ended(self, index: int, event: Finish) -> Delta:

@@ -12,6 +12,7 @@ from gencli.server.wire.messages import read_messages
 from gencli.server.wire.responses import chat_body
 from gencli.server.wire.taking import Taking, is_id
 from gencli.server.wire.variables import read_variables
+from gencli.server.wire.vendors import RENAMED
 from processors.conversion import whole
 from processors.registry import Registry
 
@@ -20,6 +21,8 @@ __all__ = ["Call", "Prompt", "Route", "read_call"]
 Route = Literal["chat", "completions", "responses"]
 Prompt = str | tuple[int, ...]
 _MOST = 2**31 - 1
+_LIMITS = ("max_tokens", *(other for other, key in RENAMED.items() if key == "max_tokens"))
+_CUTS = ("truncate_prompt_tokens", "truncation_length", "max_context_length")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Call:
     all stages. `has_bans`: they include the cause that masks a token. `prompt_logprobs`: number of
     alternatives for each prompt token, in a separate field. `ids_as_text`: tokens are written as
     "token_id:5". `has_one_call`: only the first tool call counts. `is_score_only`: nothing is generated.
+    `has_reasoning`: the reply has the reasoning. `joined_by`: the field that asks for reasoning inside the
+    content. `longest`: the field that asks for a prompt to be cut to a number of tokens, and the number.
     """
 
     route: Route
@@ -61,6 +66,9 @@ class Call:
     has_ids: bool = False
     has_one_call: bool = False
     is_score_only: bool = False
+    has_reasoning: bool = True
+    joined_by: str = ""
+    longest: tuple[str, int] | None = None
 
     @property
     def is_chat(self) -> bool:
@@ -108,19 +116,26 @@ class _Reader(Taking):
             is_processed=self._is_processed(),
             has_bans=self.flag("return_banned_by"),
             prompt_logprobs=self.count("prompt_logprobs"),
+            joined_by=self._joined_by(),
+            longest=self._longest(),
         )
         call = self._of_chat(call) if is_chat else self._of_text(call)
-        call = replace(call, has_usage=self._has_usage(call.is_stream))
+        call = replace(
+            call,
+            has_usage=self._has_usage(call.is_stream),
+            has_reasoning=self.flag("include_reasoning", default=True),
+        )
         self._beams()
         is_scored = call.echo or call.prompt_logprobs is not None
-        if is_scored and self.rest.get("max_tokens") == 0:
-            del self.rest["max_tokens"]
+        limit = next((name for name in _LIMITS if self.rest.get(name) == 0), None)
+        if is_scored and limit is not None:
+            del self.rest[limit]
             call = replace(call, is_score_only=True)
         _check_logprobs(call)
         return call
 
     def _of_chat(self, call: Call) -> Call:
-        is_continued, default = self.flag("continue_final_message"), True
+        is_continued, default = self.flag("continue_final_message") or self.flag("continue_"), True
         if is_continued:
             if self.rest.get("add_generation_prompt") is True:
                 raise bad_field(
@@ -134,6 +149,7 @@ class _Reader(Taking):
             default = False
         if self.flag("add_special_tokens"):
             raise bad_field("add_special_tokens", "add_special_tokens is true: chat templates add their own.")
+        self.flag("add_bos_token")  # templates decide, as in tabbyAPI
         has_begun = self.flag("add_generation_prompt", default=default)
         variables = {**read_variables(self), **({} if has_begun else {"add_generation_prompt": False})}
         return replace(
@@ -148,11 +164,30 @@ class _Reader(Taking):
             call,
             suffix=suffix,
             echo=self.flag("echo"),
-            has_special=self.flag("add_special_tokens", default=True),
+            has_special=self.flag("add_special_tokens", default=self.flag("add_bos_token", default=True)),
         )
         if suffix and call.echo:
             raise bad_field("suffix", "suffix and echo do not go together: the prompt is not where it was.")
         return call
+
+    def _joined_by(self) -> str:
+        """Return the field that asks for reasoning inside the content; "" if none does."""
+        form = self.text("reasoning_format") or "auto"
+        if form not in ("auto", "deepseek", "none"):
+            what = "reasoning_format has to be auto, deepseek, or none."
+            raise bad_field("reasoning_format", what, code="unsupported_value")
+        if not self.flag("separate_reasoning", default=True):
+            return "separate_reasoning"
+        return "reasoning_format" if form == "none" else ""
+
+    def _longest(self) -> tuple[str, int] | None:
+        """Return the field that asks for a prompt to be cut, with its smallest number."""
+        given = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
+        return min(
+            ((name, value) for name, value in given if value and value > 0),
+            key=lambda pair: pair[1],
+            default=None,
+        )
 
     def _salt(self, name: str) -> str:
         """Return the cache salt as in vLLM: 1 to 128 characters that cannot form a path."""
@@ -186,13 +221,13 @@ class _Reader(Taking):
         for key, value in given.items():
             if key not in ("include_usage", "include_obfuscation", "continuous_usage_stats"):
                 raise unknown_field(f"stream_options.{key}", "Did you mean 'include_usage'?")
-            if key != "include_usage" and value not in (None, False):
+            if key == "continuous_usage_stats" and value not in (None, False):
                 raise bad_field(f"stream_options.{key}", f"stream_options.{key} is not supported.")
         return bool(given.get("include_usage"))
 
     def _presets(self) -> tuple[str, ...]:
         given = self.rest.pop("preset", [])
-        names = [given] if isinstance(given, str) else given
+        names = [given] * (given != "") if isinstance(given, str) else given
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
         for name in names:
@@ -205,6 +240,8 @@ class _Reader(Taking):
         rest = self.rest
         if rest.get("use_beam_search") is True:
             del rest["use_beam_search"]
+            if rest.get("temperature") in (0, 1):  # vLLM's callers send one; a search draws nothing
+                del rest["temperature"]
             rest["beams"] = rest.pop("best_of", rest.get("n", 1))
         elif rest.get("best_of") == rest.get("n", 1):
             rest.pop("best_of", None)

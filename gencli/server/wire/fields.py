@@ -11,7 +11,8 @@ from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.peers import meant_option
 from gencli.errors import GencliError
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
-from gencli.server.wire.vendors import INSTEAD, NEUTRAL, RENAMED, SPECIAL, WITHOUT_EFFECT
+from gencli.server.wire.hints import INSTEAD, asks_for_nothing, is_hint, is_known
+from gencli.server.wire.vendors import RENAMED, SPECIAL
 from gencli.structured.files import is_schema_name, named_file
 from gencli.structured.read.concise import parse_concise
 from processors.registry import Registry, builtin_registry
@@ -36,7 +37,8 @@ CALL_FIELDS = (
     "prompt messages suffix preset chat_draw model session cache_salt priority stream stream_options echo "
     "logprobs top_logprobs logprobs_mode return_banned_by prompt_logprobs return_token_ids "
     "return_tokens_as_token_ids parallel_tool_calls add_special_tokens add_generation_prompt "
-    "continue_final_message chat_template_kwargs reasoning_effort thinking documents response_format"
+    "continue_final_message chat_template_kwargs reasoning_effort reasoning include_reasoning thinking "
+    "documents response_format"
 ).split()
 _JSON = ("json_schema", "tools", "structural_tag")  # options whose text is a JSON document
 
@@ -67,7 +69,7 @@ def read_options(
     """
     options, dropped = Options(), []
     for name, value in body.items():
-        if value is None or name in WITHOUT_EFFECT:
+        if value is None or is_hint(name):
             continue
         try:
             found = read_field(name, value, registry)
@@ -89,8 +91,7 @@ def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[
     key = RENAMED.get(name, name)
     if key in BODY_KEYS:
         return {key: value}
-    if any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
-           for neutral in NEUTRAL.get(name, ())):  # fmt: skip
+    if asks_for_nothing(name, value):
         return {}
     raise _unknown(name, value, registry or builtin_registry())
 
@@ -103,7 +104,7 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
     if name in CALL_FIELDS:
         return unknown_field(name, "It is a field of other routes.")
     instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
-    if name in NEUTRAL:
+    if is_known(name):
         return ApiError(
             400, f"{name} is {_short(value)}, which this server cannot do. Leave it out.",
             param=name, code="unsupported_value", hint=instead,
@@ -162,14 +163,13 @@ def _names_file(name: str) -> ApiError:
 def _drop_idle_tools(options: Options) -> None:
     """With `tool_choice` none, drop the tools, so that the model does not see them either.
 
-    An empty list is no tools: some clients send it always.
+    An empty list is no tools, and `auto` without tools is no choice: some clients send them always.
     """
     values = options.values
     if values.get("tools") == "[]":
         del values["tools"]
-        if values.get("tool_choice") == "auto":
-            del values["tool_choice"]
-    if values.get("tool_choice") == "none":
+    choice = values.get("tool_choice")
+    if choice == "none" or (choice == "auto" and "tools" not in values):
         del values["tool_choice"]
         values.pop("tools", None)
     elif "tool_choice" in values and "tools" not in values:

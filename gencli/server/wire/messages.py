@@ -13,7 +13,11 @@ from gencli.templates.conversation import ROLES, text_content
 __all__ = ["read_messages"]
 
 _TAKEN = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
-_WITHOUT_EFFECT = ("id", "refusal", "annotations", "audio", "function_call", "status", "type")
+# Fields of earlier answers and of caches, which clients send back as they got them.
+_WITHOUT_EFFECT = (
+    *("id", "refusal", "annotations", "audio", "function_call", "status", "type", "parsed", "cache_control"),
+    *("reasoning_details", "provider_specific_fields", "thinking_blocks"),
+)
 
 
 def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -30,7 +34,8 @@ def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
 def _read(message: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(message, Mapping):
         raise _bad(place, f"{place} has to be an object with role and content.")
-    unknown = [key for key in message if key not in (*_TAKEN, *_WITHOUT_EFFECT)]
+    known = (*_TAKEN, *_WITHOUT_EFFECT)
+    unknown = [key for key, value in message.items() if value is not None and key not in known]
     if unknown:
         raise _bad(f"{place}.{unknown[0]}", f"{place} has no field {unknown[0]!r}.", "unknown_field")
     role = message.get("role")
@@ -49,7 +54,7 @@ def _read(message: Any, place: str) -> Mapping[str, Any]:
 
 def _content(message: Mapping[str, Any], place: str) -> str:
     content = message.get("content")
-    if content is None and message["role"] == "assistant":
+    if content in (None, []) and message["role"] == "assistant":
         return ""
     if isinstance(content, list):
         content = [_plain_part(part) for part in content]
@@ -60,9 +65,11 @@ def _content(message: Mapping[str, Any], place: str) -> str:
 
 
 def _plain_part(part: Any) -> Any:
-    """Return a content part of the responses API as the equivalent part of the chat API."""
-    is_other = isinstance(part, Mapping) and part.get("type") in ("input_text", "output_text")
-    return {"type": "text", "text": part.get("text")} if is_other else part
+    """Return a part of the responses API, or a refusal of an earlier answer, as a text of the chat API."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind not in ("input_text", "output_text", "refusal"):
+        return part
+    return {"type": "text", "text": part.get("refusal" if kind == "refusal" else "text")}
 
 
 def _calls(value: Any, place: str) -> list[dict[str, Any]]:

@@ -15,14 +15,19 @@ __all__ = ["chat_body"]
 
 _ROLES = ("user", "assistant", "system", "developer")
 _RENAMED = {"max_output_tokens": "max_tokens"}
-_WITHOUT_EFFECT = ("prompt_cache_key", "stream_options")  # fields that do not change a text here
+# Fields that do not change a text here: a limit is for calls of tools that a server runs by itself, and an
+# input that is too long is refused.
+_WITHOUT_EFFECT = ("stream_options", "max_tool_calls")
 _LOGPROBS = "message.output_text.logprobs"  # the only supported value of `include`
-_ONLY: Mapping[str, tuple[Any, ...]] = {
-    "background": (False,),
-    "truncation": ("disabled",),
-    "previous_response_id": (),
-    "conversation": (),
-    "prompt": (),
+_STORED = "nothing is stored, so send the whole input"
+# Values with which a field has no effect, and why another one is refused.
+_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "background": ((False,), "a response is sent when it is complete, or as a stream"),
+    "truncation": (("disabled", "auto"), "it has to be auto or disabled"),
+    "previous_response_id": ((), _STORED),
+    "conversation": ((), _STORED),
+    "previous_response": ((), _STORED),
+    "prompt": ((), "no prompts are stored, so send its text as input or instructions"),
 }
 _SINGLE = ("n", "n_cmpl", "num_return_sequences")
 _NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # fields without a place in the reply
@@ -33,12 +38,9 @@ def chat_body(body: Any) -> dict[str, Any]:
     rest = given_fields(body)
     if "input" not in rest:
         raise ApiError(400, "The body needs input.", param="input", code="missing_field")
-    for name, values in _ONLY.items():
+    for name, (values, why) in _ONLY.items():
         if name in rest and rest.pop(name) not in values:
-            raise ApiError(
-                400, f"{name} is not supported: nothing is stored, so send the whole input.",
-                param=name, code="unsupported_value",
-            )  # fmt: skip
+            raise bad_field(name, f"{name} is not supported: {why}.", code="unsupported_value")
     for name in _SINGLE:
         if rest.pop(name, 1) != 1:
             raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
@@ -64,8 +66,6 @@ def _field(name: str, value: Any) -> dict[str, Any]:
         return _text(value)
     if name == "tools":
         return {"tools": _tools(value)}
-    if name == "reasoning":
-        return _reasoning(value)
     if name == "top_logprobs":
         return {"logprobs": True, "top_logprobs": value} if value else {}
     if name == "include":
@@ -76,15 +76,16 @@ def _field(name: str, value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any) -> dict[str, Any]:
-    """Return `text.format` as chat's response_format, which wraps the schema in an object."""
+    """Return `text.format` as chat's response_format, which wraps the schema, and `verbosity`."""
     if not isinstance(value, Mapping):
         raise bad_field("text", "text has to be an object.")
-    form = value.get("format")
+    form, hint = value.get("format"), value.get("verbosity")
+    made = {} if hint is None else {"verbosity": hint}
     if not isinstance(form, Mapping) or form.get("type") != "json_schema":
-        return {} if form is None else {"response_format": form}
+        return made if form is None else {**made, "response_format": form}
     if "schema" not in form:
         raise bad_field("text.format", "text.format has to have a schema, as its type is json_schema.")
-    return {"response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
+    return {**made, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
 
 
 def _tools(value: Any) -> Any:
@@ -100,12 +101,6 @@ def _tools(value: Any) -> Any:
         inner = {key: item for key, item in tool.items() if key != "type" and item is not None}
         made.append({"type": "function", "function": inner})
     return made
-
-
-def _reasoning(value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise bad_field("reasoning", "reasoning has to be an object.")
-    return {"reasoning_effort": value["effort"]} if value.get("effort") else {}
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:

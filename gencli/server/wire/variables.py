@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gencli.server.wire.errors import bad_field
+from gencli.server.wire.errors import bad_field, unknown_field
 from gencli.server.wire.taking import Taking
 
 __all__ = ["read_variables"]
@@ -27,8 +27,11 @@ def read_variables(body: Taking) -> dict[str, Any]:
         if name in given:
             raise bad_field(f"{field}.{name}", f"{name} cannot be a variable of the template.")
     found = dict(given)
+    _spread_reasoning(rest)
     if "reasoning_effort" in rest:
         found["reasoning_effort"] = body.text("reasoning_effort")
+    if "verbosity" in rest:
+        found["verbosity"] = body.text("verbosity")
     if "enable_thinking" in rest:
         found["enable_thinking"] = body.flag("enable_thinking")
     if "thinking" in rest:  # templates use one of two names
@@ -38,6 +41,31 @@ def read_variables(body: Taking) -> dict[str, Any]:
     if "documents" in rest:
         found["documents"] = _documents(rest.pop("documents"))
     return found
+
+
+def _spread_reasoning(rest: dict[str, Any]) -> None:
+    """Replace the object `reasoning` by the fields of a chat that say the same.
+
+    `summary` is a hint: reasoning is shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
+    """
+    value = rest.pop("reasoning", {})
+    if not isinstance(value, Mapping):
+        raise bad_field("reasoning", "reasoning has to be an object.")
+    names = {
+        "effort": "reasoning_effort",
+        "enabled": "thinking",
+        "max_tokens": "thinking_token_budget",
+        "exclude": "include_reasoning",
+    }
+    hints = ("summary", "generate_summary", "context", "mode")
+    for name, item in value.items():
+        if item is None or name in hints:
+            continue
+        if name not in names:
+            raise unknown_field(f"reasoning.{name}")
+        if name == "exclude" and isinstance(item, bool):
+            item = not item
+        rest.setdefault(names[name], item)
 
 
 def _is_thinking(value: Any) -> bool:

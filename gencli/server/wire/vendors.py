@@ -12,37 +12,30 @@ from typing import Any
 from gencli.server.wire.errors import bad_field
 from processors.conversion import whole
 
-__all__ = ["INSTEAD", "NEUTRAL", "RENAMED", "SPECIAL", "WITHOUT_EFFECT"]
+__all__ = ["RENAMED", "SPECIAL", "UNLIMITED"]
 
-# Fields that change no text: about the user, and what is stored.
-WITHOUT_EFFECT = frozenset(
-    "model user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention "
-    "client_metadata request_id rid cache_prompt".split()
-)
+UNLIMITED = -1  # as `max_tokens`: no limit of the request, as in llama.cpp and LM Studio
 
 _NAMES = {
-    "max_tokens": "max_completion_tokens max_new_tokens max_length",
-    "min_tokens": "min_new_tokens",
+    "max_tokens": "max_completion_tokens max_new_tokens max_length n_predict",
+    "min_tokens": "min_new_tokens min_length",
     "n": "n_cmpl num_return_sequences",
     "repetition_penalty": "repeat_penalty rep_pen",
     "dynatemp_exponent": "temp_exponent",
     "smoothing": "smoothing_factor",
     "mirostat": "mirostat_mode",
     "typical": "typical_p typ_p",
+    "top_n_sigma": "nsigma",
     "tfs": "tfs_z",
     "no_repeat_ngram": "no_repeat_ngram_size",
     "length_decay": "exponential_decay_length_penalty",
-    "stop": "stop_sequences stop_sequence",
+    "stop": "stop_sequences stop_sequence stopping_strings",
     "stop_id": "stop_token_ids",
     "include_stop": "include_stop_str_in_output no_stop_trim",
     "ignore_eos": "ban_eos_token",
-    "allow_ids": "allowed_token_ids",
     "ban": "bad_words",
     "reasoning_message": "reasoning_budget_message",
     "json": "guided_json_object json_object",
-    "json_schema": "guided_json",
-    "regex": "guided_regex regex_pattern",
-    "grammar": "guided_grammar ebnf",
     "choice": "guided_choice",
     "guidance": "guidance_scale cfg_scale",
     "chain": "samplers",
@@ -50,102 +43,58 @@ _NAMES = {
 }
 RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other in names.split()}
 
-# Values with which a field of another server has no effect. With another value the field is rejected.
-NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp".split(), (1,)),
-    **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
-        "n_probs n_keep min_keep n_indent top_logprobs_num max_tokens_second "
-        "prompt_lookup_num_tokens".split(),
-        (0,),
-    ),
-    **dict.fromkeys(
-        "logprob_start_len id_slot truncate_prompt_tokens".split(),
-        (-1,),
-    ),
-    **dict.fromkeys(
-        "use_beam_search echo return_tokens return_logprob return_progress return_hidden_states "
-        "timings_per_token post_sampling_probs auto_max_new_tokens dynamic_temperature".split(),
-        (False,),
-    ),
-    **dict.fromkeys(
-        "skip_special_tokens spaces_between_special_tokens include_reasoning separate_reasoning "
-        "stream_reasoning detokenize add_bos_token".split(),
-        (True,),
-    ),
-    **dict.fromkeys("suffix response_prefix guided_whitespace_pattern".split(), ("",)),
-    "modalities": (["text"],),
-    "verbosity": ("medium",),
-    "reasoning_format": ("auto", "deepseek"),
-    "stream_interval": (1,),
-    "response_fields": ([],),
-    "guided_decoding_backend": ("", "auto"),
-}
-
-# Rejected fields, with the field that has nearly the same effect.
-INSTEAD: Mapping[str, str] = {
-    "id_slot": "session",
-    "session_params": "session",
-    "n_probs": "logprobs",
-    "top_logprobs_num": "top_logprobs",
-    "return_logprob": "logprobs",
-    "logprob_start_len": "prompt_logprobs",
-    "logprob_token_ids": "prompt_logprobs",
-    "post_sampling_probs": "logprobs_mode",
-    "return_tokens": "return_token_ids",
-    "response_prefix": "continue_final_message",
-    "dynatemp_low": "dynatemp_min",
-    "dynatemp_high": "dynatemp_max",
-    "min_temp": "dynatemp_min",
-    "max_temp": "dynatemp_max",
-    "dynamic_temperature": "dynatemp_range",
-    "epsilon_cutoff": "epsilon",
-    "eta_cutoff": "eta",
-    "repetition_decay": "stages",
-    "token_repetition_decay": "stages",
-    "max_tokens_second": "max_time",
-    "functions": "tools",
-    "function_call": "tool_choice",
-    "lora_path": "model",
-    "response_fields": "return_token_ids",
-}
-
 _Found = dict[str, Any]
 _Reader = Callable[[str, Any], _Found]
 
 
 def _bias(field: str, value: Any) -> _Found:
-    """Read an object of ids or texts and numbers, or a list of such pairs; `false` as a number bans an id."""
+    """Read an object of ids or texts and numbers, or a list of such pairs; `false` as a number bans a token.
+
+    Texts are left as they are, because their tokens are the model's.
+    """
     is_object = isinstance(value, Mapping)
     pairs = [[_id_or_text(token), number] for token, number in value.items()] if is_object else value
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         raise bad_field(field, f"{field} has to be an object of token ids, or of texts, and numbers.")
-    bias = [[token, number] for token, number in pairs if number is not False]
-    banned = [token for token, number in pairs if number is False]
+    banned = [token for token, number in pairs if number is False and isinstance(token, int)]
+    bias = [[token, number] for token, number in pairs if number is not False or isinstance(token, str)]
     return {**({"logit_bias": bias} if bias else {}), **({"suppress_ids": banned} if banned else {})}
 
 
 def _id_or_text(key: str) -> int | str:
-    number = whole(key)
-    return key if number is None else number
+    number = whole(key.removeprefix("-"))  # a negative id is refused as one
+    return key if number is None else int(key)
 
 
 def _is_pair(pair: Any) -> bool:
-    """Whether the value is a pair of an id and a number or `false`, or of a text and a number."""
+    """Whether the value is a pair of an id or a text, and a number or `false`; no id has 19 digits."""
     if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool):
         return False
+    is_text = isinstance(pair[0], str) and pair[0] != "" and not (pair[0].isdecimal() and len(pair[0]) > 18)
     is_number = isinstance(pair[1], int | float) and pair[1] is not True
-    is_text = isinstance(pair[0], str) and pair[0] and pair[1] is not False
-    return is_number and (isinstance(pair[0], int) or bool(is_text))
+    return is_number and (is_text or isinstance(pair[0], int))
 
 
-def _banned_ids(field: str, value: Any) -> _Found:
-    """Read a list of ids, or a text of comma-separated ids."""
+def _banned(field: str, value: Any) -> _Found:
+    """Read a list of ids, a text of comma-separated ids, or KoboldCpp's list of texts."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return {"ban": value}
+    ids = _ids(field, value)
+    return {"suppress_ids": ids} if ids else {}
+
+
+def _allowed(field: str, value: Any) -> _Found:
+    """Read a list of ids, or a text of comma-separated ids; an empty one allows all."""
+    ids = _ids(field, value)
+    return {"allow_ids": ids} if ids else {}
+
+
+def _ids(field: str, value: Any) -> list[int]:
     parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
     ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
         raise bad_field(field, f"{field} has to be a list of token ids; texts go into bad_words.")
-    return {"suppress_ids": ids} if ids else {}
+    return ids
 
 
 def _window(field: str, value: Any) -> _Found:
@@ -196,7 +145,7 @@ def _drawn(field: str, value: Any) -> _Found:
 
 
 def _unless_empty(key: str) -> Callable[[str, Any], _Found]:
-    """Return a reader of a text that user interfaces send even if it is empty."""
+    """Return a reader of a text that clients send even if it is empty."""
     return lambda field, value: {} if value == "" else {key: value}
 
 
@@ -209,7 +158,8 @@ def _response_format(field: str, value: Any) -> _Found:
         return {"json": True} if schema is None else {"json_schema": schema}
     if kind == "structural_tag":
         return {"structural_tag": dict(value)}
-    schema = value.get("json_schema") if kind == "json_schema" else None
+    # SGLang has the schema beside the type, too.
+    schema = value.get("json_schema", value) if kind == "json_schema" else None
     if not isinstance(schema, Mapping) or "schema" not in schema:
         raise bad_field(
             field,
@@ -234,18 +184,19 @@ def _seconds(field: str, value: Any) -> _Found:
     return {"max_time": value / 1000} if value > 0 else {}
 
 
-def _unlimited(field: str, value: Any) -> _Found:
-    return {} if value == -1 else {"max_tokens": value}
-
-
 def _budget(field: str, value: Any) -> _Found:
     """Read the budget of reasoning tokens; -1 means no limit."""
     return {} if value == -1 else {"reasoning_budget": value}
 
 
-def _drawn_seed(field: str, value: Any) -> _Found:
+def _seed(field: str, value: Any) -> _Found:
     """Read a seed; -1 means a new seed for each request."""
     return {} if value == -1 else {"seed": value}
+
+
+def _dry_base(field: str, value: Any) -> _Found:
+    """Read DRY's base; tabbyAPI's default of 0 means the default."""
+    return {} if value == 0 else {"dry_base": value}
 
 
 def _tool_choice(field: str, value: Any) -> _Found:
@@ -260,23 +211,46 @@ def _tool_choice(field: str, value: Any) -> _Found:
     return {"tool_choice": value}
 
 
+def _tools(field: str, value: Any) -> _Found:
+    """Read tools; fields that are null or that change no text are left out, in a tool and in its function."""
+    if not isinstance(value, list):
+        return {"tools": value}
+    return {"tools": [_tool(tool) for tool in value]}
+
+
+def _tool(tool: Any) -> Any:
+    if not isinstance(tool, Mapping):
+        return tool
+    kept = {
+        key: _tool(item) if key == "function" else item
+        for key, item in tool.items()
+        if item is not None and key != "cache_control"
+    }
+    if kept.get("defer_loading") is False:
+        del kept["defer_loading"]
+    return kept
+
+
 # Fields whose value has another form here: each reader returns options by key.
 SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     "logit_bias": _bias,
     "response_format": _response_format,
     "structured_outputs": _structured_outputs,
     "t_max_predict_ms": _seconds,
-    "n_predict": _unlimited,
-    "custom_token_bans": _banned_ids,
-    "banned_tokens": _banned_ids,
+    **dict.fromkeys("custom_token_bans banned_tokens".split(), _banned),
+    **dict.fromkeys("allowed_token_ids allowed_tokens".split(), _allowed),
     "do_sample": _drawn,
     **dict.fromkeys("dry_penalty_last_n dry_range".split(), _dry_window),
     **dict.fromkeys("dry_sequence_breakers dry_sequence_breaker".split(), _breakers),
     **dict.fromkeys("encoder_repetition_penalty encoder_rep_pen".split(), _of_prompt),
     "encoder_no_repeat_ngram_size": _stage_field("no_repeat_ngram", "n", (0,), scope="prompt"),
     "rep_pen_slope": _stage_field("repetition", "slope", (1,)),
-    **dict.fromkeys("repeat_last_n penalty_range rep_pen_range repetition_penalty_range".split(), _window),
-    "grammar_string": _unless_empty("grammar"),
+    **dict.fromkeys(
+        "repeat_last_n penalty_range rep_pen_range repetition_range repetition_penalty_range".split(), _window
+    ),
+    **dict.fromkeys("grammar grammar_string guided_grammar ebnf".split(), _unless_empty("grammar")),
+    **dict.fromkeys("regex regex_pattern guided_regex".split(), _unless_empty("regex")),
+    **dict.fromkeys("json_schema guided_json".split(), _unless_empty("json_schema")),
     "negative_prompt": _unless_empty("negative"),
     "banned_strings": _unless_empty("ban"),
     **dict.fromkeys(
@@ -284,6 +258,8 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
         "reasoning_budget_tokens".split(),
         _budget,
     ),
-    "seed": _drawn_seed,
+    **dict.fromkeys("seed sampler_seed".split(), _seed),
+    "dry_base": _dry_base,
+    "tools": _tools,
     "tool_choice": _tool_choice,
 }

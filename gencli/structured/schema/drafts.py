@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urljoin
 
 from gencli.structured.errors import SchemaError
+from gencli.structured.schema.refs import walk
 
-__all__ = ["DRAFTS", "Draft", "draft_of"]
+__all__ = ["DRAFTS", "Draft", "draft_of", "with_draft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,21 @@ def draft_of(schema: Any) -> Draft:
         pointer="/$schema",
         hint="Known are " + ", ".join(draft.uri for draft in DRAFTS) + ".",
     )
+
+
+def with_draft(schema: Any) -> Any:
+    """Return the schema, which declares 2019-09 if it declared no draft and has a list as `items`.
+
+    Generators of schemas for the older drafts leave `$schema` out. 2019-09 is the newest draft in which
+    `items` may be a list.
+    """
+    if not isinstance(schema, dict) or "$schema" in schema:
+        return schema
+    inner = [here for _, here in walk(schema) if isinstance(here, dict)]
+    is_old = any(isinstance(here.get("items"), list) for here in inner)
+    if not is_old or any("prefixItems" in here for here in inner):
+        return schema
+    return {"$schema": DRAFTS[1].uri, **schema}
 
 
 def _plain(uri: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from gencli.structured.errors import SchemaError
-from gencli.structured.schema.drafts import DRAFTS, Draft, draft_of
+from gencli.structured.schema.drafts import DRAFTS, Draft, draft_of, with_draft
 from gencli.structured.schema.refs import References, refs_in, walk
 
 __all__ = ["with_published"]
@@ -27,8 +27,10 @@ def with_published(schema: Any) -> Any:
 
     They are written in the keywords of the schema's own draft. A dynamic reference leads to the meta-schema
     that the schema refers to, or to the schema itself if it extends the meta-schema. It stays dynamic if
-    another schema inside extends it. Raises SchemaError for a meta-schema of a newer draft.
+    another schema inside extends it. Raises SchemaError for a meta-schema of a newer draft. A schema whose
+    keywords need an older draft than the newest declares it in the result.
     """
+    schema = with_draft(schema)
     if not isinstance(schema, dict) or not (entries := dict(_entries(schema))):
         return schema
     draft = draft_of(schema)

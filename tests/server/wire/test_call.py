@@ -27,12 +27,19 @@ def test_fields_are_options_under_their_names_here():
     cases = [
         ({"temperature": 0.5, "top_p": None, "user": "u"}, {"temperature": 0.5}),
         ({"max_completion_tokens": 5}, {"max_tokens": 5}),
-        ({"n_predict": -1, "seed": -1}, {}),
+        ({"n_predict": -1, "seed": -1}, {"max_tokens": -1}),
+        ({"max_tokens": -1, "max_completion_tokens": -1}, {"max_tokens": -1}),
+        ({"sampler_seed": -1, "sampler_order": None, "nsigma": 1}, {"top_n_sigma": 1}),
         ({"repeat_penalty": 1.1, "repeat_last_n": 64}, {"repetition_penalty": 1.1, "penalty_window": 64}),
         ({"stop_token_ids": [2], "include_stop_str_in_output": True}, {"stop_id": [2], "include_stop": True}),
         ({"logit_bias": {"5": -100}}, {"logit_bias": [[5, -100]]}),
         ({"logit_bias": [[5, False], ["a", 1.5]]}, {"logit_bias": [["a", 1.5]], "suppress_ids": [5]}),
         ({"logit_bias": {"a": 1, "7": False}}, {"logit_bias": [["a", 1]], "suppress_ids": [7]}),
+        ({"logit_bias": [["a", False], [5, 1], [5, 2]]}, {"logit_bias": [["a", False], [5, 1], [5, 2]]}),
+        ({"banned_tokens": ["x"], "allowed_tokens": "5, 6"}, {"ban": ["x"], "allow_ids": [5, 6]}),
+        ({"grammar": "", "regex_pattern": "", "json_schema": "", "dry_base": 0, "stopping_strings": ["x"]},
+         {"stop": ["x"]}),
+        ({"response_format": {"type": "json_schema", "schema": {}}}, {"json_schema": "{}"}),
         ({"custom_token_bans": "5, 6", "banned_strings": ["x"]}, {"suppress_ids": [5, 6], "ban": ["x"]}),
         ({"custom_token_bans": "", "grammar_string": "", "negative_prompt": "", "banned_strings": ""}, {}),
         ({"dry_multiplier": 0.8, "dry_penalty_last_n": -1, "dry_sequence_breakers": '"\\n", "x"'},
@@ -59,6 +66,7 @@ def test_fields_are_options_under_their_names_here():
         ({"best_of": 2, "n": 2}, {"n": 2}),
         ({"best_of": 3, "n": 2}, {"n": 2, "best_of": 3}),
         ({"use_beam_search": True, "n": 2, "best_of": 4}, {"n": 2, "beams": 4}),
+        ({"use_beam_search": True, "n": 2, "temperature": 0}, {"n": 2, "beams": 2}),
         ({"use_beam_search": False, "length_penalty": 1.0, "early_stopping": False}, {}),
         ({"stages": {"min_p": 0.1}, "chain": "temperature=0.5 | min_p=0.1"},
          {"stages": {"min_p": 0.1}, "chain": "temperature=0.5 | min_p=0.1"}),
@@ -91,9 +99,12 @@ def test_a_field_that_cannot_be_followed_is_named(fake):
         ({"max_tokens": 3, "max_new_tokens": 4}, "max_new_tokens", "invalid_value", "set the same option"),
         ({"stream": 1}, "stream", "invalid_value", "stream has to be true or false."),
         ({"stream_options": {}}, "stream_options", "invalid_value", "stream_options needs stream = true."),
-        ({"tool_choice": "auto"}, "tool_choice", "invalid_value", "tool_choice needs tools."),
+        ({"tool_choice": "required"}, "tool_choice", "invalid_value", "tool_choice needs tools."),
         ({"logit_bias": {"a": "x"}}, "logit_bias", "invalid_value", "has to be an object of token ids"),
-        ({"id_slot": 2}, "id_slot", "unsupported_value", "Leave it out. The nearest field is session."),
+        ({"n_probs": 2}, "n_probs", "unsupported_value", "Leave it out. The nearest field is logprobs."),
+        ({"truncation_length": 1, "prompt": "ab"}, "truncation_length", "unsupported_value", "2 tokens"),
+        ({"reasoning_format": "none", "constrain_after": "</t>", "choice": ["a"]}, "reasoning_format",
+         "unsupported_value", "constrain_after separates it"),
         ({"functions": [{}]}, "functions", "unknown_field", "The nearest field is tools."),
         ({"return_token_id": True}, "return_token_id", "unknown_field", "Did you mean 'return_token_ids'?"),
         ({"response_format": {"type": "xml"}}, "response_format", "invalid_value", "has to be text, json"),
@@ -175,6 +186,19 @@ def test_messages_keep_calls_and_join_parts():
     assert made[2]["tool_call_id"] == "c1"
 
 
+def test_messages_may_have_what_an_answer_had():
+    answer = {
+        "role": "assistant",
+        "content": "a",
+        "parsed": {"a": 1},
+        "reasoning_details": [],
+        "prefix": None,
+    }
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}], "cache_control": {}}
+    made = chat(messages=[*MESSAGES, answer, refusal]).messages
+    assert [message["content"] for message in made] == ["hi", "a", "no"]
+
+
 def test_a_wrong_message_is_named(fake):
     cases = [
         ([], "messages"),
@@ -201,6 +225,9 @@ def test_variables_of_the_template():
         ({"template_vars": {"a": 1}, "enable_thinking": False}, {"a": 1, "enable_thinking": False}),
         ({"thinking": {"type": "disabled"}}, {"thinking": False, "enable_thinking": False}),
         ({"documents": [{"text": "x"}]}, {"documents": [{"text": "x"}]}),
+        ({"verbosity": "low"}, {"verbosity": "low"}),
+        ({"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
+        ({"reasoning": {"enabled": False}}, {"thinking": False, "enable_thinking": False}),
         ({"add_generation_prompt": False}, {"add_generation_prompt": False}),
     ]
     for body, variables in cases:
@@ -212,6 +239,9 @@ def test_tools_are_text_and_their_choice_a_name():
     named = chat(tools=tools, tool_choice={"type": "function", "function": {"name": "f"}}).options.values
     assert (json.loads(named["tools"]), named["tool_choice"]) == (tools, "f")
     assert chat(tools=tools, tool_choice="none").options.values == {}
+    function = {**tools[0]["function"], "description": None, "strict": None}
+    sent = [{"type": "function", "function": function, "cache_control": {}, "defer_loading": False}]
+    assert json.loads(chat(tools=sent).options.values["tools"]) == tools
 
 
 def test_what_a_client_sizes_is_limited(fake):
@@ -222,6 +252,7 @@ def test_what_a_client_sizes_is_limited(fake):
         ({"stop": "x" * 1001}, "stop"),
         ({"logit_bias": {str(number): 1 for number in range(5000)}}, "logit_bias"),
         ({"guided_regex": "a" * (1 << 19)}, "guided_regex"),
+        ({"logit_bias": {"a" * (1 << 17): 1}}, "logit_bias"),
         ({"grammar_timeout": 1e6}, "grammar_timeout"),
         ({"retries": 100}, "retries"),
     ]

@@ -23,7 +23,7 @@ REFUSED = [
     ({"minLength": -1}, "/minLength", "below the minimum 0"),
     ({"required": True}, "/required", 'not of type "array"'),
     ({"properties": {"a": {"items": 5}}}, "/properties/a/items", "not of type"),
-    ({"items": [{}]}, "/items", "not of type"),
+    ({"items": [{}], "prefixItems": [{}]}, "/items", "not of type"),
     ({"multipleOf": 0}, "/multipleOf", "not above 0"),
     ({"$schema": DRAFT["4"], "exclusiveMinimum": True}, "/exclusiveMinimum", "without minimum"),
     ({"$schema": DRAFT["4"], "exclusiveMinimum": 5}, "/exclusiveMinimum", 'not of type "boolean"'),

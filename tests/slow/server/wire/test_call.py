@@ -26,10 +26,9 @@ OTHERS = {
     "refused": """
         dynamic_temperature=true dynatemp_high=2 repetition_decay=5
         epsilon_cutoff=3 eta_cutoff=3
-        sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} id_slot=2 return_logprob=true
-        logprob_token_ids=[5] return_tokens=true stream_interval=8 timings_per_token=true
-        return_progress=true sse_ping_interval=3 response_fields=["x"] n_probs=5 lora_path="x"
-        post_sampling_probs=true truncate_prompt_tokens=5 skip_special_tokens=false response_prefix="x"
+        sampler_priority=["x"] max_tokens_second=5 session_params={"id":1} return_logprob=true
+        logprob_token_ids=[5] return_tokens=true response_fields=["x"] n_probs=5 lora_path="x"
+        post_sampling_probs=true truncate_prompt_tokens=1 skip_special_tokens=false response_prefix="x"
         functions=[{}] guided_decoding_backend="x" prompt_lookup_num_tokens=3
         chat_template="x" echo=5 top_kk=1""",
     "idle": """
@@ -40,7 +39,9 @@ OTHERS = {
         epsilon_cutoff=0 no_repeat_ngram_size=0 encoder_repetition_penalty=1 rep_pen_slope=1
         encoder_no_repeat_ngram_size=0 repeat_last_n=64
         repetition_penalty_range=1024 id_slot=-1 cache_prompt=true
-        stream_interval=1 timings_per_token=false return_tokens=false n_probs=0 skip_special_tokens=true
+        id_slot=2 stream_interval=8 timings_per_token=true return_progress=true sse_ping_interval=3
+        truncate_prompt_tokens=5 stream_interval=1 timings_per_token=false return_tokens=false n_probs=0
+        skip_special_tokens=true
         user="u" metadata={} negative_prompt="" guidance_scale=1 use_beam_search=false best_of=1
         length_penalty=1 do_sample=true""",
 }
