@@ -24,7 +24,8 @@ State = Callable[[float], tuple[int, str]]  # returns at a time what is done, an
 
 def is_watched(stream: TextIO) -> bool:
     """Return whether somebody sees the stream: a terminal, or the output of a notebook's cell."""
-    is_terminal = not stream.closed and stream.isatty()
+    ask = getattr(stream, "isatty", lambda: False)  # a program's own stream may have write() alone
+    is_terminal = not getattr(stream, "closed", False) and ask()
     return is_terminal or type(stream).__module__ == "ipykernel.iostream"
 
 
