@@ -24,7 +24,9 @@ State = Callable[[float], tuple[int, str]]  # returns at a time what is done, an
 
 def is_watched(stream: TextIO) -> bool:
     """Return whether somebody sees the stream: a terminal, or the output of a notebook's cell."""
-    return stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
+    ask = getattr(stream, "isatty", lambda: False)  # a program's own stream may have write() alone
+    is_terminal = not getattr(stream, "closed", False) and ask()
+    return is_terminal or type(stream).__module__ == "ipykernel.iostream"
 
 
 def state_of(meter: Meter) -> State:
@@ -81,6 +83,6 @@ class Bar:
         most = max(1, shutil.get_terminal_size().columns - 1)
         words = ", ".join(filter(None, (f"{done:,} of {self._total:,}", said, took)))
         line = f"[{marks:.<{_CELLS}}] {words}"[:most]
-        with suppress(OSError):  # stderr is closed; the results matter more
+        with suppress(OSError, ValueError):  # stderr is closed; the results matter more
             print(f"\r{line:<{min(self._width, most)}}", end=end, file=sys.stderr, flush=True)
         self._width = len(line)

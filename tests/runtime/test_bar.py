@@ -101,9 +101,13 @@ def test_every_call_of_an_llm_has_a_bar_on_request(capsys):
 
 
 def test_a_program_without_stderr_has_no_bar_on_stdout(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stderr", None)
-    with Bar(3, lambda now: (1, ""), True) as bar:
-        bar.tick()
+    closed = Screen()
+    closed.close()
+    for stream in (None, closed, object()):
+        monkeypatch.setattr(sys, "stderr", stream)
+        for progress in (None, True) if isinstance(stream, Screen | None) else (None,):
+            with Bar(3, lambda now: (1, ""), progress) as bar:
+                bar.tick()
     assert capsys.readouterr().out == ""
 
 
