@@ -97,3 +97,9 @@ def test_log_probabilities(smol):
     model = lang.ChatOpenAI(model="smol", base_url=smol.url, api_key="any", logprobs=True, top_logprobs=2)
     found = model.invoke("What is 2 + 2?")
     assert all(len(entry["top_logprobs"]) == 2 for entry in found.response_metadata["logprobs"]["content"])
+
+
+def test_a_prompt_that_is_too_long_has_an_error_of_its_own(model):
+    exceptions = pytest.importorskip("langchain_core.exceptions")
+    with pytest.raises(exceptions.ContextOverflowError):
+        model.invoke("word " * 20000)
