@@ -41,8 +41,17 @@ test-nightly: $(VENV)/.installed-dev  ## what takes hours: all pairs, architectu
 test-install: $(VENV)/.installed-dev  ## builds and installs: the wheel, the sdist, the extras
 	$(PYTEST) tests/install
 
-test-clients: $(VENV)/.installed-dev  ## clients of others ask a running server: openai, llm, lm-evaluation-harness
-	$(PYTEST) tests/clients
+# Clients have an environment of their own, which sees the packages of the project's behind its own.
+CLIENTS := .venv-clients
+PURELIB := python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+$(CLIENTS)/.installed: tests/clients/requirements.txt $(VENV)/.installed-dev
+	@test -x $(CLIENTS)/bin/python || $(BIN)/python -m venv $(CLIENTS)
+	@echo "import site; site.addsitedir('$$($(BIN)/$(PURELIB))')" > "$$($(CLIENTS)/bin/$(PURELIB))/project.pth"
+	$(CLIENTS)/bin/pip --disable-pip-version-check --quiet install --no-deps -r tests/clients/requirements.txt
+	@touch $@
+
+test-clients: $(CLIENTS)/.installed  ## ten clients of others ask a running server, on a real chat model
+	PYTHONDONTWRITEBYTECODE= $(CLIENTS)/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/clients
 
 # Chromium comes from Debian where it can be installed; the models are fetched once, into a cache outside of the repository.
 test-real: $(VENV)/.installed-dev  ## texts, quality and the page on two real models, which are fetched; FULL=1 for more
@@ -69,4 +78,4 @@ format: $(VENV)/.installed-dev  ## rewrite the code as ruff wants it
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis

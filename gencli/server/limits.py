@@ -72,7 +72,8 @@ def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
     if size > limits.per_token * max(context, 1024):
         raise ApiError(
             400,
-            f"{field} has {size} characters, but the model takes {context} tokens with the output.",
+            f"{field} has {size} characters, but the model takes {context} tokens with the output: "
+            "the prompt is too long.",
             param=field,
             code="context_length_exceeded",
         )

@@ -288,7 +288,8 @@ class Preparer:
         if len(ids) >= self.context:
             raise ApiError(
                 400,
-                f"{field} has {len(ids)} tokens, but the model takes {self.context} with the output.",
+                f"{field} has {len(ids)} tokens, but the model takes {self.context} with the output: "
+                "the prompt is too long.",  # words by which clients know it
                 param=field,
                 code="context_length_exceeded",
             )

@@ -28,9 +28,12 @@ def test_a_wrong_value_names_its_field(fake):
 
 
 def test_a_prompt_that_is_too_long_is_refused_before_a_stream(fake):
-    reply = fake.post("/v1/completions", json={"prompt": "a" * 2000, "stream": True})
-    assert reply.status_code == 400
-    assert reply.json()["error"]["code"] == "context_length_exceeded"
+    for length in (2000, 1_000_000):  # of too many tokens; of too many characters to count them
+        reply = fake.post("/v1/completions", json={"prompt": "a" * length, "stream": True})
+        assert reply.status_code == 400
+        error = reply.json()["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert "prompt is too long" in error["message"]  # by which litellm and langchain-openai know it
 
 
 def test_other_routes_have_errors_of_the_same_form(fake):
