@@ -9,9 +9,9 @@ instructor = pytest.importorskip("instructor")
 openai = pytest.importorskip("openai")
 
 Mode = instructor.Mode
-# PARALLEL_TOOLS has a test of its own. The modes with tools of OpenAI's own servers (search) do not apply.
+# PARALLEL_TOOLS has a test of its own; MD_JSON asks for no structure, FUNCTIONS is deprecated.
 CHATS = [Mode.TOOLS, Mode.TOOLS_STRICT, Mode.JSON, Mode.JSON_SCHEMA, Mode.JSON_O1]
-RESPONSES = [Mode.RESPONSES_TOOLS]
+RESPONSES = [Mode.RESPONSES_TOOLS, Mode.RESPONSES_TOOLS_WITH_INBUILT_TOOLS]
 ASKED = [{"role": "user", "content": "Extract: Jason is 25 years old."}]
 
 
