@@ -122,8 +122,7 @@ def test_default_takes_flag_and_set_away_and_says_what_acts_then(tried, scene, p
     reply = run_command("/set top-p default", chat, scene)
     assert reply.text == f"top-p is 0.7 from the next answer on (preset {path}:1)."
     assert (
-        run_command("/set min-p default", chat, scene).text
-        == "min-p is 0 from the next answer on (default)."
+        run_command("/set min-p default", chat, scene).text == "min-p is 0 from the next answer on (default)."
     )
     off = run_command("/set temperature-last off", chat, scene).chat
     assert not off.settings["temperature_last"]
