@@ -12,3 +12,7 @@ def test_the_text_of_each_chain_and_condition_is_that_of_a_loop_by_hand():
 
 def test_every_stage_with_other_values_acts_in_its_place_only():
     check_stages(1)
+
+
+def test_every_stage_acts_in_its_place_only_and_takes_drafts_there():
+    check_stages(0)

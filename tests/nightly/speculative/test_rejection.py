@@ -33,3 +33,11 @@ def test_none_of_the_drafts_through_text_was_drawn():
 def test_they_are_noticed_with_each_chain():
     for name in CHAINS:
         check_is_noticed(name)
+
+
+def test_texts_have_the_distribution_that_they_have_without_drafts():
+    check("all")
+
+
+def test_drafts_through_text_were_not_drawn():
+    check_through_text(0.3)

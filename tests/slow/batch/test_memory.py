@@ -56,10 +56,6 @@ def check_reading(folder, name):
     assert peak(10_000) < peak(1000) + SLACK
 
 
-def test_rows_are_read_one_by_one(tmp_path):
-    check_reading(tmp_path, "a.json")
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.jsonl.gz"])
 def test_results_are_written_one_by_one(tmp_path, monkeypatch, name):
     pytest.importorskip("pyarrow")

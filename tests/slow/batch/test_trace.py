@@ -9,7 +9,6 @@ from gencli.cli.app import main
 from gencli.explain.trace_file import read_trace
 from tests.batch.test_trace import CHAIN, ROWS, facts, traced
 from tests.cli.conftest import ROOT
-from tests.slow.batch.test_memory import SLACK, peak_of
 
 
 def test_a_row_is_explained_as_its_prompt_alone_is(traced, bench, capfd):
@@ -95,15 +94,6 @@ def test_a_batch_that_is_complete_leaves_its_trace(traced, bench):
     whole = (bench.folder / "trace.jsonl").read_bytes()
     assert "nothing to go on with" in traced("--resume")[0].err
     assert (bench.folder / "trace.jsonl").read_bytes() == whole
-
-
-def test_rows_that_have_ended_take_no_memory(bench):
-    def run(count):
-        bench.write([{"prompt": f"Row {n}", "max_tokens": 4} for n in range(count)])
-        return bench.run("--overwrite", "--trace", bench.folder / "t", "--max-batch", "2")
-
-    run(4)  # what is imported and cached on first use is no memory of rows
-    assert peak_of(lambda: run(60)) < peak_of(lambda: run(15)) + SLACK
 
 
 def test_a_run_goes_on_with_the_trace_that_it_began_with(traced, bench):

@@ -103,10 +103,6 @@ def check_place(name, params):
     assert told(beside, one)[one.id, 0] == text, (name, params)
 
 
-def test_every_stage_acts_in_its_place_only_and_takes_drafts_there():
-    check_stages(0)
-
-
 SCHEMA = {
     "type": "object",
     "properties": {

@@ -103,15 +103,6 @@ def check_full_memory(name):
     assert outcomes(requests, drafter=named(name), runner=runner, max_batch=16)[0] == plain(), name
 
 
-def test_every_stage_gives_the_text_that_it_gives_without():
-    for name, tokens in (("suffix", 8), ("half", 4), ("text", 3), ("known", 1)):
-        check(name, tokens)
-
-
-def test_rows_with_drafts_and_without_stand_side_by_side():
-    check_beside("half")
-
-
 def test_each_row_has_the_drafter_that_it_names():
     requests = everything()
     for i, name in enumerate(DRAFTERS):
@@ -125,10 +116,6 @@ def test_what_the_clock_says_changes_no_text():
     ticks = count()
     drafter = AdaptiveDrafter(DRAFTERS["text"](), name="text", clock=lambda: next(ticks) ** 2 % 97 / 10)
     assert outcomes(drafting(everything(), "text", None), drafter=drafter, max_batch=16)[0] == plain()
-
-
-def test_memory_that_runs_out_changes_no_text():
-    check_full_memory("half")
 
 
 CHAINS = ["temperature=0", "temperature=0.8", "repetition=1.2 | temperature=1 | min_p=0.05 | top_p=0.95"]

@@ -119,10 +119,6 @@ def check_is_noticed(name):
     assert measured(name, Raw(tables.draft), tables, samples=1500)[0].is_wide, name
 
 
-def test_texts_have_the_distribution_that_they_have_without_drafts():
-    check("all")
-
-
 def check_without_overlap(name):
     tables = Tables.make(are_near=False)
     found, stood = measured(name, ModelDrafter(tables.draft), tables, samples=2000)
@@ -132,10 +128,6 @@ def check_without_overlap(name):
 
 def test_they_have_it_without_any_overlap():
     check_without_overlap("penalised")
-
-
-def test_drafts_through_text_were_not_drawn():
-    check_through_text(0.3)
 
 
 def test_drafts_from_something_else_than_was_said_are_noticed():

@@ -31,3 +31,19 @@ def test_a_bin_that_is_looked_at_in_the_row_has_its_patches():
 def test_the_kernels_agree_on_rows_of_any_width():
     for cut, shape in product(("all", "p first", "large k", "flat"), SHAPES):
         check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]), case=(cut, shape))
+
+
+# Each cut once, and each kind of logits.
+TELLING = dict(zip(CUTS, 2 * [*KINDS], strict=True))
+
+
+def test_the_kernels_agree_on_each_cut_and_kind_of_logits():
+    for cut, kind in TELLING.items():
+        check(made(kind, 2, 600), controls_of(2, **CUTS[cut]), case=(cut, kind))
+
+
+def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
+    logits = torch.zeros(2, CAPACITY + 1200)
+    logits[:, 7], logits[1, 4000:] = 3.0, -20.0
+    marks = check(logits, controls_of(2, TOP_P=0.9, heat=1.0))[-1]
+    assert (marks[0, Mark.IN_BINS] > CAPACITY, marks[0, Mark.COLLECTED]) == (True, 0)

@@ -8,7 +8,7 @@ from processors.kernels.choice.parts import CAPACITY, OPEN, Mark
 from processors.kernels.choice.patches import patched
 from processors.kernels.choice.rows import all_facts_torch
 from tests.interpreted import interpreted
-from tests.processors.kernels.choice.cases import KINDS, controls_of, made, patches_of
+from tests.processors.kernels.choice.cases import controls_of, made, patches_of
 
 EXACT = [mark for mark in Mark if mark != Mark.LEAST]  # which may be any order between two logits
 
@@ -65,15 +65,6 @@ def check(logits, controls, patches=None, case=None):
     return found
 
 
-# Each cut once, and each kind of logits.
-TELLING = dict(zip(CUTS, 2 * [*KINDS], strict=True))
-
-
-def test_the_kernels_agree_on_each_cut_and_kind_of_logits():
-    for cut, kind in TELLING.items():
-        check(made(kind, 2, 600), controls_of(2, **CUTS[cut]), case=(cut, kind))
-
-
 def test_the_kernels_agree_on_logits_with_patches():
     for cut in ("k", "all"):
         logits = made("normal", 2, 600)
@@ -83,13 +74,6 @@ def test_the_kernels_agree_on_logits_with_patches():
 def test_the_kernels_agree_on_rows_of_some_widths():
     for cut, shape in (("all", (1, 1)), ("p first", (3, 31)), ("flat", (2, 513))):
         check(made("whole numbers", *shape), controls_of(shape[0], **CUTS[cut]), case=(cut, shape))
-
-
-def test_a_bin_of_more_than_a_list_holds_is_looked_at_in_the_row():
-    logits = torch.zeros(2, CAPACITY + 1200)
-    logits[:, 7], logits[1, 4000:] = 3.0, -20.0
-    marks = check(logits, controls_of(2, TOP_P=0.9, heat=1.0))[-1]
-    assert (marks[0, Mark.IN_BINS] > CAPACITY, marks[0, Mark.COLLECTED]) == (True, 0)
 
 
 def test_where_more_is_kept_than_a_list_holds_its_last_bin_is_collected_alone():
