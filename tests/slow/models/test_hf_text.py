@@ -20,7 +20,7 @@ from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
 from tests.models.native import native_decoder
 from tests.models.tiny_models import NO_ROLLBACK, PROMPTS, build, build_native, continued
 
-COUNT = 40
+COUNT = 64
 
 
 OWN_CACHE = {"mamba", "rwkv", "falcon_h1", "bamba", "stablelm"}
