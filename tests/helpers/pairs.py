@@ -88,6 +88,10 @@ CUT = JSON | given(
     ),
     max_tokens=("16",),
 )
+CUT_OBJECTS = JSON | given(
+    json_schema=('{"type": "array", "minItems": 6, "items": {"properties": {"a": {"enum": [1, 2]}}}}',),
+    max_tokens=("16",),
+)
 # No text of it has room in the tokens that the walk allows, so that the limit cuts it.
 BY_OPEN = given(regex=("[a-eg-p]{70}",)) | LETTERS
 SEARCHES = (given(format=("json",)), given(allow_ids=("6,97,98,99,100,101,102,103,104,105,257",)))
@@ -196,7 +200,7 @@ FEATURES = {
     "partial": feature({"--partial": None}, BROKEN, BY_REGEX, SHORT, BY_REGEX | SHORT),
     "retries": feature({"--retries": ("2",)}, BY_REGEX, BROKEN, SHORT | given(format=("json",)), {}),
     "jump_forward": feature({"--jump-forward": ("off",)}, BY_REGEX, {}),
-    "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL),
+    "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL, CUT_OBJECTS),
     "draft": feature({"--draft": ("suffix",)}),
     "draft_tokens": feature({"--draft-tokens": ("3",)}, given(draft=("ngram",))),
     "draft_min_p": feature({"--draft-min-p": ("0.5",)}, given(draft=("ngram",))),
@@ -212,8 +216,8 @@ FEATURES = {
     "chat": feature({"--chat": None}, {}, given(format=("json",)), COUNTED),
     "system": feature(
         {"--system": ("You tell sad stories.",)},
-        given(chat=None, format=("json",)),
-        given(chat=None) | COUNTED,
+        given(chat=None, min_p=("0",), format=("json",)),
+        given(chat=None, min_p=("0",)) | COUNTED,
         {},
     ),
     # The same in both, so that they stand together, with a default, so that the variable may go.
