@@ -61,11 +61,11 @@ class Conversation:
 
     def answered(self, text: str, reason: str, job: Job | None = None) -> Conversation:
         """Return a copy with the answer of the last turn. Raises UsageError without a turn."""
-        return self._with_last(replace(self._last(), answer=text, reason=reason, job=job))
+        return self._with_last(replace(self.last(), answer=text, reason=reason, job=job))
 
     def undone(self) -> Conversation:
         """Return a copy without the last turn. Raises UsageError if there is none."""
-        self._last()
+        self.last()
         return replace(self, turns=self.turns[:-1])
 
     def again(self) -> Conversation:
@@ -73,15 +73,16 @@ class Conversation:
 
         Raises UsageError if there is no turn.
         """
-        last = self._last()
+        last = self.last()
         return self._with_last(Turn(last.user, attempt=last.attempt + 1))
 
     def edited(self, text: str) -> Conversation:
         """Return a copy with another last turn, unanswered. Raises UsageError if there is no turn."""
-        self._last()
+        self.last()
         return self._with_last(Turn(text))
 
-    def _last(self) -> Turn:
+    def last(self) -> Turn:
+        """Return the last turn. Raises UsageError if there is none."""
         if not self.turns:
             raise UsageError("There is no turn yet.")
         return self.turns[-1]

@@ -74,9 +74,9 @@ def edit_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
     if rest:
         return Reply(chat.with_conversation(chat.conversation.edited(rest)))
-    chat.conversation.undone()  # raises without a turn
+    draft = chat.conversation.last().user
     text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
-    return Reply(chat, text, draft=chat.conversation.turns[-1].user, is_edit=True)
+    return Reply(chat, text, draft=draft, is_edit=True)
 
 
 def history_command(chat: Chat, rest: str, env: CommandContext) -> Reply:

@@ -62,9 +62,9 @@ def examine() -> Iterator[Finding]:
 def _versions() -> Iterator[Finding]:
     yield Finding("version", "python", platform.python_version(), f"It is {sys.executable}.")
     for name, missing in _PACKAGES.items():
-        try:
-            yield Finding("version", name, metadata.version(name), "Installed.")
-        except metadata.PackageNotFoundError:
+        if version := _version(name):
+            yield Finding("version", name, version, "Installed.")
+        else:
             yield Finding("version", name, "missing", missing, is_good=False)
 
 
@@ -76,17 +76,17 @@ def _extras() -> Iterator[Finding]:
         if package and extra and extra[1] in needed:
             needed[extra[1]].append(package[0])
     for name, packages in needed.items():
-        missing = [package for package in packages if not _is_installed(package)]
+        missing = [package for package in packages if not _version(package)]
         value = f"without {', '.join(missing)}" if missing else "installed"
         command = f": pip install 'gencli[{name}]'" if missing else ""
         yield Finding("extra", name, value, f"{_EXTRAS[name]}{command or '.'}")
 
 
-def _is_installed(package: str) -> bool:
+def _version(package: str) -> str:
+    """Return the version of an installed package; "" if it is not installed."""
     with suppress(metadata.PackageNotFoundError):
-        metadata.version(package)
-        return True
-    return False
+        return metadata.version(package)
+    return ""
 
 
 def _devices() -> Iterator[Finding]:

@@ -13,7 +13,7 @@ _SYSTEM = ("system", "developer")
 
 
 class ChatTemplate(Protocol):
-    """What a tokenizer says of its chat template."""
+    """Interface of a tokenizer: what its chat template has a place for."""
 
     @property
     def has_system_turn(self) -> bool:

@@ -153,9 +153,10 @@ def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack
 def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Settings, voice: Stderr) -> None:
     for error in errors(results):
         say_error(error)
-    for outcome in (outcome for row in results.rows for outcome in row.ended if settings["debug"]):
-        if isinstance(outcome, Error) and outcome.cause:
-            say("".join(traceback.format_exception(outcome.cause)).rstrip())
+    if settings["debug"]:
+        for outcome in (outcome for row in results.rows for outcome in row.ended):
+            if isinstance(outcome, Error) and outcome.cause:
+                say("".join(traceback.format_exception(outcome.cause)).rstrip())
     for line in summary(results, info):
         voice.say(line)
     if settings["stats"]:

@@ -23,7 +23,7 @@ from gencli.cli.explain.levels import legend
 from gencli.cli.explain.shades import Shades
 from gencli.cli.terminal.display import reading_line
 from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, columns_of, is_terminal, say, say_error, say_part
+from gencli.cli.terminal.render import Sink, columns_of, say, say_error, say_part
 from gencli.cli.terminal.scores import show_scores
 from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.tables import table
@@ -143,8 +143,8 @@ class _Talker:
             if reply.text:
                 say(with_flags(reply.text) if reply.has_keys else reply.text)
             if reply.rows:
-                width = columns_of(sys.stderr) if is_terminal(sys.stderr) else 0
-                say(table([tuple(map(with_flags, row)) for row in reply.rows], width).rstrip("\n"))
+                rows = [tuple(map(with_flags, row)) for row in reply.rows]
+                say(table(rows, columns_of(sys.stderr)).rstrip("\n"))
             if chat.layers != self._chat.layers:
                 for text in notices(chat.job, ()):
                     self._notice_once(text)

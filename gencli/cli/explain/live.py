@@ -12,6 +12,7 @@ from typing import Any
 from gencli.cli.explain.brush import Brush
 from gencli.cli.explain.levels import facts_of, legend, level_of
 from gencli.cli.explain.tally import Tally
+from gencli.cli.explain.trace_source import is_chosen
 from gencli.cli.terminal.render import Sink
 from gencli.errors import GencliError, GenerationError
 from gencli.explain.record import Record
@@ -51,7 +52,7 @@ def _follow(lines: Iterable[str], texts: _Texts, request: str | None, sample: in
             if len(begun) > _MOST_TEXTS:
                 raise GenerationError(f"The trace has more than {_MOST_TEXTS:,} texts.")
         ended += kind == "end"
-        if request in (None, key[0]) and sample in (None, key[1] + 1):
+        if is_chosen(key, request, sample):
             texts.has_labels = total > 1
             texts.add(key, line)
         if total and ended >= total:

@@ -10,7 +10,7 @@ from gencli.errors import GenerationError
 from gencli.explain.follow import opened_trace
 from gencli.explain.trace_file import MAX_LINE, TracedText, read_trace
 
-__all__ = ["matching", "open_trace", "trace_lines"]
+__all__ = ["is_chosen", "matching", "open_trace", "trace_lines"]
 
 _MOST = 4 * MAX_LINE  # bytes of a line
 
@@ -40,5 +40,9 @@ def _lines(file: BinaryIO) -> Iterator[str]:
 
 def matching(texts: Iterable[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
     """Return the texts selected by the options --run and --sample."""
-    request, sample = values["request"], values["sample"]
-    return [one for one in texts if request in (None, one.key[0]) and sample in (None, one.key[1] + 1)]
+    return [text for text in texts if is_chosen(text.key, values["request"], values["sample"])]
+
+
+def is_chosen(key: tuple[str, int], request: str | None, sample: int | None) -> bool:
+    """Return whether a text is that of --run and --sample, which counts from 1; None is any."""
+    return request in (None, key[0]) and sample in (None, key[1] + 1)

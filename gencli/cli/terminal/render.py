@@ -324,10 +324,12 @@ class Sink:
 
 def result_width() -> int:
     """Return the columns of the terminal that shows the result; 0 if it goes elsewhere."""
-    return columns_of(sys.stdout) if is_terminal(sys.stdout) and not Sink.in_file else 0
+    return 0 if Sink.in_file else columns_of(sys.stdout)
 
 
-def columns_of(stream: TextIO) -> int:
-    """Return the columns of a terminal; 0 if they are unknown."""
+def columns_of(stream: TextIO | None) -> int:
+    """Return the columns of a terminal; 0 if they are unknown, and for another stream."""
+    if stream is None or not stream.isatty():
+        return 0
     given = os.environ.get("COLUMNS", "")
     return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(stream.fileno()).columns
