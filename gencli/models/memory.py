@@ -10,6 +10,7 @@ import torch
 from gencli.errors import ModelError
 from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.embeddings import stays_in_file
+from gencli.models.decoder.products.dense import adds_wide
 from gencli.models.files.card import Card, has_codes, kv_bytes, whole_bytes
 from gencli.models.files.quantization import Format, Quantize
 from gencli.models.gguf.plan import kept_bytes, weight_format
@@ -62,7 +63,7 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     """Return the bytes of a model's weights in memory, held as `quantize` says.
 
     gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
-    embeddings in memory is a second copy of them. Of weights in 16 bits it has 32.
+    embeddings in memory is a second copy of them. Of weights in 16 bits it has 32, but on a GPU of NVIDIA.
     """
     whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
     if quantize == "none" and device.type == "cuda" and dtype.itemsize == 2 and spec is not None:
@@ -75,9 +76,10 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         rest = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
-        return kept_bytes(card.folder, rest) + (0 if stays_in_file(held, device) else held)
+        head = rest if adds_wide(dtype, device) else 4
+        return kept_bytes(card.folder, rest, head) + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
-    if dtype.itemsize == 2:
+    if dtype.itemsize == 2 and not adds_wide(dtype, device):
         layers = whole - (embeddings if spec.is_tied else 2 * embeddings)
         return layers + 2 * embeddings + (0 if stays_in_file(embeddings, device) else embeddings)
     is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# First minutes on a card, most telling first. Each part has a time limit, so that a hang costs one part only: nine minutes at most,
-# under four on an H200. In the repository's root on the GPU machine: bash .whl/first_card.sh OUT (what wheels.py has made)
+# First minutes on a card, most telling first. Each part has a time limit, so that a hang costs one part only: ten minutes at most,
+# under six on an H200. In the repository's root on the GPU machine: bash .whl/first_card.sh OUT (what wheels.py has made)
 set -uo pipefail
 out=${1:-/tmp/card}; mkdir -p "$out"
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site .whl/*.whl || exit 1
@@ -25,6 +25,7 @@ GENCLI_KERNELS=cuda LINES_SHOWN=30 run gpu_tests 230 python3 -m pytest -m gpu -p
   -n 12 --dist worksteal --maxfail=60 --tb=short --durations=10 -rfE $tests
 cp "$out/part.txt" "$out/gpu_tests.txt"
 pkill -f .whl/bench.py; sleep 1
+LINES_SHOWN=40 run profile 60 python3 .whl/step_profile.py "$out/profile.txt"
 run bench 110 python3 .whl/bench.py "$out/bench.jsonl" steps:1B chains parts:1B
 rm -f "$out/part.txt" "$out/warm.txt"
 echo "all at $SECONDS s"

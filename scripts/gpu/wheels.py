@@ -3,7 +3,8 @@
     .venv/bin/python scripts/gpu/wheels.py
 
 Run in the repository's root, with the environment of `make test`. Fills .whl/ (15 MB, excluded from git) with
-the wheels, `first_card.sh` and `bench.py`. There: `bash .whl/first_card.sh OUT` in the repository's root.
+the wheels, `first_card.sh`, `bench.py` and `step_profile.py`. There: `bash .whl/first_card.sh OUT` in the
+repository's root.
 """
 
 import re
@@ -68,7 +69,7 @@ def main() -> None:
     for platform in ("manylinux2014_x86_64", *platforms):
         command += ["--platform", platform]
     subprocess.run([*command, *wanted()], check=True)
-    for name in ("first_card.sh", "bench.py"):
+    for name in ("first_card.sh", "bench.py", "step_profile.py"):
         shutil.copy(Path(__file__).with_name(name), folder)
     print(f"{len(list(folder.glob('*.whl')))} wheels in {folder}")
 

@@ -4,6 +4,10 @@ from itertools import product
 
 import torch
 
+from gencli.models.decoder.products.dense import Float32Head, PlainProduct
+from gencli.models.decoder.products.fixed import FixedProduct
+from gencli.models.decoder.products.int8 import Int8Weights
+from gencli.models.decoder.products.narrow import FixedInt8Product
 from processors.rng import Stream, row_keys, token_hash
 from processors.sampler import gumbel_max, inverse_cdf
 from tests.gpu.card import ON_A_CARD
@@ -26,6 +30,23 @@ def test_draws_agree():
         seeds, positions = torch.arange(32), torch.arange(32)
         there = draw(logits.cuda(), seeds.cuda(), positions.cuda())
         assert torch.equal(draw(logits, seeds, positions), there.cpu()), (draw, survivors)
+
+
+def test_a_vocabulary_projection_of_16_bits_has_float32_sums():
+    codes = torch.randint(-127, 128, (3000, 512), dtype=torch.int8)
+    eight = Int8Weights(codes, torch.rand(3000))
+    for dtype, rows in product((torch.bfloat16, torch.float16), (1, 40, 200)):
+        weight, given = torch.randn(3000, 512).to(dtype), torch.randn(rows, 512).to(dtype)
+        wide = [weight.double(), weight.double(), codes.double() * eight.scales.double()[:, None]]
+        made = [
+            PlainProduct(weight.cuda()),
+            FixedProduct(weight.cuda()),
+            FixedInt8Product(Int8Weights(codes.cuda(), eight.scales.cuda())),
+        ]
+        for one, numbers in zip(made, wide, strict=True):
+            found, expected = Float32Head(one)(given.cuda()).cpu(), given.double() @ numbers.T
+            assert found.dtype == torch.float32
+            assert (found - expected).norm() < 1e-5 * expected.norm(), (one.kernel, dtype, rows)
 
 
 def test_drafts_are_decided_alike_again_and_again():

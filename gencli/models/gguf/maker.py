@@ -15,7 +15,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.models.decoder.embeddings import Embeddings, HeldEmbeddings, stays_in_file
 from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import Float32Head
+from gencli.models.decoder.products.dense import Float32Head, adds_wide
 from gencli.models.decoder.products.int4 import Int4Product, Int4Weights
 from gencli.models.decoder.products.maker import EMBEDDINGS, HEAD, KernelOptions, ProductMaker, choose_kernels
 from gencli.models.decoder.products.narrow import FixedInt4Product
@@ -115,7 +115,9 @@ class KeptMaker(ProductMaker):
         assert isinstance(reader, GgufReader)
         name = EMBEDDINGS if is_tied else HEAD
         reader.check([name], shape)
-        head = Float32Head(self.head(reader.joined([name], shape, dtype=torch.float32)))
+        is_narrow = adds_wide(reader.dtype, reader.device)
+        weight = reader.joined([name], shape, dtype=reader.dtype if is_narrow else torch.float32)
+        head = Float32Head(self(weight) if is_narrow else self.head(weight))
         if stays_in_file(shape[0] * shape[1] * reader.dtype.itemsize, reader.device):
             return reader.embeddings(EMBEDDINGS, shape), head
         return HeldEmbeddings(reader.read(EMBEDDINGS, shape)), head

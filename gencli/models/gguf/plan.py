@@ -41,16 +41,17 @@ def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
             yield tensor
 
 
-def kept_bytes(model: Path, rest: int) -> int:
+def kept_bytes(model: Path, rest: int, head: int = 4) -> int:
     """Return the bytes of all weights but embeddings if bits are kept and others have `rest` each.
 
-    Vectors, matrices in F32 and the vocabulary projection have four.
+    The vocabulary projection has `head`. Vectors and matrices in F32 have four.
     """
     total = 0
     for tensor in held_tensors(read_gguf_head(model)):
         count = math.prod(tensor.shape)
-        is_wide = len(tensor.shape) == 1 or tensor.kind.name == "F32" or tensor.name in (_EMBEDDINGS, _HEAD)
-        if is_wide:
+        if tensor.name in (_EMBEDDINGS, _HEAD):
+            total += head * count
+        elif len(tensor.shape) == 1 or tensor.kind.name == "F32":
             total += 4 * count
         else:
             total += count * _KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest

@@ -39,3 +39,7 @@ class Product(ABC):
     @abstractmethod
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
+
+    def wide(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] in float32, as it was added up, whatever the format of `given`."""
+        return self(given.float())

@@ -9,7 +9,14 @@ from torch.nn.functional import linear, pad
 from gencli.models.decoder.products.base import Product
 from gencli.models.onednn import PACKED_ROWS
 
-__all__ = ["Float32Head", "PackedProduct", "PlainProduct", "RowPackedProduct", "TilePackedProduct"]
+__all__ = [
+    "Float32Head",
+    "PackedProduct",
+    "PlainProduct",
+    "RowPackedProduct",
+    "TilePackedProduct",
+    "adds_wide",
+]
 
 # From this number of inputs on, the packed product of a single row adds up in another order.
 _MIN_SPLIT_INPUTS = 2048
@@ -27,6 +34,13 @@ class PlainProduct(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
         return linear(given, self._weight, self._bias)
+
+    def wide(self, given: Tensor) -> Tensor:
+        """Return the product [N, out], float32."""
+        if not adds_wide(given.dtype, given.device):
+            return super().wide(given)
+        made = torch.mm(given, self._weight.t(), out_dtype=torch.float32)
+        return made if self._bias is None else made.add_(self._bias)
 
 
 class RowPackedProduct(Product):
@@ -95,7 +109,12 @@ class Float32Head(Product):
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out], float32, with `given` [N, in]."""
-        return self._inner(given.float())
+        return self._inner.wide(given)
+
+
+def adds_wide(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether products of 16-bit numbers give the float32 sums there: on a GPU of NVIDIA."""
+    return device.type == "cuda" and torch.version.hip is None and dtype in (torch.bfloat16, torch.float16)
 
 
 def _packed_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -16,6 +16,7 @@ __all__ = [
     "GROUP",
     "MAX_SPLIT_ROWS",
     "MIDDLE",
+    "NARROW_INPUTS",
     "OUTPUTS",
     "ROWS",
     "TILES",
@@ -25,6 +26,7 @@ __all__ = [
     "counters_of",
     "fixed_product",
     "fixed_product_torch",
+    "has_whole_tiles",
     "num_parts",
     "num_tiles",
     "summed_in_parts",
@@ -36,6 +38,8 @@ MAX_SPLIT_ROWS = 128  # up to so many rows each part of a sum is computed by a p
 TILES = {4: 3, 8: 4, 16: 4, 32: 2}  # tiles of rows of a program that has many, by the bits of a weight
 _CODES = {torch.int8: 8, torch.uint8: 4}  # bits of a weight, by the format of codes
 _PROGRAMS = 128  # about the number of multiprocessors of a GPU
+_NARROW_PROGRAMS = 132  # that of an H200: 128 programs that widen codes took twice as long as 256 there
+NARROW_INPUTS = 128  # inputs of a tile of narrow weights, if parts of a sum have whole ones
 _MAX_PARTS = 8  # the last program of a tile adds up all parts, while the others have ended
 _MIN_PART = 256  # inputs of a part
 _FORMATS = (torch.bfloat16, torch.float16, torch.float32)
@@ -59,6 +63,12 @@ class FixedProduct(PlainProduct):
         """Return the product [N, out] with `given` [N, in]."""
         return fixed_product(given, self._weight, None, None, self._bias, self._arrived)
 
+    def wide(self, given: Tensor) -> Tensor:
+        """Return the product [N, out], float32."""
+        if given.dtype != self._weight.dtype:  # weights that were widened
+            return super().wide(given)
+        return fixed_product(given, self._weight, None, None, self._bias, self._arrived, is_wide=True)
+
 
 def fixed_product(
     given: Tensor,
@@ -67,15 +77,19 @@ def fixed_product(
     zeros: Tensor | None,
     bias: Tensor | None,
     arrived: Tensor,
+    *,
+    is_wide: bool = False,
 ) -> Tensor:
-    """Return x @ w.T + bias in the format of `given` [N, in]; `arrived` are the counters of the product.
+    """Return x @ w.T + bias in the format of `given` [N, in], or in float32 if `is_wide`.
+
+    `arrived` are the counters of the product.
 
     `weight` [out, in] is w, or in int8 codes: w = code * scales[out], with the scales in float32. In uint8 it
     holds two codes of four bits a byte, [out, in / 2], as Int4Weights does: w = (code - 8) * scale + zero,
     with `scales` and `zeros` [out, in / 32], is rounded to the format of `given`. Without zeros they are
     codes of MXFP4 with their scales.
     """
-    made: Tensor = _product(given.contiguous(), weight, scales, zeros, bias, arrived)
+    made: Tensor = _product(given.contiguous(), weight, scales, zeros, bias, arrived, is_wide)
     return made
 
 
@@ -105,13 +119,24 @@ def num_tiles(outputs: int) -> int:
     return -(-outputs // OUTPUTS)
 
 
-def num_parts(outputs: int, inputs: int) -> int:
+def num_parts(outputs: int, inputs: int, bits: int = 16) -> int:
     """Return the number of parts in which the inputs of a product are added up.
 
-    Few outputs are split, so that all of a GPU reads the weights.
+    Few outputs are split, so that all of a GPU reads the weights. Parts of weights of 8 or 4 `bits` have
+    whole tiles of NARROW_INPUTS where that costs no more than half of the parts.
     """
-    wanted = -(-_PROGRAMS // num_tiles(outputs))
-    return max(1, min(wanted, _MAX_PARTS, inputs // _MIN_PART))
+    is_narrow = bits <= 8
+    wanted = -(-(_NARROW_PROGRAMS if is_narrow else _PROGRAMS) // num_tiles(outputs))
+    most = max(1, min(wanted, _MAX_PARTS, inputs // _MIN_PART))
+    if not is_narrow:
+        return most
+    even = max(count for count in range(1, most + 1) if has_whole_tiles(inputs, count) or count == 1)
+    return even if 2 * even >= most else most
+
+
+def has_whole_tiles(inputs: int, parts: int) -> bool:
+    """Return whether each of the parts of a sum has whole tiles of NARROW_INPUTS inputs."""
+    return inputs % (NARROW_INPUTS * parts) == 0
 
 
 def fixed_product_torch(
@@ -121,9 +146,13 @@ def fixed_product_torch(
     zeros: Tensor | None,
     bias: Tensor | None,
     arrived: Tensor,
+    is_wide: bool = False,
 ) -> Tensor:
     """As fixed_product, in PyTorch: the same parts, row by row; `arrived` is unused."""
-    return summed_in_parts(given, weight, scales, zeros, bias, num_parts(len(weight), given.shape[1]))
+    made = summed_in_parts(
+        given, weight, scales, zeros, bias, num_parts(len(weight), given.shape[1], bits_of_weights(weight))
+    )
+    return made if is_wide else made.to(given.dtype)
 
 
 def summed_in_parts(
@@ -134,7 +163,7 @@ def summed_in_parts(
     bias: Tensor | None,
     parts: int,
 ) -> Tensor:
-    """Compute fixed_product in PyTorch, row by row; the sum over the inputs is split into `parts`."""
+    """Return the float32 sums of fixed_product in PyTorch, row by row, each of them in `parts`."""
     inputs = given.shape[1]
     ends = [inputs * part // parts for part in range(parts + 1)]
     wide = _widened(weight, scales, zeros).to(given.dtype).float()
@@ -145,7 +174,7 @@ def summed_in_parts(
     if weight.dtype == torch.int8:
         assert scales is not None
         total *= scales
-    return (total if bias is None else total + bias.float()).to(given.dtype)
+    return total if bias is None else total + bias.float()
 
 
 def _widened(weight: Tensor, scales: Tensor | None, zeros: Tensor | None) -> Tensor:
@@ -163,7 +192,7 @@ def _widened(weight: Tensor, scales: Tensor | None, zeros: Tensor | None) -> Ten
 
 _product = operation(
     "fixed_product(Tensor given, Tensor weight, Tensor? scales, Tensor? zeros, Tensor? bias, "
-    "Tensor(a!) arrived) -> Tensor",
+    "Tensor(a!) arrived, bool is_wide) -> Tensor",
     fixed_product_torch,
     "gencli.models.decoder.products.fixed_launch:fixed_product_triton",
 )

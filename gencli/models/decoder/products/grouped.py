@@ -95,7 +95,7 @@ def num_parts_grouped(pairs: int, lists: Tensor, weight: Tensor) -> int:
     _, outputs, inputs = weight.shape
     used = max(1, pairs // max(1, lists.shape[1]))
     inputs *= 2 if weight.dtype == torch.uint8 else 1
-    return num_parts(outputs * used, inputs)
+    return num_parts(outputs * used, inputs, bits_of_weights(weight))
 
 
 def grouped_product_torch(
@@ -116,7 +116,8 @@ def grouped_product_torch(
     for expert, first, count in tiles.tolist():
         pairs = lists[expert, first : first + count].long()
         scale, zero, own = (None if part is None else part[expert] for part in (scales, zeros, bias))
-        made[pairs] = summed_in_parts(given[pairs // fan], weight[expert], scale, zero, own, parts)
+        sums = summed_in_parts(given[pairs // fan], weight[expert], scale, zero, own, parts)
+        made[pairs] = sums.to(made.dtype)
     return made
 
 

@@ -19,6 +19,7 @@ from gencli.models.decoder.products.dense import (
     PlainProduct,
     RowPackedProduct,
     TilePackedProduct,
+    adds_wide,
 )
 from gencli.models.decoder.products.fixed import FixedProduct, can_fix
 from gencli.models.decoder.products.times import KernelTimes, Sizes
@@ -72,7 +73,7 @@ class ProductMaker:
     """Makes the products of a model. `kernels` are those of its sizes (out, in), `default` that of others.
 
     With `stacks_experts` the experts of a layer are one GroupedProduct, whose weights lie in one tensor.
-    `head` computes the vocabulary projection in float32 where the weights have another format.
+    `head` computes the vocabulary projection where it is widened to float32: in 16 bits on a CPU.
     """
 
     default: type[Product]
@@ -123,7 +124,10 @@ class ProductMaker:
         the layers' memory is still free.
         """
         weight = reader.read(EMBEDDINGS if is_tied else HEAD, shape)
-        head = Float32Head(self.head(weight.float())) if weight.itemsize == 2 else self(weight)
+        if adds_wide(weight.dtype, weight.device):
+            head: Product = Float32Head(self(weight))
+        else:
+            head = Float32Head(self.head(weight.float())) if weight.itemsize == 2 else self(weight)
         is_shared = is_tied and isinstance(head, PlainProduct)
         if stays_in_file(weight.nbytes, reader.device) and not is_shared:
             return reader.embeddings(EMBEDDINGS, shape), head

@@ -27,6 +27,10 @@ class FixedInt8Product(Product):
         """Return the product [N, out] with `given` [N, in], in its format."""
         return fixed_product(given, self._codes, self._scales, None, self._bias, self._arrived)
 
+    def wide(self, given: Tensor) -> Tensor:
+        """Return the product [N, out], float32."""
+        return fixed_product(given, self._codes, self._scales, None, self._bias, self._arrived, is_wide=True)
+
 
 class FixedInt4Product(Product):
     """FixedProduct with the codes of Int4Weights; a weight is rounded to the format of the activations."""

@@ -57,6 +57,8 @@ def test_few_outputs_are_added_up_in_parts() -> None:
         (64, 64): 1,
     }
     assert {size: num_parts(*size) for size in sizes} == sizes
+    narrow = {(128256, 2048): 1, (16384, 2048): 2, (3072, 2048): 4, (4096, 4096): 4, (896, 896): 3}
+    assert {size: num_parts(*size, bits=4) for size in narrow} == narrow
 
 
 def test_a_kernel_does_not_know_the_number_of_rows() -> None:

@@ -6,6 +6,7 @@ import torch
 from tests.slow.models.decoder.products.test_fixed import (
     check_experts,
     check_instructions,
+    check_narrow,
     check_rows,
     own_compiler_cache,
 )
@@ -31,5 +32,7 @@ def test_rows_are_computed_by_the_same_instructions_on_all_cards(
     target: int, dtype: str, own_compiler_cache: None
 ) -> None:
     check_instructions(target, dtype)
+    if dtype == "bf16":
+        check_narrow(target)
     if target in (80, 90, 100) and (target, dtype) != (100, "float32"):
         check_experts(target, dtype)

@@ -73,6 +73,19 @@ def check_instructions(target: int, dtype: str) -> None:
         assert len(few) == (2 if target == 100 else 1)
 
 
+def check_narrow(target: int) -> None:
+    """Of few rows and many, with weights of 8 and of 4 bits."""
+    pytest.importorskip("triton")
+    from tests.compiled.aot import builds, compiled
+
+    for bits in ("int8", "int4"):
+        names = [f"few-{bits}", f"few-{bits}-whole", f"many-{bits}"]
+        texts = [compiled(KERNEL, builds(KERNEL)[name], target).asm["ptx"] for name in names]
+        found = [{one for one in instructions(text) if "mma" in one} for text in texts]
+        assert found[0], (target, bits)
+        assert found == [found[0]] * len(names), (target, bits)
+
+
 def check_experts(target: int, dtype: str) -> None:
     """Of rows of experts, too."""
     pytest.importorskip("triton")

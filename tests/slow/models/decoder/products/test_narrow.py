@@ -21,7 +21,8 @@ from tests.sham import CUDA, sham_device
 LAUNCH = "gencli.models.decoder.products.fixed_launch"
 
 
-SHAPES = [(7, 32), (130, 608)]  # sums in one part and in two
+WHOLE = (40, 512)
+SHAPES = [(7, 32), (130, 608), WHOLE]  # sums in one part, in two, and in two of whole tiles
 
 
 def weights_of(bits: int, shape: tuple[int, int]) -> tuple[torch.Tensor, ...]:
@@ -45,6 +46,9 @@ def test_the_kernel_multiplies_the_weights_of_the_cpu() -> None:
             dtype = torch.float16
             codes, scales, *zeros = weights_of(bits, shape)
             bias, given = matrix(shape[0]).to(dtype), matrix(130, shape[1]).to(dtype)
+            if shape == WHOLE:  # whole numbers, as the interpreter adds up a tile in an order of its own
+                given.mul_(4).round_()
+                scales, zeros = torch.ones_like(scales), [torch.zeros_like(one) for one in zeros]
             wide = dense(codes, scales, *zeros)
             size = given.double().abs() @ wide.abs().T + bias.double().abs()
             rest = (codes, scales, zeros[0] if zeros else None, bias, counters_of(codes))
@@ -56,6 +60,9 @@ def test_the_kernel_multiplies_the_weights_of_the_cpu() -> None:
                 assert ((whole.double() - (given.double() @ wide.T + bias)).abs() <= bound).all()
                 for count in (1, 33):
                     assert torch.equal(run(given[:count], *rest), whole[:count])
+                    sums = run(given[:count], *rest, True)
+                    assert sums.dtype == torch.float32
+                    assert torch.equal(sums.to(dtype), whole[:count])
 
 
 @pytest.mark.parametrize(
