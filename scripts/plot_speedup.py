@@ -1,6 +1,6 @@
 """Plot docs/speculation.png: measured and expected speedup by the number of draft tokens.
 
-    gencli bench speculate --model BIG --draft tiny-draft --format json > gains.json
+    python scripts/bench/speculate.py --model BIG --draft tiny-draft --format json > gains.json
     python scripts/plot_speedup.py gains.json
 
 It needs matplotlib.

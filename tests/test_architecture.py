@@ -29,7 +29,6 @@ ROOMS = (
     "gencli.imports",
     "gencli.log",
     "gencli.chat",
-    "gencli.bench",
     "gencli.scoring",
     "gencli.batch",
     "gencli.server",
@@ -257,16 +256,12 @@ def test_messages_name_options_by_keys_that_exist():
     assert violations(unknown, BELOW_CLI) == {}
 
 
-# Benches make values on the device outside of a step.
-BENCHES = {name for name in NAMES if name.startswith("gencli.bench")}
-
-
 def test_no_value_goes_to_the_device_in_a_way_that_waits_for_it():
     def waiting(name):
         made = [call for function, call in calls(name) if function == "torch.tensor"]
         return [ast.unparse(call) for call in made if any(word.arg == "device" for word in call.keywords)]
 
-    assert violations(waiting, NAMES.keys() - BENCHES) == {}
+    assert violations(waiting) == {}
 
 
 def test_the_engine_is_made_in_one_place():

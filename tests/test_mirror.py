@@ -10,7 +10,7 @@ ROOT = TESTS.parent
 TIERS = ("slow", "nightly", "install")
 OLD_NAMES = {"gencli/drafters"}  # import what has moved, for plug-ins
 # Folders of tests that are no room of the product.
-OWN = {"clients", "compiled", "data", "gpu", "helpers", "models/data", "processors/vectors"}
+OWN = {"bench", "clients", "compiled", "data", "gpu", "helpers", "models/data", "processors/vectors"}
 
 
 def rooms():

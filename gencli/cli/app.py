@@ -42,7 +42,7 @@ COMMANDS = {
     "completion": "Print the shell's completion script.",
     "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
-    "bench": "Measure the cost of parts of gencli.",
+    "bench": "Measure whole runs, beside transformers and llama.cpp.",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     prepare()
     try:
-        return _explained(lambda: _dispatch(arguments), arguments)
+        return explained(lambda: _dispatch(arguments), arguments)
     except OutputClosed:
         return 0  # the reader closed the pipe, as `| head` does
     except KeyboardInterrupt:
@@ -133,7 +133,7 @@ def _require_working_directory() -> None:
         ) from None
 
 
-def _explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
+def explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
     """Call `call`; print an exception as message and hint, and return its exit code."""
     try:
         return call()

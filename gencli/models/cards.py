@@ -1,7 +1,7 @@
 """GPUs by name: their memory, bandwidth and rates, and how long given work takes on them at least.
 
 The figures are the makers', but for the share of the bandwidth that reads reach, and the times of a launch:
-`gencli bench gpu` measures those. Imports no torch.
+`scripts/bench/gpu.py` measures those. Imports no torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure on a card what `gencli bench gpu` measures, each line written as soon as it is there.
+"""Measure on a card what `scripts/bench/gpu.py` measures, each line written as soon as it is there.
 
     python scripts/gpu/bench.py OUT.jsonl [--steps N] [--rows N,N] PHASE ...
 
@@ -12,14 +12,13 @@ from dataclasses import asdict
 from typing import IO
 
 import torch
+from gpu import measure_card
+from gpu_kernels import WIDTHS, measure_chains, measure_kernels, measure_rejection
+from gpu_layers import measure_parts
+from gpu_steps import measure_steps
+from predictions import SHAPES, GpuCost
+from stopwatch import CudaStopwatch
 
-from gencli.bench.gpu import measure_card
-from gencli.bench.gpu_kernels import WIDTHS, measure_chains, measure_kernels, measure_rejection
-from gencli.bench.gpu_layers import measure_parts
-from gencli.bench.gpu_steps import measure_steps
-from gencli.bench.predictions import SHAPES
-from gencli.bench.records import GpuCost
-from gencli.bench.stopwatch import CudaStopwatch
 from gencli.errors import UsageError
 from gencli.models.cards import gpu_named
 

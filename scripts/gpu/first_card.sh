@@ -4,7 +4,7 @@
 set -uo pipefail
 out=${1:-/tmp/card}; mkdir -p "$out"
 python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site .whl/*.whl || exit 1
-export PYTHONPATH="$PWD:/tmp/site" PYTHONUNBUFFERED=1
+export PYTHONPATH="$PWD:$PWD/scripts/bench:/tmp/site" PYTHONUNBUFFERED=1
 SECONDS=0
 run() {  # NAME LIMIT COMMAND...
   local name=$1 limit=$2; shift 2

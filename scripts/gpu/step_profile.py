@@ -2,7 +2,7 @@
 
     python scripts/gpu/step_profile.py OUT.txt [--rows N,N] [--ways N,N]
 
-Steps of the random 1B model of `gencli bench gpu`; the ways are the numbers of gencli.bench.gpu_steps.WAYS.
+Steps of the random 1B model of `scripts/bench/gpu.py`; a way is a number of WAYS in gpu_steps.py.
 """
 
 import argparse
@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+from gpu_steps import WAYS, _engine, write_random
+from predictions import SHAPES
 from torch.profiler import ProfilerActivity, profile
 
-from gencli.bench.gpu_steps import WAYS, _engine, write_random
-from gencli.bench.predictions import SHAPES
 from gencli.engine.engine import Engine
 
 DEVICE = torch.device("cuda", 0)

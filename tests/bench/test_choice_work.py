@@ -2,7 +2,8 @@
 
 from itertools import product
 
-from gencli.bench.choice_work import choice_work, logsumexp_work
+from choice_work import choice_work, logsumexp_work
+
 from gencli.models.cards import GPUS
 
 # The aim is 3; lower a number when the kernels get nearer to it.

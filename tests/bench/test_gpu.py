@@ -1,15 +1,15 @@
-"""What `gencli bench gpu` does on a card runs on a CPU too, with small shapes and another clock."""
+"""What scripts/bench/gpu.py does on a card runs on a CPU too, with small shapes and another clock."""
 
 import inspect
 
 import torch
+from gpu import measure_card
+from gpu_kernels import CHAINS, measure_chains, measure_kernels, measure_rejection
+from gpu_layers import measure_parts
+from gpu_steps import WAYS, Way, measure_steps
+from predictions import Shape
+from stopwatch import HostStopwatch
 
-from gencli.bench.gpu import measure_card
-from gencli.bench.gpu_kernels import CHAINS, measure_chains, measure_kernels, measure_rejection
-from gencli.bench.gpu_layers import measure_parts
-from gencli.bench.gpu_steps import WAYS, Way, measure_steps
-from gencli.bench.predictions import Shape
-from gencli.bench.stopwatch import HostStopwatch
 from gencli.engine.engine import Engine
 from gencli.models.cards import GPUS
 from gencli.models.decoder.runner import DecoderRunner

@@ -4,8 +4,8 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from predictions import SHAPES, Shape, predict_steps, step_work
 
-from gencli.bench.predictions import SHAPES, Shape, predict_steps, step_work
 from gencli.models.cards import GPUS
 
 LLAMA_2_7B = Shape("7B", 32, 4096, 11_008, 32, 32, 128, 32_000, False)

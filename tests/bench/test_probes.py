@@ -1,12 +1,11 @@
-"""`gencli bench speculate` on the fake model: the clock is reckoned, so each figure is exact."""
+"""scripts/bench/speculate.py on the fake model: the clock is reckoned, so each figure is exact."""
 
 from dataclasses import replace
 from itertools import product
 
 import pytest
+from speculate import DraftGain, best, break_even, measure_drafts
 
-from gencli.bench.records import DraftGain
-from gencli.bench.speculate import best, break_even, measure_drafts
 from gencli.core.events import Token
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError

@@ -4,8 +4,7 @@ import sys
 
 import pytest
 
-from gencli.bench.runs import Run, Way, measure_runs
-from gencli.cli.commands.bench_run import _ways
+from gencli.cli.commands.bench import Run, Way, _ways, measure_runs
 from gencli.errors import ModelError
 
 RUN = Run(tokens=8, rows=2, threads=1)

@@ -1,6 +1,6 @@
-"""The figures of `gencli bench serve`: percentiles of times, and a whole measurement of a small model."""
+"""The figures of scripts/bench/serve.py: percentiles of times, and a whole measurement of a small model."""
 
-from gencli.bench.serve import Answered, Turn, cost_of, in_turns, share_of
+from serve import Answered, Turn, cost_of, in_turns, share_of
 
 
 def test_percentiles_are_of_first_events_and_of_the_gaps_after_them():

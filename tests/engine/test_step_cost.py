@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from step import idle_model_engine
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from gencli.bench.step import idle_model_engine
 
 ROOT = Path(__file__).parent.parent.parent
 

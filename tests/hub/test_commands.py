@@ -26,8 +26,6 @@ def test_no_other_command_fetches_and_each_says_how(gencli, hub):
         ("batch", "-m", "some/one", "--dry-run", "-"),
         ("tokenize", "-m", "some/one", "hi"),
         ("models", "show", "some/one"),
-        ("bench", "speculate", "--model", "some/one"),
-        ("bench", "speculate", "--draft", "some/one"),
         ("chat", "-m", "some/one"),
         ("chat", "-m", "some/one", "--offline"),
         ("run", "-m", "some/one", "--offline", "hi"),

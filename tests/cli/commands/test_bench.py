@@ -1,24 +1,42 @@
-"""`gencli bench` prints one record for each thing that is measured, as a line of a table or as JSON."""
+"""A benchmark prints one record for each thing that is measured, as a line of a table or as JSON."""
 
 import json
 from dataclasses import fields
+from importlib import import_module
 
+import batch
+import grammar
 import pytest
+import sampler
+import serve
+import speculate
+import stages
+import step
 import torch
+from predictions import GpuCost
+from report import run_benchmark
 
-from gencli.bench import records
 from gencli.cli.app import main
+from gencli.cli.commands.bench import RunCost
 
 KINDS = {
-    "run": records.RunCost, "step": records.StepCost, "sampler": records.SamplerCost,
-    "stages": records.StageCost, "batch": records.BatchCost, "grammar": records.GrammarCost,
-    "speculate": records.DraftGain, "serve": records.ServeCost, "gpu": records.GpuCost,
+    "run": RunCost, "step": step.StepCost, "sampler": sampler.SamplerCost, "stages": stages.StageCost,
+    "batch": batch.BatchCost, "grammar": grammar.GrammarCost, "speculate": speculate.DraftGain,
+    "serve": serve.ServeCost, "gpu": GpuCost,
 }  # fmt: skip
+
+
+def bench(name, *arguments):
+    """The exit code of `gencli bench run` or of a script of scripts/bench."""
+    if name == "run":
+        return main(["bench", "run", *arguments])
+    module = import_module(name)
+    return run_benchmark(getattr(module, name), module.MEASURES, KINDS[name], arguments)
 
 
 def test_the_help_of_each_benchmark_explains_each_column(capsys):
     for name in KINDS:
-        assert main(["bench", name, "--help"]) == 0, name
+        assert bench(name, "--help") == 0, name
         shown = capsys.readouterr().out
         for column in fields(KINDS[name]):
             about = [column.name, *column.metadata["about"].split()]
@@ -28,18 +46,18 @@ def test_the_help_of_each_benchmark_explains_each_column(capsys):
 
 def report(arguments, capsys):
     """The parts of the JSON report of a benchmark."""
-    assert main([*arguments, "--format", "json"]) == 0
+    assert bench(*arguments, "--format", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert list(found) == ["conditions", "records", "summary"]
     assert found["conditions"]["threads"] >= 1
-    kind = KINDS[arguments[1]]
+    kind = KINDS[arguments[0]]
     assert all([*record] == [column.name for column in fields(kind)] for record in found["records"])
     return found
 
 
 def test_bench_step_has_a_record_for_each_number_of_rows_and_chain(capsys):
-    small = ["bench", "step", "--steps", "1", "--rows", "1", "--rows", "2", "--vocab", "300"]
-    assert main(small) == 0
+    small = ["step", "--steps", "1", "--rows", "1", "--rows", "2", "--vocab", "300"]
+    assert bench(*small) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["rows", "chain", "step_ms", "least_ms"]
     assert [line.split()[0] for line in lines] == ["1"] * 4 + ["2"] * 4
@@ -50,8 +68,8 @@ def test_bench_step_has_a_record_for_each_number_of_rows_and_chain(capsys):
 
 def test_bench_gpu_predicts_without_a_gpu_and_writes_the_table_on_request(tmp_path, capsys):
     path = tmp_path / "table.md"
-    asked = ["bench", "gpu", "--predict", "--card", "rtx 4090", "--shape", "1B", "--rows", "1"]
-    assert main([*asked, "--markdown", str(path), "--format", "json"]) == 0
+    asked = ["gpu", "--predict", "--card", "rtx 4090", "--shape", "1B", "--rows", "1"]
+    assert bench(*asked, "--markdown", str(path), "--format", "json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["conditions"]["card"] == "RTX 4090"
     steps = [record for record in found["records"] if record["part"] == "step"]
@@ -66,11 +84,11 @@ def test_bench_gpu_predicts_without_a_gpu_and_writes_the_table_on_request(tmp_pa
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_bench_gpu_says_that_there_is_no_gpu(capsys):
-    assert main(["bench", "gpu"]) == 5
+    assert bench("gpu") == 5
     assert "There is no GPU to measure" in capsys.readouterr().err
 
 
-SPECULATE = ["bench", "speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]
+SPECULATE = ["speculate", "--model", "fake", "--draft", "suffix", "--steps", "1"]
 
 
 def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
@@ -78,16 +96,16 @@ def test_bench_speculate_names_the_best_number_and_the_break_even(capsys):
     assert [(g["rows"], g["drafts"]) for g in found["records"]] == [(r, k) for r in (1, 2) for k in (0, 1, 2)]
     assert set(found["summary"]["best"]) == {"1", "2"}
 
-    assert main([*SPECULATE, "--draft-tokens", "1,2", "--rows", "1"]) == 0
+    assert bench(*SPECULATE, "--draft-tokens", "1,2", "--rows", "1") == 0
     head, *lines, best, even = capsys.readouterr().out.splitlines()
     assert (head.split()[0], [line.split()[:2] for line in lines]) == ("rows", [["1", "1"], ["1", "2"]])
     assert best.startswith("Best with 1 row(s): ")
     assert even.startswith("Break-even: ")
 
 
-SAMPLER = ["bench", "sampler", "--rows", "2", "--width", "500", "--repeats", "1"]
+SAMPLER = ["sampler", "--rows", "2", "--width", "500", "--repeats", "1"]
 
 
 STAGES = [
-    "bench", "stages", "--rows", "1", "--rows", "2", "--width", "600", "--history", "50", "--repeats", "1",
+    "stages", "--rows", "1", "--rows", "2", "--width", "600", "--history", "50", "--repeats", "1",
 ]  # fmt: skip

@@ -221,15 +221,7 @@ WALK = {
     "config import": [(HOSTILE,)],
     "config export": [("--preset", "evil"), ("--stop", HOSTILE)],
     "config path": [()],
-    "bench gpu": [("--predict", "--card", HOSTILE)],
-    "bench grammar": [(HOSTILE,)],
-    "bench batch": [(HOSTILE,)],
-    "bench sampler": [("--chain", HOSTILE)],
-    "bench stages": [(HOSTILE,)],
     "bench run": [("--model", HOSTILE)],
-    "bench step": [(HOSTILE,)],
-    "bench speculate": [("--prompts", HOSTILE), ("-m", HOSTILE)],
-    "bench serve": [("--model", HOSTILE)],
     "serve": [("--model", HOSTILE), ("--api-key-file", HOSTILE), ("--host", HOSTILE), ("--preset", HOSTILE)],
 }  # fmt: skip
 

@@ -2,14 +2,15 @@
 
 from typing import Annotated, get_args, get_origin, get_type_hints
 
+from batch import batch
+from grammar import grammar
+from sampler import sampler
+from speculate import speculate
+from stages import stages
+from step import step
+
 from gencli.batch.options import OWN
-from gencli.cli.commands.bench_batch import batch
-from gencli.cli.commands.bench_grammar import grammar
-from gencli.cli.commands.bench_run import runs
-from gencli.cli.commands.bench_sampler import sampler
-from gencli.cli.commands.bench_speculate import speculate
-from gencli.cli.commands.bench_stages import stages
-from gencli.cli.commands.bench_step import step
+from gencli.cli.commands.bench import runs
 from gencli.cli.commands.models import PAGE
 from gencli.config.options.option import Option
 from gencli.config.options.run import OPTIONS

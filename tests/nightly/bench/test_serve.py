@@ -1,7 +1,6 @@
-"""The figures of `gencli bench serve`: percentiles of times, and a whole measurement of a small model."""
+"""The figures of scripts/bench/serve.py: percentiles of times, and a whole measurement of a small model."""
 
-from gencli.bench.serve import make_tasks, measure_batch, measure_serve
-from gencli.cli.commands.bench_serve import batch_command, serve_command
+from serve import batch_command, make_tasks, measure_batch, measure_serve, serve_command
 
 
 def test_both_loops_answer_the_whole_load():

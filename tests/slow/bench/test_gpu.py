@@ -1,10 +1,11 @@
-"""What `gencli bench gpu` does on a card runs on a CPU too, with small shapes and another clock."""
+"""What scripts/bench/gpu.py does on a card runs on a CPU too, with small shapes and another clock."""
 
 from dataclasses import replace
 
-from gencli.bench.gpu_layers import measure_parts
-from gencli.bench.gpu_parts import predict_parts
-from gencli.bench.gpu_steps import Way, measure_steps
+from gpu_layers import measure_parts
+from gpu_parts import predict_parts
+from gpu_steps import Way, measure_steps
+
 from tests.bench.test_gpu import CPU, H200, READ, SMALL, WATCH
 
 

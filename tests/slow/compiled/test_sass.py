@@ -1,8 +1,8 @@
 """The kernels of a choice take no float64 for logits, and the instructions that predictions count with."""
 
 import pytest
+from choice_work import FACTS, LIST, LOGSUMEXP, MASS, PATCHED
 
-from gencli.bench.choice_work import FACTS, LIST, LOGSUMEXP, MASS, PATCHED
 from processors.kernels.choice import facts_triton, listed_triton
 from processors.sampler import BLOCK
 from tests.compiled.aot import builds

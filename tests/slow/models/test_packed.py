@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from random_models import random_llama
 
-from gencli.bench.llama import random_llama
 from gencli.models.onednn import PackedLinear, can_pack, pack
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this machine has no such product")

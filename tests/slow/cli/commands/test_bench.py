@@ -1,7 +1,7 @@
-"""`gencli bench` prints one record for each thing that is measured, as a line of a table or as JSON."""
+"""A benchmark prints one record for each thing that is measured, as a line of a table or as JSON."""
 
 from gencli.cli.app import main
-from tests.cli.commands.test_bench import SAMPLER, SPECULATE, STAGES, report
+from tests.cli.commands.test_bench import SAMPLER, SPECULATE, STAGES, bench, report
 
 
 def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
@@ -13,19 +13,19 @@ def test_bench_sampler_has_a_line_for_each_chain_and_kind_of_logits(capsys):
 
 
 def test_bench_refuses_what_it_cannot_measure(capsys):
-    assert main(["bench", "grammar", "--back-end", "nothing", "--steps", "1"]) != 0
+    assert bench("grammar", "--back-end", "nothing", "--steps", "1") != 0
     assert "nothing" in capsys.readouterr().err
 
     for wrong in [["--predict"], ["--predict", "--card", "GTX"], ["--shape", "9B"]]:
-        assert main(["bench", "gpu", *wrong]) == 2, wrong
+        assert bench("gpu", *wrong) == 2, wrong
 
-    assert main(["bench", "run", "--gguf", "any.gguf", "--rows", "2"]) == 2
+    assert bench("run", "--gguf", "any.gguf", "--rows", "2") == 2
     assert "--rows 1" in capsys.readouterr().err
 
-    assert main([*SAMPLER, "--chain", "temperature=0.7 | ban=fox"]) == 2
+    assert bench(*SAMPLER, "--chain", "temperature=0.7 | ban=fox") == 2
     assert "ban" in capsys.readouterr().err
 
-    assert main([*STAGES, "typo_k"]) == 2
+    assert bench(*STAGES, "typo_k") == 2
     assert "'typo_k'" in capsys.readouterr().err
 
     for options, said in [
@@ -35,5 +35,5 @@ def test_bench_refuses_what_it_cannot_measure(capsys):
         (["--draft", "none"], "nothing to measure"),
         (["--prompts", "nowhere.jsonl"], "cannot be read"),
     ]:
-        assert main([*SPECULATE, *options]) == 2, options
+        assert bench(*SPECULATE, *options) == 2, options
         assert said in capsys.readouterr().err, options

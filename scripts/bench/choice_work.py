@@ -1,7 +1,4 @@
-"""Work of the kernels that choose tokens: bytes, and instructions counted in their SASS.
-
-The counts are for compute capability 9.0; tests/compiled/test_sass.py counts again. Imports no torch.
-"""
+"""Bytes and operations of the kernels of a choice, from their shapes."""
 
 from __future__ import annotations
 
@@ -9,18 +6,6 @@ from collections.abc import Iterator
 from typing import Literal
 
 from gencli.models.cards import Work
-
-__all__ = [
-    "FACTS",
-    "LIST",
-    "LOGSUMEXP",
-    "MASS",
-    "PATCHED",
-    "ChoiceKind",
-    "choice_work",
-    "logsumexp_work",
-    "together",
-]
 
 ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of the mass of all logits
 

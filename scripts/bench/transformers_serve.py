@@ -1,6 +1,6 @@
 """`gencli serve`, `gencli batch` and `transformers serve` under the same load, in turns, as a table.
 
-    python scripts/bench_transformers_serve.py [WAY ...] [--model FOLDER] [--python PYTHON] [--turns N] ...
+    python scripts/bench/transformers_serve.py [WAY ...] [--model FOLDER] [--python PYTHON] [--turns N] ...
 
 PYTHON is an interpreter with transformers[serving] (fastapi, pydantic, openai); without it the server of
 transformers is left out. Both servers stream completions of the same prompts with the same numbers of tokens,
@@ -19,8 +19,17 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from gencli.bench.serve import cost_of, in_turns, make_tasks, measure_batch, measure_serve, put_load, share_of
-from gencli.cli.commands.bench_serve import batch_command, serve_command
+from serve import (
+    batch_command,
+    cost_of,
+    in_turns,
+    make_tasks,
+    measure_batch,
+    measure_serve,
+    put_load,
+    serve_command,
+    share_of,
+)
 
 TINY = Path(__file__).parent.parent / "gencli" / "assets" / "tiny"
 

@@ -1,7 +1,7 @@
 """Speedup by drafts on a model of 300 million parameters: the tables of docs/speculation.md.
 
     python scripts/inflate.py gencli/assets/tiny BIG
-    python scripts/measure_pay.py --big BIG [--stories 3] [--tokens 96] [--repeats 20] [--steps 120]
+    python scripts/bench/draft_pay.py --big BIG [--stories 3] [--tokens 96] [--repeats 20] [--steps 120]
         [--json FILE]
 
 The variants of a table alternate prompt by prompt, in one process with one thread, in float32. Prefill is not
@@ -22,10 +22,9 @@ from statistics import median
 from typing import Any
 
 import torch
+from random_models import VOCABULARY, MadeTokenizer, random_llama
+from speculate import measure_drafts
 
-from gencli.bench.llama import VOCABULARY, random_llama
-from gencli.bench.speculate import measure_drafts
-from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
 from gencli.models.hf import HFRunner

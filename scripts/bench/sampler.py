@@ -1,16 +1,24 @@
-"""A chain and its draw on the logits of one step: gencli, transformers, and torch.logsumexp."""
+"""Measure a chain and its draw beside transformers.
+
+python scripts/bench/sampler.py --help
+"""
 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import torch
+import typer
+from report import LogitRows, Repeats, measuring, run_benchmark
 from torch import Tensor
 
-from gencli.bench.records import SamplerCost
+from gencli.cli.commands.bench import Form, Threads, figure, write_report
+from gencli.errors import UsageError
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.choose import Chooser
@@ -19,7 +27,84 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
 
-__all__ = ["CHAINS", "KINDS", "THEIRS", "made_logits", "measure_sampler", "timed"]
+
+@dataclass(frozen=True, slots=True)
+class SamplerCost:
+    """A chain and its draw on the logits of one step, medians over the rounds.
+
+    In a round each way runs three times, of which the median counts.
+    """
+
+    width: int = figure("token ids of a row")
+    rows: int = figure("rows of logits")
+    logits: str = figure("peaked or flat")
+    chain: str = figure("stages of the chain")
+    gencli_ms: float = figure("milliseconds in gencli", 3)
+    transformers_ms: float = figure("milliseconds in transformers", 2)
+    logsumexp_ms: float = figure("milliseconds of a torch.logsumexp of the logits", 3)
+    speedup: float = figure("transformers_ms / gencli_ms in the same round", 1)
+    quartile_1: float = figure("first quartile of the speedup over the rounds", 1)
+    quartile_3: float = figure("third quartile of the speedup", 1)
+    first_speedup: float = figure("speedup of the first of three calls (caches cold)", 1)
+    passes: float = figure("gencli_ms / logsumexp_ms in the same round", 2)
+
+
+_Chains = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--chain",
+        metavar="CHAIN",
+        help='Stages, as in "temperature=0.8 | top_p=0.9", of repetition, temperature, top_k, top_p and '
+        "min_p; four chains if not given. (repeatable)",
+    ),
+]
+_Widths = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--width", min=64, max=1 << 20, metavar="N", help="Ids of a row; 128256 if not given. (repeatable)"
+    ),
+]
+_Logits = Annotated[
+    Literal["peaked", "flat", "both"],
+    typer.Option(
+        "--logits",
+        help="peaked: as of a language model, a head that falls as rank ** -1.5 over normal ones of "
+        "deviation 2.2; flat: normal of deviation 0.1, the worst case.",
+    ),
+]
+
+
+def sampler(
+    chain: _Chains = None,
+    rows: LogitRows = None,
+    width: _Widths = None,
+    logits: _Logits = "peaked",
+    repeats: Repeats = 7,
+    threads: Threads = 2,
+    form: Form = "text",
+) -> int:
+    """Measure chains with their draws, alternating with transformers, and print the costs.
+
+    Return the exit code. Raises UsageError for a stage that transformers lacks.
+    """
+    with measuring(threads):
+        chains, kinds = [_parsed(text) for text in chain or CHAINS], KINDS if logits == "both" else (logits,)
+        costs = [*measure_sampler(chains, kinds, width or (128_256,), rows or (1, 8, 32), repeats)]
+    write_report(costs, form, conditions={"dtype": "float32", "threads": threads, "rounds": repeats})
+    return 0
+
+
+def _parsed(text: str) -> Chain:
+    from processors.chain import Chain
+
+    chain = Chain.parse(text).active()
+    for name, _ in chain:
+        if name not in THEIRS:
+            raise UsageError(
+                f"--chain has the stage {name}, which is not measured.", hint=f"Use {', '.join(THEIRS)}."
+            )
+    return chain
+
 
 KINDS = ("peaked", "flat")  # kinds of logits
 THEIRS = ("repetition", "temperature", "top_k", "top_p", "min_p")  # stages of transformers, in its order
@@ -146,3 +231,13 @@ def _processor(name: str, params: Any) -> Any:
         "min_p": lambda: theirs.MinPLogitsWarper(params.p),
     }
     return made[name]()
+
+
+MEASURES = (
+    "Measure a chain and its draw on the logits of one step: in gencli, and with the logits processors, "
+    "softmax and multinomial of transformers. A torch.logsumexp of the same logits shows the time of a "
+    "single pass over them. All three take turns."
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(sampler, MEASURES, SamplerCost))

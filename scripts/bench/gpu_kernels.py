@@ -1,4 +1,4 @@
-"""Measures kernels, chains and rejection on the logits of one step, for `gencli bench gpu`."""
+"""Kernels of the chain and the draw on a GPU: what they read, and what they take."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from choice_work import ChoiceKind, choice_work, together
+from gpu_parts import Line, cost_of
+from predictions import GpuCost
+from sampler import made_logits
+from stopwatch import Stopwatch
 from torch import Tensor
 
-import processors.rejection  # noqa: F401  defines the operation
-from gencli.bench.choice_work import ChoiceKind, choice_work, together
-from gencli.bench.gpu_parts import Line, cost_of
-from gencli.bench.records import GpuCost
-from gencli.bench.sampler import made_logits
-from gencli.bench.stopwatch import Stopwatch
 from gencli.models.cards import Gpu, Work
 from processors.base import Admission, Env
 from processors.chain import Chain
@@ -25,8 +24,6 @@ from processors.kernels.softmax import token_probability
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
-
-__all__ = ["CHAINS", "WIDTHS", "measure_chains", "measure_kernels", "measure_rejection"]
 
 WIDTHS = (32_000, 128_256, 151_936)
 _DRAFTS, _REQUESTS = 4, 64  # of the step of rejection

@@ -1,4 +1,4 @@
-"""Measures single parts of a layer, for `gencli bench gpu`."""
+"""Parts of a layer on a GPU, measured and predicted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from itertools import cycle
 from typing import Any
 
 import torch
+from gpu_parts import Line, cost_of, layer_lines, product_lines, product_sizes
+from predictions import GpuCost, Shape
+from stopwatch import Stopwatch
 from torch import Tensor
 
-from gencli.bench.gpu_parts import Line, cost_of, layer_lines, product_lines, product_sizes
-from gencli.bench.predictions import Shape
-from gencli.bench.records import GpuCost
-from gencli.bench.stopwatch import Stopwatch
 from gencli.models.cards import Gpu
 from gencli.models.decoder.kernels.attention import attend_rows
 from gencli.models.decoder.kernels.chunk import attend_chunk
@@ -27,8 +26,6 @@ from gencli.models.decoder.products.fixed import FixedProduct
 from gencli.models.decoder.products.int4 import Int4Weights
 from gencli.models.decoder.products.int8 import Int8Weights
 from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Product
-
-__all__ = ["measure_parts"]
 
 _Call = Callable[[], object]
 _TURN = 1 << 28  # bytes of weights, keys or values read in turns: more than a GPU's cache

@@ -1,6 +1,6 @@
 """Measure decode steps and prompts of gencli's decoder beside llama.cpp's, on the same weights, in turns.
 
-    PYTHONPATH=. python scripts/bench_llama_cpp.py MODEL [--gguf FOLDER] [--rows 1 4 8] [--prompts 512]
+    PYTHONPATH=. python scripts/bench/llama_cpp_step.py MODEL [--gguf FOLDER] [--rows 1 4 8] [--prompts 512]
 
 MODEL is a folder with a Llama. Its GGUF files (NAME-f32.gguf, NAME-q8_0.gguf, NAME-q4_0.gguf) are looked
 for in FOLDER and written there where they are absent. llama-cpp-python, built for this machine, and gguf

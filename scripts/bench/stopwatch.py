@@ -11,8 +11,6 @@ import torch
 
 from processors.capture import capture
 
-__all__ = ["CudaStopwatch", "HostStopwatch", "Stopwatch"]
-
 _Call = Callable[[], object]
 
 

@@ -1,4 +1,4 @@
-"""Measures decode steps of random models of common shapes, for `gencli bench gpu`."""
+"""Decode steps of random models of common shapes on a GPU."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from predictions import GpuCost, Shape, Weights, predicted_step, step_bytes
+from random_models import MadeTokenizer
 from safetensors.torch import save_file
+from stopwatch import Stopwatch
 
-from gencli.bench.predictions import Shape, Weights, predicted_step, step_bytes
-from gencli.bench.records import GpuCost
-from gencli.bench.stopwatch import Stopwatch
-from gencli.bench.vocabulary import MadeTokenizer
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError
@@ -28,8 +27,6 @@ from gencli.models.files.checkpoint import read_checkpoint
 from gencli.models.files.json_files import read_object
 from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
-
-__all__ = ["WAYS", "Way", "measure_steps", "write_random"]
 
 _CHAIN = "temperature=0.8 | min_p=0.05 | top_k=50 | top_p=0.95"
 _WARM = 32  # steps that are not timed: 64 steps behind 8 took 2 ms more each on an H200 than 100 behind 20

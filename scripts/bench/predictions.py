@@ -1,7 +1,4 @@
-"""Predicted decode steps of models of common shapes on GPUs, from bytes, launches and the table of GPUs.
-
-Imports no torch.
-"""
+"""Predicted decode steps on GPUs, from bytes, launches and the table of GPUs."""
 
 from __future__ import annotations
 
@@ -9,22 +6,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gencli.bench.choice_work import choice_work
-from gencli.bench.records import GpuCost
+from choice_work import choice_work
+
+from gencli.cli.commands.bench import figure
 from gencli.models.cards import Gpu, Work
 
-__all__ = [
-    "BYTES",
-    "FORMATS",
-    "REACH",
-    "SHAPES",
-    "Shape",
-    "Weights",
-    "predict_steps",
-    "predicted_step",
-    "step_bytes",
-    "step_work",
-]
+
+@dataclass(frozen=True, slots=True)
+class GpuCost:
+    """Predicted and measured time of one part of a decode step on a GPU; None where it is not known."""
+
+    part: str = figure("card, kernel, chain, rejection, layer, product or step")
+    what: str = figure("the figure, kernel, chain, part of a layer or model")
+    how: str = figure("launched by a graph, or eagerly; options of steps")
+    rows: int | None = figure("rows of logits or of a product, or texts side by side")
+    width: int | None = figure("token ids of a row, or outputs of a part")
+    predicted_us: float | None = figure("predicted microseconds", 1)
+    measured_us: float | None = figure("measured microseconds, the median", 1, None)
+    gb_per_s: float | None = figure("measured: bytes that have to be read / time", 0, None)
+    predicted_share: float | None = figure("% of the read bandwidth, predicted", 0, None)
+    measured_share: float | None = figure("% of the read bandwidth, measured", 0, None)
+    predicted_rate: float | None = figure("tokens/s of all rows, predicted", 0, None)
+    measured_rate: float | None = figure("tokens/s of all rows, measured", 0, None)
+    passes: float | None = figure("measured_us / that of torch.logsumexp", 2, None)
+
 
 Weights = Literal["bf16", "int8", "int4"]
 FORMATS: tuple[Weights, ...] = ("bf16", "int8", "int4")

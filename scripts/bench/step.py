@@ -1,13 +1,22 @@
-"""Time of one decode step of the engine without a model: the fake runner's logits cost a lookup."""
+"""Measure a decode step of the engine without a model.
+
+python scripts/bench/step.py --help
+"""
 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
 
-from gencli.bench.records import StepCost
-from gencli.bench.vocabulary import MadeTokenizer
+import typer
+from random_models import MadeTokenizer
+from report import measuring, run_benchmark
+
+from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.fake import FakeRunner
@@ -15,7 +24,54 @@ from gencli.runtime.wiring import bare_engine
 from processors.catalog import Draw
 from processors.chain import Chain
 
-__all__ = ["CHAINS", "VOCABULARY", "idle_model_engine", "measure_steps"]
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """A decode step of the engine without a model."""
+
+    rows: int = figure("texts side by side")
+    chain: str = figure("name of the chain")
+    step_ms: float = figure("milliseconds of a step, the median", 3)
+    least_ms: float = figure("milliseconds of the fastest step", 3)
+
+
+_MOST = 4096
+_Rows = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--rows",
+        min=1,
+        max=_MOST,
+        metavar="N",
+        help="Texts side by side; 1, 8, 32 and 128 if not given. (repeatable)",
+    ),
+]
+_Steps = Annotated[
+    int, typer.Option("--steps", min=1, max=100_000, metavar="N", help="Steps that are timed of each chain.")
+]
+_Vocabulary = Annotated[
+    int, typer.Option("--vocab", min=300, max=_MOST, metavar="N", help="Number of token ids of the model.")
+]
+
+
+def step(
+    rows: _Rows = None,
+    steps: _Steps = 200,
+    vocab: _Vocabulary = 1000,
+    threads: Threads = 1,
+    form: Form = "text",
+) -> int:
+    """Measure steps at each number of rows with each chain, and print their times. Return the exit code."""
+    with measuring(threads):
+        costs = [
+            cost
+            for count in rows or (1, 8, 32, 128)
+            for cost in measure_steps(count, steps, vocab_size=vocab)
+        ]
+    conditions = {"dtype": "float32", "threads": threads, "steps": steps, "vocab": vocab}
+    write_report(costs, form, conditions=conditions)
+    return 0
+
 
 VOCABULARY = 1_000  # ids; so few that the arithmetic over logits is a small part of a step
 CHAINS: dict[str, tuple[str, Draw]] = {
@@ -61,3 +117,13 @@ def _timed(engine: Engine) -> float:
     start = time.perf_counter()
     engine.step()
     return (time.perf_counter() - start) * 1e3
+
+
+MEASURES = (
+    "Measure a decode step of the engine without a model: the logits are read from a table. What is left "
+    "is the time of the scheduler, the chain, the draw and the texts. Four chains take turns: greedy; "
+    "the default, a Gumbel draw; temperature and top-p; and both with a repetition penalty and top-k."
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(step, MEASURES, StepCost))

@@ -1,4 +1,4 @@
-"""The parts of a layer, and their predictions on a GPU. Imports no torch."""
+"""Predicted parts of a layer on a GPU."""
 
 from __future__ import annotations
 
@@ -6,20 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gencli.bench.predictions import BYTES, REACH, Shape, Weights
-from gencli.bench.records import GpuCost
-from gencli.models.cards import Gpu, Work
+from predictions import BYTES, REACH, GpuCost, Shape, Weights
 
-__all__ = [
-    "CHUNK",
-    "Line",
-    "Product",
-    "cost_of",
-    "layer_lines",
-    "predict_parts",
-    "product_lines",
-    "product_sizes",
-]
+from gencli.models.cards import Gpu, Work
 
 Product = Literal["cublas", "fixed", "int8", "int4"]
 

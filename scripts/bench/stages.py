@@ -1,26 +1,88 @@
-"""Each stage alone on the logits of one step, compared to torch.logsumexp, a single pass over them."""
+"""Measure each stage beside one pass over the logits.
+
+python scripts/bench/stages.py --help
+"""
 
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import torch
+import typer
+from random_models import MadeTokenizer
+from report import LogitRows, Repeats, measuring, run_benchmark
+from sampler import made_logits, timed
 from torch import Tensor
 
-from gencli.bench.records import StageCost
-from gencli.bench.sampler import made_logits, timed
-from gencli.bench.vocabulary import MadeTokenizer
+from gencli.cli.commands.bench import Form, Threads, figure, write_report
+from gencli.config.tab_words import stage_names
+from gencli.errors import UsageError
 from processors.base import Admission, Env
 from processors.catalog import BUILTIN
 from processors.chain import Chain, Stage
-from processors.errors import ProcessorsError
+from processors.errors import ProcessorsError, nearest
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.testing.examples import examples
 
-__all__ = ["measure_stages"]
+
+@dataclass(frozen=True, slots=True)
+class StageCost:
+    """One stage on the logits of one step, medians over the rounds; the copy of the logits is not counted."""
+
+    stage: str = figure("name of the stage")
+    values: str = figure("the stage with its values")
+    rows: int = figure("rows of logits")
+    stage_ms: float = figure("milliseconds of the stage", 3)
+    logsumexp_ms: float = figure("milliseconds of a torch.logsumexp of the logits", 3)
+    passes: float = figure("stage_ms / logsumexp_ms in the same round", 2)
+
+
+_Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="STAGE...", help="Built-in stages; all if none is given.", autocompletion=stage_names
+    ),
+]
+_Width = Annotated[int, typer.Option("--width", min=512, max=1 << 20, metavar="N", help="Ids of a row.")]
+_History = Annotated[
+    int, typer.Option("--history", min=1, max=1 << 20, metavar="N", help="Tokens of each prompt.")
+]
+_Logits = Annotated[
+    Literal["peaked", "flat"],
+    typer.Option("--logits", help="peaked: as of a language model; flat: normal of deviation 0.1."),
+]
+
+
+def stages(
+    name: _Names = None,
+    rows: LogitRows = None,
+    width: _Width = 151_936,
+    history: _History = 8192,
+    logits: _Logits = "peaked",
+    repeats: Repeats = 7,
+    threads: Threads = 2,
+    form: Form = "text",
+) -> int:
+    """Measure stages one by one and print the costs. Return the exit code.
+
+    Raises UsageError for an unknown stage.
+    """
+    known = [spec.name for spec in BUILTIN]
+    for one in name or ():
+        if one not in known:
+            raise UsageError(f"There is no built-in stage {one[:60]!r}.", hint=nearest(one, known))
+    with measuring(threads):
+        costs = [*measure_stages(name or known, rows or (1, 8, 32), width, history, logits, repeats)]
+    conditions = {"width": width, "history": history, "logits": logits, "threads": threads, "rounds": repeats}
+    write_report(costs, form, conditions=conditions)
+    return 0
+
 
 _COMMON = 500  # distinct ids of a history
 _FITTING = {"bias": 'bias={"42": 1.5, "a": -2}'}  # examples adapted to the words of the made-up tokenizer
@@ -100,3 +162,12 @@ def _prompt(row: int, length: int) -> tuple[int, ...]:
             start = part * length // 3
             ids[start : start + _AGAIN] = ids[-_AGAIN:]
     return tuple(ids.tolist())
+
+
+MEASURES = (
+    "Measure each stage alone on the logits of one step, in turns with a torch.logsumexp of the same "
+    "logits, which is a single pass over them."
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(stages, MEASURES, StageCost))

@@ -1,6 +1,6 @@
 """Cost of one decode step: the runner and the whole engine against a bare loop over the library's cache.
 
-    python scripts/bench_step.py [--rows 1 8] [--steps 300] [--threads 1]
+    python scripts/bench/step_overhead.py [--rows 1 8] [--steps 300] [--threads 1]
 
 The model is a random Llama of about 14M parameters, small enough for overhead to show. The variants alternate
 step by step, so that other load slows all of them. Printed are medians, also of the ratios.
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from random_models import random_llama
 
-from gencli.bench.llama import random_llama
 from processors.chain import Chain
 
 PROMPT = 32

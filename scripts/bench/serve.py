@@ -1,10 +1,6 @@
-"""Measure `gencli serve` under load: tokens per second beside a batch, times to and between tokens.
+"""Measure the server under load beside a batch.
 
-Both are separate processes, restarted in each turn. Requests are random words with fixed seeds and output
-lengths, the same for both. Time runs from the loaded model, without a warm-up, to the last answer; the batch
-measures it itself, for the server the clients do, which run on the same cores. Closed loop: each of a number
-of clients sends its next request when the previous one has ended. Open loop: requests arrive at random times
-with a given rate, independent of the server.
+python scripts/bench/serve.py --help
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ import json
 import random
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,23 +18,94 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
-from gencli.bench.records import ServeCost
+import typer
+from report import run_benchmark
+
+from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.errors import GenerationError
 
-__all__ = [
-    "Answered",
-    "Task",
-    "Turn",
-    "cost_of",
-    "in_turns",
-    "make_tasks",
-    "measure_batch",
-    "measure_serve",
-    "put_load",
-    "share_of",
+
+@dataclass(frozen=True, slots=True)
+class ServeCost:
+    """A load of requests on a server, or in a batch, which has no times of clients: medians of turns."""
+
+    way: str = figure("serve or batch")
+    seconds: float = figure("seconds of the whole load", 2)
+    tokens: int = figure("output tokens")
+    tokens_per_second: float = figure("tokens / seconds", 0)
+    first_p50_ms: float | None = figure("milliseconds to the first token, the median", 1)
+    first_p99_ms: float | None = figure("milliseconds to the first token, 99th percentile", 1)
+    between_p50_ms: float | None = figure("milliseconds between tokens, the median", 2)
+    between_p99_ms: float | None = figure("milliseconds between tokens, 99th percentile", 2)
+
+
+_MOST = 100_000
+_Model = Annotated[str, typer.Option("--model", "-m", metavar="NAME", help="Model to serve.")]
+_Requests = Annotated[int, typer.Option("--requests", min=1, max=_MOST, metavar="N", help="Requests.")]
+_Clients = Annotated[
+    int, typer.Option("--clients", min=1, max=_MOST, metavar="N", help="Clients of the closed loop.")
 ]
+_Rate = Annotated[
+    float | None,
+    typer.Option("--rate", min=0.001, metavar="NUMBER", help="Open loop: this many requests per second."),
+]
+_Slots = Annotated[int, typer.Option("--max-batch", min=1, max=_MOST, metavar="N", help="Texts at once.")]
+_Turns = Annotated[int, typer.Option("--turns", min=1, max=100, metavar="N", help="Turns of both ways.")]
+
+
+def serve_command(model: str, *, max_batch: int, threads: int) -> list[str]:
+    """Return the command that starts the server on a free port, with a queue that never fills."""
+    queue = ["--max-queue", "100000", "--queue-timeout", "100000"]
+    return [*_gencli("serve", model, max_batch, threads), "--port", "0", *queue]
+
+
+def batch_command(folder: Path, model: str, *, max_batch: int, threads: int) -> list[str]:
+    """Return the command of a batch of the rows in a folder."""
+    files = [str(folder / "rows.jsonl"), "--output", str(folder / "out.jsonl")]
+    files += ["--summary", str(folder / "summary.json")]
+    return [*_gencli("batch", model, max_batch, threads), "--quiet", *files]
+
+
+def _gencli(name: str, model: str, max_batch: int, threads: int) -> list[str]:
+    flags = ["--model", model, "--max-batch", str(max_batch), "--threads", str(threads)]
+    return [sys.executable, "-m", "gencli", name, *flags]
+
+
+def serve(
+    model: _Model = "tiny",
+    requests: _Requests = 64,
+    clients: _Clients = 16,
+    rate: _Rate = None,
+    max_batch: _Slots = 8,
+    threads: Threads = 2,
+    turns: _Turns = 3,
+    form: Form = "text",
+) -> int:
+    """Measure the server and the batch alternately, and print both. Return the exit code."""
+
+    load = make_tasks(requests)
+    server = serve_command(model, max_batch=max_batch, threads=threads)
+    found = in_turns(
+        {
+            "serve": lambda: measure_serve(server, load, clients=clients, rate=rate),
+            "batch": lambda: measure_batch(
+                lambda folder: batch_command(folder, model, max_batch=max_batch, threads=threads), load
+            ),
+        },
+        turns,
+    )
+    share = share_of(found, "serve", "batch")
+    loop = {"clients": clients} if rate is None else {"rate": rate}
+    conditions = {"model": model, "threads": threads, "requests": requests, "max_batch": max_batch, **loop}
+    lines = [f"The server has {share:.2f} of the batch's tokens per second."]
+    costs = [cost_of(way, each) for way, each in found.items()]
+    write_report(
+        costs, form, conditions={**conditions, "turns": turns}, summary={"share": share}, lines=lines
+    )
+    return 0
+
 
 _WORDS = "the a fox and is in of to was on it he she they one time day went home little red old big".split()
 
@@ -228,3 +296,12 @@ async def _open(host: str, port: int, load: Sequence[_Asked], rate: float) -> li
         tasks.append(asyncio.create_task(_stream(host, port, task, body)))
         await asyncio.sleep(draw.expovariate(rate))
     return list(await asyncio.gather(*tasks))
+
+
+MEASURES = (
+    "Measure gencli serve, a process of its own, under a load of streams: a closed loop of clients, or "
+    "with --rate an open loop of requests at random times; and the same load as a batch."
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(serve, MEASURES, ServeCost))

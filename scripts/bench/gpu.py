@@ -1,23 +1,29 @@
-"""`gencli bench gpu`: predicted times of kernels and decode steps on a GPU, with measured ones."""
+"""Measure kernels and decode steps on a GPU, beside predictions.
+
+python scripts/bench/gpu.py --help
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import torch
 import typer
+from gpu_kernels import WIDTHS, measure_chains, measure_kernels, measure_rejection
+from gpu_layers import measure_parts
+from gpu_steps import measure_steps
+from predictions import GpuCost, Shape
+from report import LogitRows, measuring, run_benchmark
+from stopwatch import CudaStopwatch, Stopwatch
 
-from gencli.cli.commands.bench_report import Form, LogitRows, cells, measuring, write_report
+from gencli.cli.commands.bench import Form, cells, write_report
 from gencli.errors import ModelError, UsageError
-
-if TYPE_CHECKING:
-    from gencli.bench.records import GpuCost
-    from gencli.models.cards import Gpu
-
-__all__ = ["gpu"]
+from gencli.models.cards import Gpu, gpu_named
 
 _Predict = Annotated[bool, typer.Option("--predict", help="Print the predictions alone; needs no GPU.")]
 _Card = Annotated[
@@ -60,8 +66,9 @@ def gpu(
 
     Raises UsageError for an unknown card or shape, ModelError without a GPU to measure on.
     """
-    from gencli.bench.gpu_parts import predict_parts
-    from gencli.bench.predictions import SHAPES, predict_steps
+    from gpu_parts import predict_parts
+    from predictions import SHAPES, predict_steps
+
     from gencli.models.cards import gpu_named
 
     if unknown := [name for name in shape or () if name not in SHAPES]:
@@ -97,7 +104,6 @@ def _measured(
             f"There is no GPU to measure: {no_gpu_reason()}.",
             hint="Predictions alone need none: --predict --card H200.",
         )
-    from gencli.bench.gpu import measure_gpu
 
     return measure_gpu(card, shapes, counts, context=context, steps=steps)
 
@@ -123,3 +129,85 @@ def _markdown(costs: Sequence[GpuCost], conditions: Mapping[str, Any]) -> str:
 
 def _line(values: Sequence[str]) -> str:
     return f"| {' | '.join(values)} |"
+
+
+_LARGE = 1 << 31  # bytes read to measure the bandwidth; far more than any cache
+
+
+def measure_gpu(
+    card: str | None, shapes: Sequence[Shape], counts: Sequence[int], *, context: int, steps: int
+) -> tuple[list[GpuCost], dict[str, Any]]:
+    """Return the measurements on the current GPU, and the conditions.
+
+    Predictions are for the GPU named `card`, or for this one if the table has it.
+    """
+    device = torch.device("cuda", torch.cuda.current_device())
+    about = torch.cuda.get_device_properties(device)
+    watch, gpu = CudaStopwatch(device), _predicted_for(card, about.name)
+    with torch.inference_mode():
+        costs = [*measure_card(gpu, watch, device)]
+        read = max((cost.gb_per_s or 0) * 1e9 for cost in costs)
+        costs += measure_kernels(gpu, read, watch, device, WIDTHS, counts)
+        costs += measure_chains(gpu, read, watch, device, WIDTHS, counts)
+        costs.append(measure_rejection(gpu, read, watch, device, WIDTHS[1]))
+        costs += measure_parts(gpu, read, watch, device, shapes, counts)
+    torch.cuda.empty_cache()
+    costs += measure_steps(gpu, read, watch, device, shapes, counts, context=context, steps=steps)
+    conditions = {
+        "card": about.name,
+        "multiprocessors": about.multi_processor_count,
+        "memory": f"{about.total_memory / 2**30:.1f} GiB",
+        "torch": torch.__version__,
+        "predicted for": gpu.name if gpu else "no card",
+        "context": context,
+        "steps": steps,
+    }
+    return costs, conditions
+
+
+def measure_card(
+    gpu: Gpu | None, watch: Stopwatch, device: torch.device, size: int = _LARGE
+) -> Iterator[GpuCost]:
+    """Yield the bandwidth of reading and of copying `size` bytes, and the time of launches."""
+    large = torch.zeros(size // 4, dtype=torch.float32, device=device)
+    other = torch.empty_like(large)
+    for name, call, moved in (
+        ("read (sum)", lambda: large.sum(), size),
+        ("read (largest)", lambda: large.amax(), size),
+        ("copy", lambda: other.copy_(large), 2 * size),
+    ):
+        us = watch.us(call)
+        yield GpuCost(
+            part="card",
+            what=name,
+            how="graphs",
+            rows=None,
+            width=None,
+            predicted_us=None if gpu is None else 1e6 * moved / gpu.read,
+            measured_us=us,
+            gb_per_s=moved / us / 1e3,
+        )
+    one = torch.zeros(1, device=device)
+    for name, is_graph in (("a launch", False), ("a kernel of a graph", True)):
+        expected = None if gpu is None else 1e6 * (gpu.graph_launch if is_graph else gpu.launch)
+        us = watch.us(lambda: one.add_(1), is_graph=is_graph)
+        yield GpuCost("card", name, "graphs" if is_graph else "eager", None, None, expected, us)
+
+
+def _predicted_for(card: str | None, name: str) -> Gpu | None:
+    if card is not None:
+        return gpu_named(card)
+    try:
+        return gpu_named(name)
+    except UsageError:
+        return None
+
+
+MEASURES = (
+    "Measure the GPU: its read bandwidth, a launch and the replay of a graph, kernels, chains with their "
+    "draw, a step of rejection, and decode steps of random models; beside what was predicted for such a "
+    "GPU. With --predict only the predictions are printed, for the GPU that --card names."
+)
+
+if __name__ == "__main__":
+    sys.exit(run_benchmark(gpu, MEASURES, GpuCost))

@@ -1,1 +1,0 @@
-"""Measurements of `gencli bench`. Each figure is a ratio, or is printed beside its reference."""
