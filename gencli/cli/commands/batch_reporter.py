@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from gencli.batch.engines.base import RowEngine
-from gencli.batch.progress import Progress
+from gencli.batch.progress import Progress as BatchProgress
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.progress import share_bar
@@ -29,7 +29,7 @@ class TerminalReporter(Stderr):
         self._sink, self._handler = sink, handler
 
     @contextmanager
-    def watch(self, progress: Progress, engine: RowEngine) -> Iterator[Callable[[], None]]:
+    def watch(self, progress: BatchProgress, engine: RowEngine) -> Iterator[Callable[[], None]]:
         """Show notices of the engine, each once, and the progress."""
         with ExitStack() as stack:
             drawing = stack.enter_context(Drawing(sys.stderr)) if self.has_drawing else None
@@ -50,7 +50,7 @@ class _Display:
     """Shows the progress on a drawing, or as lines."""
 
     def __init__(
-        self, progress: Progress, engine: RowEngine, stderr: Stderr, drawing: Drawing | None
+        self, progress: BatchProgress, engine: RowEngine, stderr: Stderr, drawing: Drawing | None
     ) -> None:
         self._progress, self._engine, self._stderr, self._drawing = progress, engine, stderr, drawing
         self._num_notices, self._last = 0, time.monotonic()

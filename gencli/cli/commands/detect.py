@@ -13,7 +13,8 @@ from gencli.cli.parser.prompts import read_prompts
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
-from gencli.config.options.run import Option, option
+from gencli.config.options.option import Option
+from gencli.config.options.run import option
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.runtime.quiet import quiet_libraries

@@ -11,7 +11,7 @@ from gencli.cli.parser.page import Page, values_of
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
-from gencli.config.options.run import Option
+from gencli.config.options.option import Option
 from gencli.errors import UsageError
 from gencli.runtime.quiet import quiet_libraries
 from gencli.units import size

@@ -13,7 +13,8 @@ from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
 from gencli.watermark.key_file import STAGES
 from processors.conditions.when import NO_CONDITION
-from processors.params import WHEN, WHEN_DOC, describe
+from processors.params import WHEN, WHEN_DOC
+from processors.params import describe as describe_fields
 from processors.registry import Registry
 from processors.secret import Secret
 
@@ -43,7 +44,7 @@ def page(registry: Registry, name: str) -> str:
 def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
     yield "field", "type", "default", "range", "flag", "meaning"
     flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name and not entry.when}
-    for field, about in describe(registry.spec(name).params).items():
+    for field, about in describe_fields(registry.spec(name).params).items():
         yield (
             field,
             _type(about["type"]),

@@ -12,7 +12,8 @@ from gencli.cli.parser.prompts import read_prompts
 from gencli.cli.terminal.records import FORMAT, record_text
 from gencli.cli.terminal.render import Sink, say_notice
 from gencli.cli.terminal.tables import table
-from gencli.config.options.run import Option, option
+from gencli.config.options.option import Option
+from gencli.config.options.run import option
 from gencli.config.options.stages import read_ids
 from gencli.config.requests import chat_ids
 from gencli.errors import UsageError

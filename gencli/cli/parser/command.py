@@ -11,7 +11,7 @@ import typer
 from gencli.cli.parser.help import command_help, describe_option, short_help
 from gencli.cli.parser.page import RUN, Page
 from gencli.cli.terminal.render import Sink
-from gencli.config.options.run import Option
+from gencli.config.options.option import Option
 from gencli.config.tab_words import drafters, models, presets, sides, stage_order, stage_values
 
 __all__ = ["HELP_TOPIC", "Plugins", "make_command"]

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from gencli.cli.parser.page import RUN, Page
 from gencli.config.options.flags import with_flags
-from gencli.config.options.run import SECTIONS, Option
+from gencli.config.options.option import Option
+from gencli.config.options.run import SECTIONS
 from gencli.errors import UsageError
 
 __all__ = ["command_help", "describe_option", "short_help", "signature"]

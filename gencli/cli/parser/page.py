@@ -9,7 +9,8 @@ from pathlib import PurePath
 from typing import Any
 
 from gencli.cli.failures import unknown_word
-from gencli.config.options.run import OPTIONS, Option
+from gencli.config.options.option import Option
+from gencli.config.options.run import OPTIONS
 from gencli.errors import UsageError
 
 __all__ = ["RUN", "Page", "read_subcommand", "values_of", "with_format"]
