@@ -27,7 +27,7 @@ def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
     GenerationError if the file is replaced or truncated, or for an endless line.
     """
     if not pause > 0:
-        raise UsageError(f"`pause` is {pause:g}, but has to be above 0 seconds.")
+        raise UsageError(f"pause is {pause:g}, but has to be above 0 seconds.")
     with opened_trace(name) as file:
         yield from _lines(Path(name), file, pause)
 

@@ -71,5 +71,5 @@ def test_a_line_without_end_and_no_readable_text_are_refused(file, tmp_path, mon
 
 def test_a_pause_that_would_keep_a_core_busy_is_refused(file):
     for pause in (0, -1, float("nan")):
-        with pytest.raises(UsageError, match="`pause` is"):
+        with pytest.raises(UsageError, match="pause is"):
             next(follow(str(file), pause=pause))
