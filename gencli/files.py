@@ -18,6 +18,7 @@ __all__ = [
     "check_regular",
     "new_file",
     "open_regular",
+    "other_kind",
     "read_file",
     "read_stream",
     "replaced",
@@ -55,8 +56,20 @@ def check_regular(handle: int, expected: str = "a regular file") -> None:
     """Raise OSError with a reason unless an open file is a regular one."""
     mode = os.fstat(handle).st_mode
     if not stat.S_ISREG(mode):
-        kind = next((name for test, name in _KINDS if test(mode)), "no file")
-        raise OSError(errno.EINVAL, f"it is {kind}, but has to be {expected}")
+        raise OSError(errno.EINVAL, f"it is {_kind(mode)}, but has to be {expected}")
+
+
+def other_kind(path: Path) -> str:
+    """Return what a path is instead of a regular file, as in "a pipe"; "" for a file, or if it is absent."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return "a link to nothing" if path.is_symlink() else ""
+    return "" if stat.S_ISREG(mode) else _kind(mode)
+
+
+def _kind(mode: int) -> str:
+    return next((name for test, name in _KINDS if test(mode)), "no file")
 
 
 def read_file(path: Path, limit: int, *, pipes: bool = False) -> bytes:

@@ -12,8 +12,10 @@ from gencli.batch.samples import samples_of
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.errors import UsageError
 from gencli.server.wire.errors import ApiError
-from gencli.server.wire.fields import read_field
+from gencli.server.wire.fields import drop_idle, inline, read_field
 from gencli.server.wire.hints import is_hint
+from gencli.server.wire.vendors import UNLIMITED
+from processors.params import MOST
 
 __all__ = ["URLS", "is_request", "read_request", "response_line"]
 
@@ -60,13 +62,19 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
             if key in options and options[key] != item:
                 raise UsageError(f"{field} says {item!r}, another field says {options[key]!r} for {key}.")
             options[key] = item
+    if options.get("max_tokens") == UNLIMITED:
+        options["max_tokens"] = MOST  # the model's context ends the text
+    try:
+        drop_idle(options)
+    except ApiError as error:
+        raise UsageError(error.message) from None
     return options
 
 
 def _read(field: str, value: Any) -> dict[str, Any]:
     """Return the options that a field sets."""
     try:
-        found = read_field(field, value)
+        found = {key: inline(key, item, field) for key, item in read_field(field, value).items()}
     except ApiError as error:
         is_known = error.code not in ("unknown_field", "unsupported_value")
         raise UsageError(error.message if is_known else _not_supported(field)) from None

@@ -183,9 +183,20 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
 @cache  # building the parameters of all commands takes as long as a short run
 def _click_command(*names: str) -> Any:
+    from typer import Abort
     from typer.main import get_command
 
-    return get_command(make_app(names))
+    command: Any = get_command(make_app(names))
+    invoke = command.invoke
+
+    def interruptible(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except KeyboardInterrupt:  # newer typers end with 130 and say nothing; all let Abort pass
+            raise Abort from None
+
+    command.invoke = interruptible
+    return command
 
 
 def _run(command: Any, arguments: Sequence[str]) -> int:
@@ -193,6 +204,6 @@ def _run(command: Any, arguments: Sequence[str]) -> int:
 
     try:
         result = command.main(list(arguments), prog_name="gencli", standalone_mode=False)
-    except Abort:  # typer raises it for Ctrl-C
+    except Abort:
         raise KeyboardInterrupt from None
     return result if isinstance(result, int) else 0

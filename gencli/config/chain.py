@@ -100,15 +100,21 @@ def assemble(
     return _settled(marked, draw, registry)
 
 
-def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
+def _settled(
+    found: Assembly, draw: Draw, registry: Registry, of_chat: tuple[str, ...] = (), chat_notice: str = ""
+) -> Assembly:
     """Return the assembly without stages that contradict a stage of a stronger layer.
 
+    `of_chat`: stages of the chat's draw that are left out already; `chat_notice` ends the notice of them all.
     Raises UsageError for stages of one layer that contradict each other.
     """
     with _naming(found.values):
         try:
             check_together(found.chain.resolved(draw, registry)[0], registry)
-            return found
+            if not of_chat:
+                return found
+            notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'}"
+            return replace(found, notices=(*found.notices, f"{notice} {chat_notice}"))
         except Contradiction as error:
             entries = [found.of_stage(name) for name in error.stages]
             if not all(entries):  # a bare name has no layer
@@ -117,10 +123,12 @@ def _settled(found: Assembly, draw: Draw, registry: Registry) -> Assembly:
             weak, strong = sorted(strongest, key=lambda one: one.rank)
             if weak.rank == strong.rank:
                 raise
-            notice = f"{weak.origin} {weak.said} is left out beside {strong.said}: {error.why}."
-            notices = () if weak.origin == CHAT_DEFAULT else (notice,)
-    chain = Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage))
-    return _settled(Assembly(chain, found.values, (*found.notices, *notices)), draw, registry)
+            why = f"left out beside {strong.said}: {error.why}."
+    rest = replace(found, chain=Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage)))
+    if weak.origin == CHAT_DEFAULT:
+        return _settled(rest, draw, registry, (*of_chat, weak.stage), chat_notice or why)
+    notices = (*found.notices, f"{weak.origin} {weak.said} is {why}")
+    return _settled(replace(rest, notices=notices), draw, registry, of_chat, chat_notice)
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ __all__ = [
     "Token",
     "TokenLogprobs",
     "ValidationResult",
+    "by_sample",
     "joined",
 ]
 
@@ -209,7 +210,8 @@ class Finish:
     the text against the requested structure; None if none was requested. With a verdict, `text` is the result
     alone, without the reasoning before it. `drafted`: draft statistics; None without drafts. `candidates`:
     all texts of a beam search or best-of choice, best first; `score` is that of this text. For other requests
-    `candidates` is empty, `score` is None and `logprob` is not computed.
+    `candidates` is empty, `score` is None and `logprob` is not computed. `more`: the number of samples after
+    this one that end alike; like this one they had not begun (see `by_sample`).
     """
 
     request: str
@@ -228,6 +230,7 @@ class Finish:
     score: float | None = None
     candidates: tuple[Candidate, ...] = ()
     drafted: Drafted | None = None
+    more: int = 0
 
     @property
     def is_late(self) -> bool:
@@ -252,3 +255,13 @@ class Error:
 
 
 Event = Token | Reading | PromptScores | Finish | Error
+
+
+def by_sample(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events with a Finish of its own for each sample that had not begun."""
+    for event in events:
+        if isinstance(event, Finish) and event.more:
+            samples = range(event.sample, event.sample + event.more + 1)
+            yield from (replace(event, sample=sample, more=0) for sample in samples)
+        else:
+            yield event

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from gencli.core.events import Event
+from gencli.core.events import Event, by_sample
 from gencli.core.request import Request
 from gencli.engine.admission import check_request, effective, text_stream
 from gencli.engine.ahead import make_ahead
@@ -146,10 +146,14 @@ class Engine:
             self._contrastive.create(sequence)
         return sequence
 
-    def run(self) -> Iterator[Event]:
-        """Generate until all submitted requests have ended. Requests may be submitted between two events."""
+    def run(self, *, is_merged: bool = False) -> Iterator[Event]:
+        """Generate until all submitted requests have ended. Requests may be submitted between two events.
+
+        `is_merged`: the samples of a request that end before they begin are one event (see `Finish.more`).
+        """
         while self._scheduler.has_work:
-            yield from self._end_all() if self._interrupted else self.step()
+            events = self._end_all() if self._interrupted else self._next_events()
+            yield from events if is_merged else by_sample(events)
         self._interrupted = False
 
     @property
@@ -164,6 +168,9 @@ class Engine:
 
     def step(self) -> list[Event]:
         """Run one step and return its events, [] without work. For the caller's own loop instead of `run`."""
+        return [*by_sample(self._next_events())]
+
+    def _next_events(self) -> list[Event]:
         with self._changing:
             try:
                 events = [*self._endings.cancelled(), *self._endings.late()]
@@ -192,7 +199,7 @@ class Engine:
 
     def end_waiting(self) -> Iterator[Event]:
         """End the requests that have not begun; running ones continue."""
-        yield from self._best_of.select(self._endings.waiting())
+        yield from by_sample(self._best_of.select(self._endings.waiting()))
 
     @property
     def limit(self) -> int:

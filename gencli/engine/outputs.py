@@ -20,6 +20,7 @@ from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
 from gencli.engine.step_result import StepResult
+from gencli.errors import GenerationError
 from gencli.models.base import ModelRunner
 
 __all__ = ["Outputs"]
@@ -112,6 +113,14 @@ class Outputs:
         """Yield the scores of prompts that are complete, and end requests that only score."""
         for sequence in [one for one in self._scheduler.running if one.scoring]:
             assert sequence.scoring is not None
+            is_due = sequence.scoring.is_complete and not sequence.scoring.is_reported
+            if is_due and (position := sequence.scoring.first_unsound) is not None:
+                error = GenerationError(
+                    f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
+                    "number format is at fault."
+                )
+                yield from self._endings.fail(sequence.unit, error)
+                continue
             yield from sequence.scoring.report()
             if sequence.scoring.is_complete and sequence.scoring.is_only:
                 sequence.unit.close("length", "max_tokens")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -68,6 +69,14 @@ class PromptScoring:
         return (
             0 if self.is_complete else max(0, min(end, len(self._scores) - 1) - max(start, self.first_read))
         )
+
+    @property
+    def first_unsound(self) -> int | None:
+        """The first position whose logits had NaN or +inf; None if there is none."""
+        for position, entry in enumerate(self._scores):
+            if entry and not isfinite(entry.chosen.logprob) and not entry.chosen.banned_by:
+                return position
+        return None
 
     def take(self, entries: list[TokenLogprobs]) -> None:
         """Take the scores of the next positions."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 
-from gencli.core.events import Event
+from gencli.core.events import Event, Finish
 from gencli.core.request import Request
 from gencli.engine.sequence import Sequence
 
@@ -89,8 +89,7 @@ class Samples:
         return self._make(self._next - 1)
 
     def end(self, reason: str, matched: str | None = None) -> Iterator[Event]:
-        """Yield the final events of the samples not created yet, each with an empty text."""
-        first = self._next
+        """Yield one Finish for all samples not created yet (see `Finish.more`), with an empty text."""
         if (sequence := self.take()) is None:
             return
         sequence.unit.close(reason, matched)
@@ -98,9 +97,8 @@ class Samples:
         if sequence.group:
             yield from ends
             return
-        self._next = self._count
-        for sample in range(first, self._count):
-            yield from (replace(event, sample=sample) for event in ends)
+        more, self._next = self._count - self._next, self._count
+        yield from (replace(event, more=more) for event in ends if isinstance(event, Finish))
 
 
 class Pending:

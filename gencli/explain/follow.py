@@ -22,9 +22,12 @@ _CHUNK = 1 << 16  # bytes
 def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
     """Yield the complete lines of a trace, existing and future ones; never ends by itself.
 
-    A pipe ends with its writer. Keeps one line in memory. Raises UsageError for a file that cannot be read,
-    GenerationError if it is replaced or truncated, or for an endless line.
+    A pipe ends with its writer. Keeps one line in memory. `pause`: seconds to sleep at the end of the file.
+    Raises UsageError for a file that cannot be read and a pause of 0, which would keep a core busy;
+    GenerationError if the file is replaced or truncated, or for an endless line.
     """
+    if not pause > 0:
+        raise UsageError(f"pause is {pause:g}, but has to be above 0 seconds.")
     with opened_trace(name) as file:
         yield from _lines(Path(name), file, pause)
 

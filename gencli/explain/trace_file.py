@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gencli.core.events import Error, Event, Finish, Token
+from gencli.core.events import Error, Event, Finish, Token, by_sample
 from gencli.errors import GenerationError
 from gencli.explain.check import check_record
 from gencli.explain.record import VERSION, Record
@@ -62,8 +62,9 @@ class TraceWriter:
         """Write the lines of an event."""
         if isinstance(event, Token):
             self._add_token(event)
-        elif isinstance(event, Finish | Error):
-            self._end(event)
+        for end in by_sample([event]):
+            if isinstance(end, Finish | Error):
+                self._end(end)
 
     def close(self) -> None:
         """Do nothing: lines are written when their event arrives."""

@@ -31,8 +31,9 @@ class Meter:
         self._total, self._max_tokens = total, max_tokens
         self._prompts = PromptProgress()
         self._open: dict[tuple[str, int], int] = {}
-        self._ended: list[int] = []
-        self._failed: list[int] = []  # tokens of failed samples, not used to estimate lengths
+        self._num_ended = self._num_failed = 0
+        self._ended_tokens = 0
+        self._failed_tokens = 0  # not used to estimate lengths
         self._first: tuple[float, int] | None = None  # time of the first event, and tokens by then
 
     def add(self, event: Event, now: float) -> None:
@@ -46,9 +47,11 @@ class Meter:
         else:
             tokens = self._open.pop(name, 0)
             if isinstance(event, Finish):
-                self._ended.append(event.completion_tokens)
+                self._num_ended += 1 + event.more
+                self._ended_tokens += event.completion_tokens
             else:
-                self._failed.append(tokens)
+                self._num_failed += 1
+                self._failed_tokens += tokens
         if self._first is None:
             self._first = now, self._tokens
 
@@ -58,14 +61,14 @@ class Meter:
         seconds left = tokens missing / tokens per second. Unfinished samples are expected to reach the mean
         length of the finished ones, or `max_tokens` before any has finished.
         """
-        done = len(self._ended) + len(self._failed)
+        done = self._num_ended + self._num_failed
         start, before = self._first or (now, 0)
         speed = (self._tokens - before) / (now - start) if now > start and self._tokens > before else None
-        length = sum(self._ended) / len(self._ended) if self._ended else self._max_tokens
+        length = self._ended_tokens / self._num_ended if self._num_ended else self._max_tokens
         missing = length * (self._total - done) - sum(min(length, count) for count in self._open.values())
         left = missing / speed if speed else None
         return ProgressRate(done, self._total, speed, left, self._prompts.text)
 
     @property
     def _tokens(self) -> int:
-        return sum(self._ended) + sum(self._open.values()) + sum(self._failed)
+        return self._ended_tokens + sum(self._open.values()) + self._failed_tokens

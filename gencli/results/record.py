@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from gencli.config.job import Job
@@ -13,7 +14,7 @@ from gencli.core.events import Finish, TokenLogprobs
 from gencli.engine.beams.results import rounded
 from gencli.models.files.identity import ModelIdentity
 from gencli.results.draft_report import draft_record
-from gencli.results.results import Row, failure, tokens_per_second
+from gencli.results.results import Row, failure, num_samples, tokens_per_second
 from gencli.results.scores import entry_record
 from gencli.runtime.grammars import Compiled
 from gencli.text.tokenizer import Tokenizer
@@ -46,8 +47,12 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
 
     With several samples `text` becomes `texts`, and each value of a sample becomes a list.
     """
-    samples = [_sample(row, sample, info) for sample in range(len(row.outcomes)) if row.outcomes[sample]]
-    of_sample: dict[str, Any] = {key: [sample[key] for sample in samples] for key in samples[0]}
+    outcomes = [(sample, outcome) for sample, outcome in enumerate(row.outcomes) if outcome]
+    samples = [(_sample(row, sample, info), num_samples(outcome)) for sample, outcome in outcomes]
+    of_sample: dict[str, Any] = {
+        key: [value for sample, count in samples for value in repeat(sample[key], count)]
+        for key in samples[0][0]
+    }
     texts = {"texts": of_sample.pop("text")}
     if info.job.n == 1:
         of_sample = {key: values[0] for key, values in of_sample.items()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.results.by_token import ByToken, token_ids
 from gencli.results.scores import Scores
 from processors.errors import StageFailure
 
-__all__ = ["LATE", "Failure", "Outcome", "Results", "Row", "failure", "tokens_per_second"]
+__all__ = ["LATE", "Failure", "Outcome", "Results", "Row", "failure", "num_samples", "tokens_per_second"]
 
 LATE = "`max_time` passed before the first token."
 
@@ -31,6 +31,7 @@ class Failure:
 class Row:
     """A prompt with the text so far and the outcome of each sample.
 
+    Samples that had not begun have one outcome, that of the first of them (see `Finish.more`).
     `is_partial`: whether invalid texts are shown. `running`: samples with text but no outcome yet.
     `num_open`: number of samples without an outcome. `prompt_ids`: token ids of the prompt, () if it was
     refused before they were known.
@@ -68,7 +69,7 @@ class Row:
         self.texts[event.sample] = event.text
         self.outcomes[event.sample] = event
         self.running.discard(event.sample)
-        self.num_open -= 1
+        self.num_open -= num_samples(event)
 
     @property
     def ended(self) -> list[Outcome]:
@@ -124,7 +125,13 @@ class Results:
     @property
     def failures(self) -> list[Failure]:
         """All samples without a result."""
-        return [found for row in self.rows for outcome in row.ended if (found := failure(outcome))]
+        found = [(failure(outcome), outcome) for row in self.rows for outcome in row.ended]
+        return [
+            replace(failed, sample=failed.sample + more)
+            for failed, outcome in found
+            if failed is not None
+            for more in range(num_samples(outcome))
+        ]
 
     @property
     def exit_code(self) -> int:
@@ -136,6 +143,11 @@ class Results:
         if len(self.failures) < sum(len(row.outcomes) for row in self.rows):
             return 7
         return 4 if all(failed.type == StageFailure.__name__ for failed in self.failures) else 6
+
+
+def num_samples(outcome: Outcome) -> int:
+    """Return the number of samples that have this outcome."""
+    return 1 + (outcome.more if isinstance(outcome, Finish) else 0)
 
 
 def failure(outcome: Outcome) -> Failure | None:

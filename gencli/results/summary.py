@@ -12,7 +12,7 @@ from gencli.models.base import ModelSpec
 from gencli.models.device import kv_name
 from gencli.results.draft_report import draft_lines
 from gencli.results.record import RunInfo, timings
-from gencli.results.results import Results, failure, tokens_per_second
+from gencli.results.results import Results, failure, num_samples, tokens_per_second
 from processors.chain import Chain
 
 __all__ = ["errors", "stats", "summary", "thinking"]
@@ -94,23 +94,24 @@ def stats(
 
 def _about_samples(results: Results) -> Iterator[str]:
     """Yield a notice if all samples of a prompt have the same text."""
-    several = [row for row in results.rows if len(row.finishes) > 1]
-    equal = [row for row in several if len({finish.text for finish in row.finishes}) == 1]
+    counts = [(row.finishes, sum(map(num_samples, row.finishes))) for row in results.rows]
+    equal = [count for ends, count in counts if count > 1 and len({end.text for end in ends}) == 1]
     if equal:
         of = "" if len(results.rows) == 1 else f" for {len(equal)} of {len(results.rows)} prompts"
-        yield f"Notice: All {len(equal[0].finishes)} samples are the same text{of}."
+        yield f"Notice: All {equal[0]} samples are the same text{of}."
 
 
 def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
     """Yield the number of attempts of each valid result, and stages that a grammar overrode."""
     for finish in results.finishes:
-        which = _which(finish.request, finish.sample, results)
         verdict = finish.verdict
         if verdict and verdict.is_valid and verdict.attempts > 1:
+            which = _which(finish.request, finish.sample, results)
             yield f"{which}Valid after {verdict.attempts} attempts."
     longer = Counter(stage for finish in results.finishes if (stage := _asks_for_more(finish, info.chain)))
     for stage, count in longer.items():
-        texts = "it" if len(results.finishes) == 1 else f"{count} of {len(results.finishes)} texts"
+        total = sum(map(num_samples, results.finishes))
+        texts = "it" if total == 1 else f"{count} of {total} texts"
         yield f"Notice: The grammar allows nothing more, so {stage} did not make {texts} longer."
 
 
@@ -138,8 +139,10 @@ def _count(number: int, noun: str) -> str:
 
 def _reasons(results: Results) -> str:
     outcomes = [outcome for row in results.rows for outcome in row.ended]
-    if len(outcomes) > 1:
-        reasons = Counter("error" if isinstance(one, Error) else one.reason for one in outcomes)
+    if sum(map(num_samples, outcomes)) > 1:
+        reasons = Counter[str]()
+        for one in outcomes:
+            reasons["error" if isinstance(one, Error) else one.reason] += num_samples(one)
         return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     finish = results.finishes[0]
     is_said = finish.reason == "stop" and finish.matched is not None

@@ -58,12 +58,12 @@ class RetryingEngine:
         self._engine.submit(request)
         self._submitted[request.id] = _Submitted(request, structure, request.n)
 
-    def run(self) -> Iterator[Event]:
+    def run(self, *, is_merged: bool = False) -> Iterator[Event]:
         """Yield the events of all requests, under their own ids, each finish with its verdict.
 
-        More may be submitted between two events.
+        More may be submitted between two events. `is_merged`: as in Engine.run.
         """
-        for event in self._engine.run():
+        for event in self._engine.run(is_merged=is_merged):
             yield from self._process(event)
 
     @property
@@ -88,8 +88,8 @@ class RetryingEngine:
             yield from self._process(event)
 
     def _process(self, event: Event) -> Iterator[Event]:
-        is_end = isinstance(event, Finish | Error)
-        attempt = self._attempt_of(event.request, event.sample, is_end=is_end)
+        num_ended = isinstance(event, Finish | Error) + _more(event)
+        attempt = self._attempt_of(event.request, event.sample, num_ended)
         if attempt.number > 1:
             event = replace(event, request=attempt.request.id, sample=attempt.sample)
         if isinstance(event, Finish):
@@ -98,17 +98,18 @@ class RetryingEngine:
                 event = replace(event, verdict=replace(event.verdict, attempts=attempt.number))
         if (
             not isinstance(event, Finish | Error)
+            or _more(event)  # they ended before they began, so there is no time for another attempt
             or not _is_retryable(event)
             or not self._retry(event, attempt)
         ):
             yield event
 
-    def _attempt_of(self, name: str, sample: int, *, is_end: bool) -> _Attempt:
-        """Return the attempt that an event belongs to; with `is_end` remove the attempt."""
+    def _attempt_of(self, name: str, sample: int, num_ended: int) -> _Attempt:
+        """Return the attempt that an event belongs to; remove it if samples have ended."""
         if (name, sample) in self._retries:
-            return self._retries.pop((name, sample)) if is_end else self._retries[name, sample]
+            return self._retries.pop((name, sample)) if num_ended else self._retries[name, sample]
         submitted = self._submitted[name]
-        submitted.num_open -= is_end
+        submitted.num_open -= num_ended
         if not submitted.num_open:
             del self._submitted[name]
         return _Attempt(submitted.request, submitted.structure, sample)
@@ -130,6 +131,10 @@ class RetryingEngine:
         self._engine.submit(own)
         self._retries[name, 0] = replace(attempt, number=attempt.number + 1, seconds=seconds)
         return True
+
+
+def _more(event: Event) -> int:
+    return event.more if isinstance(event, Finish) else 0
 
 
 def _is_retryable(end: Finish | Error) -> bool:

@@ -56,5 +56,5 @@ class OneStream:
         """Interrupt all requests, and discard their events."""
         with suppress(Exception):  # the original error is raised instead
             self._engine.interrupt()
-            for _ in self._attempts.run():
+            for _ in self._attempts.run(is_merged=True):
                 pass

@@ -3,6 +3,7 @@
 import json
 
 from gencli.batch.openai import response_line
+from processors.params import MOST
 from tests.batch.test_rows import reason, row
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -26,6 +27,20 @@ def test_a_request_line_is_a_row():
         "frequency_penalty": 0.1, "presence_penalty": 0.2, "logit_bias": [[42, -100]], "top_k": 5,
         "stop_id": [7],
     }  # fmt: skip
+
+
+def test_what_asks_for_nothing_is_left_out_as_by_the_server():
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    for fields in (
+        {"tools": tools, "tool_choice": "none"},
+        {"tools": [], "tool_choice": "auto"},
+        {"verbosity": "medium", "reasoning_budget": -1},
+    ):
+        made = row(line(**fields))
+        assert (made.failure, made.options) == (None, {}), fields
+    assert row(line(tools=tools, tool_choice="auto")).options.keys() == {"tools", "tool_choice"}
+    assert row(line(max_tokens=-1)).options == row(line(n_predict=-1)).options == {"max_tokens": MOST}
+    assert "tool_choice needs tools" in reason(line(tool_choice="required"))
 
 
 def test_a_completion_is_a_raw_prompt():

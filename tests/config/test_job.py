@@ -4,7 +4,7 @@ import pytest
 
 from gencli.config.job import make_job, notices
 from gencli.config.requests import make_requests
-from gencli.config.settings import FLAG, resolve
+from gencli.config.settings import CHAT_DEFAULT, FLAG, resolve
 from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.errors import UsageError
 from gencli.text.tokenizer import ByteTokenizer
@@ -74,6 +74,11 @@ def test_stages_that_change_nothing_give_way_with_a_notice():
     )
     job = make_job(resolve(("preset", {"mirostat": "2"}), (FLAG, {"top_k": "20"})))
     assert str(job.chain) == "top_k=20"
+    of_chat = (CHAT_DEFAULT, {"temperature": "0.8", "top_k": "40", "min_p": "0.05"})
+    assert [*notices(make_job(resolve(of_chat, (FLAG, {"mirostat": "2"}))), ["hi"])] == [
+        "Of the preset chat min_p, top_k are left out beside `mirostat`: mirostat alone decides how many "
+        "tokens are left."
+    ]
 
     flags = {"temperature": "0", "mirostat": "2", "top_k": "5", "edt": "1", "dynatemp_range": "1"}
     job = make_job(resolve((FLAG, flags)))

@@ -65,3 +65,21 @@ def test_a_text_that_was_cancelled_is_what_was_told_of_it():
     events += on.step()
     told = "".join(event.text for event in events if isinstance(event, Token))
     assert told == ends_of(events)["a", 0].text
+
+
+def test_samples_that_had_not_begun_are_one_event_of_a_merged_run():
+    def interrupted(n, **how):
+        on = engine(max_batch=2)
+        on.submit(request("a", n=n))
+        on.step()
+        on.interrupt()
+        return list(on.run(**how))
+
+    merged = interrupted(1_000_000, is_merged=True)
+    assert len(merged) < 200
+    ends = [event for event in merged if not isinstance(event, Token)]
+    assert sum(1 + end.more for end in ends) == 1_000_000
+    assert {end.reason for end in ends} == {"interrupted"}
+    plain = ends_of(interrupted(100))
+    assert sorted(plain) == [("a", sample) for sample in range(100)]
+    assert {end.more for end in plain.values()} == {0}

@@ -128,3 +128,23 @@ def test_a_prompt_of_one_token_and_one_as_long_as_the_context_can_be_scored():
     ):
         with pytest.raises(UsageError, match=said):
             engine(runner=FakeRunner(context=12)).submit(wrong)
+
+
+class Broken(FakeRunner):
+    """Logits as from a number format that cannot hold them."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, plan):
+        logits = super().forward(plan)
+        logits[:, 3] = self.value
+        return logits
+
+
+def test_logits_that_are_no_numbers_are_an_error():
+    for value in (torch.nan, torch.inf):
+        events = events_of([scored("hi there")], runner=Broken(value))
+        assert [type(event) for event in events] == [Error], value
+        assert "NaN or +inf among the logits for token 2 of the prompt" in events[0].message

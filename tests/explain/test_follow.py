@@ -17,7 +17,7 @@ def file(tmp_path):
 
 
 def lines_of(file):
-    return follow(str(file), pause=0)
+    return follow(str(file), pause=1e-4)
 
 
 def test_lines_come_when_they_are_complete(file):
@@ -67,3 +67,9 @@ def test_a_line_without_end_and_no_readable_text_are_refused(file, tmp_path, mon
     file.write_text("x" * 11)
     with pytest.raises(GenerationError, match="more than 10 bytes"):
         next(lines_of(file))
+
+
+def test_a_pause_that_would_keep_a_core_busy_is_refused(file):
+    for pause in (0, -1, float("nan")):
+        with pytest.raises(UsageError, match="pause is"):
+            next(follow(str(file), pause=pause))

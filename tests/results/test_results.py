@@ -2,8 +2,13 @@
 
 from dataclasses import replace
 
-from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult
+from gencli.config.job import make_job
+from gencli.config.settings import resolve
+from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult, by_sample
+from gencli.results.record import RunInfo, record
 from gencli.results.results import Results, failure, tokens_per_second
+from gencli.results.summary import errors, summary
+from processors.chain import Chain
 from processors.errors import StageFailure
 
 
@@ -70,3 +75,22 @@ def test_a_sample_without_a_token_in_its_time_has_failed():
         ("Timeout", "`max_time` passed before the first token.")
     }
     assert failure(finish(reason="length", tokens=1)) is None
+
+
+def test_samples_that_end_alike_count_as_many():
+    begun, rest = finish(0, "ab", "interrupted"), finish(1, "", "interrupted", tokens=0, more=8)
+    for late in (False, True):
+        last = replace(rest, reason="length", matched="max_time") if late else rest
+        one, each = Results(["hi"], 10), Results(["hi"], 10)
+        for results, events in ((one, (begun, last)), (each, by_sample((begun, last)))):
+            for event in events:
+                row = results.add(event)
+            assert row.is_done
+        assert one.exit_code == each.exit_code
+        assert one.failures == each.failures
+        assert len(one.failures) == 9 * late
+        info = RunInfo("fake", Chain(), make_job(resolve(("flag", {"seed": 1}))))
+        assert [*summary(one, info)] == [*summary(each, info)]
+        assert [*errors(one)] == [*errors(each)]
+        info = replace(info, job=replace(info.job, n=10))
+        assert record(one.rows[0], info) == record(each.rows[0], info)

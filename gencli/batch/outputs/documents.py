@@ -88,6 +88,12 @@ def document_columns(spec: OutputSpec | None, form: OutputFormat, *, is_open: bo
             f"`columns` are those of a table, but `format` is {form.name}.",
             hint="Write csv, tsv or parquet, or leave it out: a record has the document under parsed.",
         )
+    if spec is not None and spec.has_answer:
+        raise UsageError(
+            f"`columns` need a document in each text, but with `{spec.kind}` a text may be a call, which has "
+            "no columns.",
+            hint=f"Leave `columns` out (the column text has calls and documents), or `{spec.kind}`.",
+        )
     if spec is None or spec.kind not in _KINDS:
         given = f", and `{spec.kind}` has none" if spec else ""
         needed = " or ".join(f"`{kind}`" for kind in _KINDS)

@@ -93,7 +93,7 @@ def generate(
             settings, sink, results, info, voice, stack, [request.marker for request in requests], pen
         )
         writers += [make(results, info) for make in beside]
-        for event in chain(refused, attempts.run()):
+        for event in chain(refused, attempts.run(is_merged=True)):
             results.add(event)
             for writer in writers:
                 writer.add(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token, joined
+from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token, by_sample, joined
 from gencli.core.request import Request
 from gencli.engine.beams.results import chosen_events, interrupted, length_score
 
@@ -43,7 +43,7 @@ class BestOf:
         if not self._pools:
             yield from events
             return
-        for event in events:
+        for event in by_sample(events):
             pool = self._pools.get(event.request)
             if pool is None or isinstance(event, PromptScores):
                 yield event

@@ -13,7 +13,7 @@ from typing import Any
 
 from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, ModelError, UsageError
-from gencli.files import read_file, replaced
+from gencli.files import other_kind, read_file, replaced
 from gencli.hub.cache import find_file, find_gguf, find_snapshot, hub_models
 from gencli.hub.names import read_hub_name
 from gencli.models.gguf.head import is_gguf
@@ -78,6 +78,10 @@ def absent(name: str) -> ModelError:
     """Return the error for a model that is not on this machine."""
     target = full_name(name)
     shown = name if target == name else f"{name} ({target})"
+    with suppress(RuntimeError, ValueError):  # the home folder is unknown; a null character
+        if kind := other_kind(Path(target).expanduser()):
+            needed = "a GGUF file" if is_gguf(target) else "a folder or a GGUF file"
+            return ModelError(f"{shown} is {kind}, but has to be {needed}.")
     if is_gguf(target) and ":" not in target:
         repo, _, file = target.rpartition("/")
         hub = read_hub_name(repo)

@@ -21,6 +21,7 @@ __all__ = [
     "BODY_KEYS",
     "CALL_FIELDS",
     "Options",
+    "drop_idle",
     "given_fields",
     "inline",
     "read_field",
@@ -80,7 +81,7 @@ def read_options(
             continue
         for key, item in found.items():
             _set(options, name, key, item)
-    _drop_idle_tools(options)
+    drop_idle(options.values)
     return Options(options.values, options.fields, tuple(dropped))
 
 
@@ -160,13 +161,14 @@ def _names_file(name: str) -> ApiError:
     return bad_field(name, f"{name} names a file, which a request cannot read. Send the text itself.")
 
 
-def _drop_idle_tools(options: Options) -> None:
-    """With `tool_choice` none, drop the tools, so that the model does not see them either.
+def drop_idle(values: dict[str, Any]) -> None:
+    """Remove options that ask for nothing in this combination. Raises ApiError for a choice without tools.
+
+    With `tool_choice` none, drop the tools, so that the model does not see them either.
 
     An empty list is no tools, and `auto` without tools is no choice: some clients send them always.
     """
-    values = options.values
-    if values.get("tools") == "[]":
+    if values.get("tools") in ([], "[]"):
         del values["tools"]
     choice = values.get("tool_choice")
     if choice == "none" or (choice == "auto" and "tools" not in values):

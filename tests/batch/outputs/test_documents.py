@@ -194,5 +194,8 @@ def test_columns_need_properties_of_a_schema():
     ]:
         with pytest.raises(UsageError, match=fault):
             columns_of(schema, kind=kind)
+    beside = OutputSpec("tools", Plan(()), schema={"type": "object"}, has_answer=True)
+    with pytest.raises(UsageError, match="with `tools` a text may be a call, which has no columns"):
+        document_columns(beside, OUTPUT_FORMATS["csv"], is_open=False)
     with pytest.raises(UsageError, match="properties of a schema"):
         document_columns(None, OUTPUT_FORMATS["csv"], is_open=False)

@@ -111,3 +111,24 @@ def test_a_model_that_is_nowhere_names_the_nearest(gencli, tmp_path):
     for name in ("foo.gguf", tmp_path / "foo.gguf"):
         result = gencli("run", "--model", name, "hi")
         assert (result.code, "There is no file" in result.err, "pull" in result.err) == (5, True, False)
+
+
+def test_a_model_that_is_no_file_is_named_as_what_it_is(gencli, tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "dead.gguf").symlink_to(tmp_path / "nowhere")
+    for name, kind in (
+        (tmp_path / "pipe.gguf", "a pipe, but has to be a GGUF file"),
+        (tmp_path / "dead.gguf", "a link to nothing, but has to be a GGUF file"),
+        ("/dev/null", "a device, but has to be a folder or a GGUF file"),
+    ):
+        result = gencli("run", "--model", name, "hi")
+        assert (result.code, result.err) == (5, f"Error: {name} is {kind}.\n")
+
+
+def test_ctrl_c_while_the_prompt_is_typed_is_an_interrupt(gencli, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prompts, "read_stream", interrupted)
+    result = gencli("run", "--model", "fake", "-")
+    assert (result.code, result.out, result.err) == (130, "", "Interrupted.\n")

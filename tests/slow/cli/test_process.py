@@ -24,6 +24,17 @@ def test_ctrl_c_writes_the_text_so_far_and_ends_with_130(start):
     assert ended(start(*LONG))[1].startswith(text)
 
 
+def test_ctrl_c_ends_a_million_samples_as_it_ends_a_few(start):
+    # One text is written at a time, so the first bytes say that the samples are submitted.
+    for n in (50, 1_000_000):
+        process = start("-n", str(n), *LONG, "--max-batch", "1")
+        process.stdout.read(40)
+        process.send_signal(signal.SIGINT)
+        code, rest, err = ended(process)
+        assert (code, rest.count(b"==>")) == (130, 0), n
+        assert f", {n} interrupted, seed 1\n".encode() in err, n
+
+
 def assert_an_encoding_does_not_fail(start, encoding, form):
     # The bytes of a zero-width joiner: no single-byte code page has it.
     words = ("--allow-ids", "226,128,141", "--seed", "1", "--max-tokens", "12", "h\u00e9\U0001f600")
