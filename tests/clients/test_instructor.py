@@ -9,7 +9,7 @@ instructor = pytest.importorskip("instructor")
 openai = pytest.importorskip("openai")
 
 Mode = instructor.Mode
-# PARALLEL_TOOLS has a test of its own; MD_JSON asks for no structure, FUNCTIONS is deprecated.
+# PARALLEL_TOOLS and MD_JSON have tests of their own; FUNCTIONS is deprecated.
 CHATS = [Mode.TOOLS, Mode.TOOLS_STRICT, Mode.JSON, Mode.JSON_SCHEMA, Mode.JSON_O1]
 RESPONSES = [Mode.RESPONSES_TOOLS, Mode.RESPONSES_TOOLS_WITH_INBUILT_TOOLS]
 ASKED = [{"role": "user", "content": "Extract: Jason is 25 years old."}]
@@ -66,3 +66,19 @@ def test_a_simple_type_and_a_plain_answer(smol):
     assert isinstance(number, int)
     plain = made.create(model="smol", messages=ASKED, response_model=None)
     assert plain.choices[0].message.content
+
+
+def test_json_in_markdown(smol):
+    """The mode asks for no structure, so a small model gets a regex."""
+    made = client(smol, Mode.MD_JSON)
+    person = r'\{"name": "[A-Z][a-z]{1,9}", "age": [1-9][0-9]\}'
+    options = {"model": "smol", "messages": ASKED, "response_model": Person, "max_retries": 0}
+
+    def block(text):
+        return {"regex": rf"```json\n{text}\n```"}
+
+    assert made.create(**options, extra_body=block(person)).age == 25
+    *_, last = made.create_partial(**options, extra_body=block(person))
+    assert last.age == 25
+    tasks = rf'\{{"tasks": \[{person}\]\}}'
+    assert [one.age for one in made.create_iterable(**options, extra_body=block(tasks))] == [25]

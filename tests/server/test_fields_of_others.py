@@ -66,6 +66,13 @@ def test_reasoning_can_be_left_out(fake):
         assert "reasoning_content" not in chunk["choices"][0]["delta"]
 
 
+@pytest.mark.parametrize("root", ["start:", "# a comment\nstart:", "root ::="])
+def test_a_grammar_of_vllm_is_gbnf_or_lark(fake, root):
+    grammar = f'{root} "ab" | "ac"'
+    for body in ({"guided_grammar": grammar}, {"structured_outputs": {"grammar": grammar}}):
+        assert text_of(fake, **body) in ("ab", "ac"), body
+
+
 def tokens(client, **body):
     reply = client.post("/tokenize", json=body)
     assert reply.status_code == 200, reply.text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gencli.server.wire.errors import bad_field
+from gencli.structured.notations.grammar_reader import looks_like_lark
 from processors.conversion import whole
 
 __all__ = ["RENAMED", "SPECIAL", "UNLIMITED"]
@@ -175,7 +176,15 @@ def _structured_outputs(field: str, value: Any) -> _Found:
              "grammar": "grammar", "structural_tag": "structural_tag"}  # fmt: skip
     if not isinstance(value, Mapping) or not value.keys() <= known.keys():
         raise bad_field(field, f"{field} has to be an object with one of: {', '.join(known)}.")
-    return {known[key]: item for key, item in value.items() if item is not None}
+    found = {known[key]: item for key, item in value.items() if item is not None}
+    grammar = found.pop("grammar", "")
+    return {**found, **_vllm_grammar(field, grammar)}
+
+
+def _vllm_grammar(field: str, value: Any) -> _Found:
+    """Read a grammar of vLLM, which takes GBNF and Lark in one field."""
+    is_lark = isinstance(value, str) and looks_like_lark(value)
+    return {"lark" if is_lark else "grammar": value} if value != "" else {}
 
 
 def _seconds(field: str, value: Any) -> _Found:
@@ -248,7 +257,8 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     **dict.fromkeys(
         "repeat_last_n penalty_range rep_pen_range repetition_range repetition_penalty_range".split(), _window
     ),
-    **dict.fromkeys("grammar grammar_string guided_grammar ebnf".split(), _unless_empty("grammar")),
+    **dict.fromkeys("grammar grammar_string ebnf".split(), _unless_empty("grammar")),
+    "guided_grammar": _vllm_grammar,
     **dict.fromkeys("regex regex_pattern guided_regex".split(), _unless_empty("regex")),
     **dict.fromkeys("json_schema guided_json".split(), _unless_empty("json_schema")),
     "negative_prompt": _unless_empty("negative"),

@@ -30,7 +30,7 @@ from gencli.structured.regex.tree import (
     seq,
 )
 
-__all__ = ["MOST_LETTERS", "Dialect", "Grammar", "read_grammar"]
+__all__ = ["MOST_LETTERS", "Dialect", "Grammar", "looks_like_lark", "read_grammar"]
 
 Dialect = Literal["gbnf", "xgrammar"]
 MOST_LETTERS = 1 << 20
@@ -43,8 +43,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _HEAD = re.compile(r"(?P<name>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)(?P<options>\[[^\]\r\n]*\])?[ \t]*::=")
 _COUNT = re.compile(r"\{\s*(\d+)\s*(,)?\s*(\d+)?\s*\}")
 _MACROS = ("TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken", "Regex", "Substring", "Repeat")
+_LARK = re.compile(r"\s*(?:%|[?!]?\w+(?:\.\d+)?\s*:(?!:?=))")
 _OTHERS = (
-    (re.compile(r"\s*(?:%|[?!]?\w+(?:\.\d+)?\s*:(?!:?=))"), "a Lark grammar", "Give it with `lark`."),
+    (_LARK, "a Lark grammar", "Give it with `lark`."),
     (re.compile(r"\s*<[^>\n]+>\s*::="), "BNF with names in angle brackets", "Write name ::= ..."),
     (re.compile(r"\s*[\w ]+:="), "EBNF with :=", "Write name ::= ..."),
     (re.compile(r"\s*[\w ]+="), "ISO EBNF with =", "Write name ::= ..., without commas and semicolons."),
@@ -58,6 +59,12 @@ class Grammar:
 
     rules: dict[str, Rule]
     dialect: Dialect
+
+
+def looks_like_lark(text: str) -> bool:
+    """Return whether a grammar begins as one in Lark's notation does, behind comments."""
+    start = _SPACE.match(text)
+    return start is not None and _LARK.match(text, start.end()) is not None
 
 
 def read_grammar(text: str) -> Grammar:
