@@ -24,7 +24,7 @@ import torch
 
 from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Limits, Request
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from gencli.runtime.wiring import bare_engine
 from gencli.structured.choose import choose

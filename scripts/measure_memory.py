@@ -68,11 +68,11 @@ def measure(model: str, dtype: str, kv_dtype: str, quantize: Any, texts: int, to
     """Return a row of the table."""
     import torch
 
+    from gencli.models.decoder.decoder import DecoderRunner
     from gencli.models.decoder.families import read_spec
-    from gencli.models.decoder.runner import DecoderRunner
-    from gencli.models.files.card import read_card
     from gencli.models.files.checkpoint import read_checkpoint, read_folder
-    from gencli.models.memory import need_of
+    from gencli.models.files.model_card import read_card
+    from gencli.models.model_memory import need_of
 
     folder, config = read_folder(model)
     checkpoint = read_checkpoint(folder, config, read_spec(config))
@@ -123,7 +123,7 @@ def main() -> None:
         print(measure(given.model, *given.row, given.texts, given.tokens))
         return
     from gencli.models.files.checkpoint import read_folder
-    from gencli.models.files.quantization import is_own
+    from gencli.models.files.model_files import is_own
 
     print("| format | weights | before | peak at load | ratio | load | KV cache | peak of a run | planned |")
     print("|---|---|---|---|---|---|---|---|---|")

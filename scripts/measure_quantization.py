@@ -28,8 +28,8 @@ from measure_extraction import scores  # noqa: E402
 from tiny_corpus import documents  # noqa: E402
 
 from gencli.core.step import Feed, StepPlan  # noqa: E402
-from gencli.models.base import ModelRunner  # noqa: E402
-from gencli.models.files.quantization import Quantize  # noqa: E402
+from gencli.models.files.model_files import Quantize  # noqa: E402
+from gencli.models.model_runner import ModelRunner  # noqa: E402
 from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 
 FORMATS: tuple[Quantize, ...] = ("none", "int8", "int4")

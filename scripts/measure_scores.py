@@ -24,7 +24,7 @@ def make_model(folder: Path) -> None:
     import torch
     import transformers as hf
 
-    from gencli.models.files.locate import find_local
+    from gencli.models.files.local_models import find_local
 
     torch.manual_seed(0)
     config = hf.LlamaConfig(

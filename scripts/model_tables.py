@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from marks import write_between
 
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from tests.models import guided
 from tests.models.loops import after_rollback
 from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued

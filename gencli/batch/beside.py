@@ -10,9 +10,9 @@ from gencli.config.named_models import is_draft_model
 from gencli.config.options.drafts import EARLY_EXIT
 from gencli.config.options.guidance import NO_AMATEUR
 from gencli.errors import UsageError
-from gencli.models.capacity import Held
-from gencli.models.files.card import Card, Weights, read_card
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import Card, Weights, read_card
+from gencli.models.model_memory import Held
 
 __all__ = ["models_of"]
 

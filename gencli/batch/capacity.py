@@ -11,9 +11,9 @@ from gencli.batch.records import Row
 from gencli.config.job import Job
 from gencli.config.jobs import Jobs
 from gencli.errors import GencliError, UsageError
-from gencli.models.capacity import Capacity, plan_capacity
-from gencli.models.files.card import read_card
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import read_card
+from gencli.models.model_memory import Capacity, plan_capacity
 from gencli.runtime.models import load_tokenizer
 from gencli.text.tokenizer import Tokenizer
 

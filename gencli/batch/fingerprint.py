@@ -15,10 +15,10 @@ from gencli.config.named_models import named_models
 from gencli.config.options.run import OPTIONS
 from gencli.config.recipe import files_of
 from gencli.config.settings import Settings
-from gencli.models.files.identity import identify_model
-from gencli.models.files.locate import find_local
-from gencli.models.gguf.head import is_gguf, read_gguf_head
-from gencli.models.watch import OnBytes
+from gencli.models.files.checkpoint import identify_model
+from gencli.models.files.gguf_header import is_gguf, read_gguf_head
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_files import OnBytes
 from processors.policy import MATCH
 
 __all__ = ["company", "differences", "fingerprint", "folder_digest"]

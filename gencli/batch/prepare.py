@@ -31,10 +31,10 @@ from gencli.config.jobs import Jobs
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import UsageError
 from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
-from gencli.models.files.card import read_card
-from gencli.models.files.locate import find_local
-from gencli.models.gguf.plan import weight_format
-from gencli.models.watch import OnBytes
+from gencli.models.files.gguf_header import weight_format
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import read_card
+from gencli.models.files.model_files import OnBytes
 from gencli.templates.prompt import wanted_template
 from gencli.watermark.key_file import NamedKey, file_fingerprint
 

@@ -10,11 +10,10 @@ from gencli.batch.capacity import count_tokens, job_of
 from gencli.batch.feed import prompt_text
 from gencli.batch.prepare import Batch
 from gencli.batch.records import Failure, Row
-from gencli.models.capacity import Capacity, plan_capacity, process_memory
-from gencli.models.files.card import Card, read_card
-from gencli.models.files.locate import find_local
-from gencli.models.gguf.plan import weight_format
-from gencli.models.speed import guess_seconds, measure_speed
+from gencli.models.files.gguf_header import weight_format
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import Card, read_card
+from gencli.models.model_memory import Capacity, guess_seconds, measure_speed, plan_capacity, process_memory
 from gencli.runtime.models import load_tokenizer
 from gencli.text.tokenizer import Tokenizer
 
@@ -98,7 +97,7 @@ def _context(model: str) -> int | None:
     card = _card(model)
     if card is not None:
         return card.context
-    from gencli.models.fake import CONTEXT
+    from gencli.models.other_runners import CONTEXT
 
     return CONTEXT if model == "fake" else None
 

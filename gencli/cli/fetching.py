@@ -16,15 +16,25 @@ from gencli.cli.terminal.stderr import Stderr
 from gencli.config.named_models import named_models
 from gencli.config.settings import Settings
 from gencli.errors import ModelError
-from gencli.hub.cache import endpoint, find_gguf, find_snapshot, is_offline, missing_files
-from gencli.hub.names import HubName, read_hub_name
-from gencli.models.files.locate import BUNDLED, absent, full_name, near_names
+from gencli.models.files.local_models import (
+    BUNDLED,
+    HubName,
+    absent,
+    endpoint,
+    find_gguf,
+    find_snapshot,
+    full_name,
+    is_offline,
+    missing_files,
+    near_names,
+    read_hub_name,
+)
 from gencli.runtime.quiet import quiet_libraries
 from gencli.units import clock
 from processors.registry import Registry
 
 if TYPE_CHECKING:
-    from gencli.hub.fetch import FetchPlan
+    from gencli.models.files.hub_download import FetchPlan
 
 __all__ = ["fetch_models", "fetch_with_progress", "is_incomplete", "refuse_offline"]
 
@@ -91,7 +101,7 @@ def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_ask
     `is_asked`: the user requested this download, so a large model needs no confirmation. Raises ModelError if
     the user declines, or cannot be asked.
     """
-    from gencli.hub.fetch import fetch, plan_fetch
+    from gencli.models.files.hub_download import fetch, plan_fetch
 
     plan = plan_fetch(name, with_code=with_code)
     if plan.is_complete:

@@ -12,7 +12,7 @@ from gencli.batch.plan import run_variables
 from gencli.cli.terminal.render import silence
 from gencli.config.layers import gather
 from gencli.config.options.run import OPTIONS
-from gencli.models.spread import rank
+from gencli.models.backend import rank
 from gencli.runtime.quiet import quiet_libraries
 
 __all__ = ["follow_leader"]
@@ -36,7 +36,7 @@ def follow_leader(given: Mapping[str, Any]) -> int | None:
     silence()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the leader ends the run
     with quiet_libraries():
-        from gencli.models.parallel import follow
+        from gencli.models.other_runners import follow
         from gencli.runtime.models import load
         from gencli.runtime.wiring import model_choice
 

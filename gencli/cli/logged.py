@@ -19,7 +19,7 @@ from gencli.core.events import Event
 from gencli.errors import GencliError
 from gencli.log.entry import Entry, PromptEntry
 from gencli.log.store import add_run
-from gencli.models.files.identity import identify_model
+from gencli.models.files.checkpoint import identify_model
 from gencli.results.record import RunInfo, record
 from gencli.results.results import Results, Row
 from processors.registry import Registry

@@ -9,8 +9,8 @@ from __future__ import annotations
 from gencli.config.options.stages import STAGES
 from gencli.config.presets.stack import load_presets
 from gencli.config.settings import CHAT_DEFAULT, PRESET, Layer, Settings, resolve
-from gencli.models.files.locate import find_local, is_bundled
-from gencli.models.files.template import has_template
+from gencli.models.files.local_models import find_local, is_bundled
+from gencli.models.files.model_card import has_template
 from processors.catalog.stage_spec import Phase
 from processors.registry import Registry
 

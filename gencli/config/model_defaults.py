@@ -11,8 +11,8 @@ from typing import Any
 
 from gencli.config.settings import Assigned, Layer
 from gencli.errors import ModelError
-from gencli.models.files.json_files import read_object
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_files import read_object
 from processors.errors import ParamError
 
 __all__ = ["GENERATION_CONFIG", "model_layer"]

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from gencli.config.settings import Assigned, Settings
 from gencli.errors import UsageError
-from gencli.models.files.template import declared_template
+from gencli.models.files.model_card import declared_template
 from processors.catalog.forcing import ReasoningBudgetParams
 
 __all__ = ["TAGS", "thinking_tags"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from gencli.config.options.compat import profiles
 from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.config.presets.find import list_presets
-from gencli.models.files.locate import local_names
+from gencli.models.files.local_models import local_names
 from gencli.plugins.discovery import installed_plugins
 from processors.catalog import Phase
 from processors.order import GROUPS

@@ -10,7 +10,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.request import Drafting, Request
 from gencli.engine.rewind import can_rewind
 from gencli.errors import UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from gencli.text.stream import StopRules, TextStream
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission

@@ -20,7 +20,7 @@ from gencli.engine.feeds import SampledSequences
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import AheadRunner, Inner, ModelRunner, ModelSpec
+from gencli.models.model_runner import AheadRunner, Inner, ModelRunner, ModelSpec
 from processors.machine_faults import is_out_of_memory
 from processors.upload import upload_ints
 

@@ -16,8 +16,7 @@ from gencli.engine.layer_contrast import check_layers, wanted_layers
 from gencli.engine.pairing import Pairing, Part
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import ModelRunner
-from gencli.models.prefix_lanes import PrefixLane, PrefixLanes
+from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes
 
 __all__ = ["Companions"]
 

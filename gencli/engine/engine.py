@@ -25,9 +25,9 @@ from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence
 from gencli.engine.speculation import Clock
 from gencli.errors import DeviceError, GenerationError, device_faults
-from gencli.models.base import ModelRunner
-from gencli.models.files.vocabulary import end_ids
-from gencli.speculative.base import Drafter
+from gencli.models.files.model_card import end_ids
+from gencli.models.model_runner import ModelRunner
+from gencli.speculative.drafter import Drafter
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError

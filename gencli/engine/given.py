@@ -21,7 +21,7 @@ from gencli.engine.reports import Taken
 from gencli.engine.sequence import Sequence
 from gencli.engine.step_result import StepResult
 from gencli.errors import GenerationError, UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from processors.base import Document
 from processors.pipeline import Pipeline
 from processors.upload import upload

@@ -14,7 +14,7 @@ from torch import Tensor
 from gencli.core.request import EarlyLayers, LayerContrast, Request
 from gencli.engine.feeds import Step
 from gencli.errors import UsageError
-from gencli.models.base import EarlyLogits, ModelSpec
+from gencli.models.model_runner import EarlyLogits, ModelSpec
 from processors.guidance import contrast_layers
 from processors.upload import upload
 

@@ -21,7 +21,7 @@ from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
 from gencli.engine.step_result import StepResult
 from gencli.errors import GenerationError
-from gencli.models.base import ModelRunner
+from gencli.models.model_runner import ModelRunner
 
 __all__ = ["Outputs"]
 

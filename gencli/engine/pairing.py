@@ -12,8 +12,7 @@ from gencli.core.step import Feed, StepPlan
 from gencli.engine.feeds import Step
 from gencli.engine.layer_contrast import contrasted
 from gencli.engine.sequence import Sequence
-from gencli.models.base import Inner, LayeredRunner, ModelRunner, as_wide
-from gencli.models.prefix_lanes import PrefixLane
+from gencli.models.model_runner import Inner, LayeredRunner, ModelRunner, PrefixLane, as_wide
 from processors.guidance import fold
 from processors.upload import upload
 

@@ -17,9 +17,9 @@ from gencli.engine.scheduler import Scheduler
 from gencli.engine.slot_state import Lanes, ProcessorState, SlotOwners
 from gencli.engine.speculation import Clock, Speculation
 from gencli.engine.step_runner import StepRunner
-from gencli.models.base import ModelRunner
-from gencli.speculative.base import Drafter
-from gencli.speculative.fallback import make_engine_drafter
+from gencli.models.model_runner import ModelRunner
+from gencli.speculative.combined_drafters import make_engine_drafter
+from gencli.speculative.drafter import Drafter
 from processors.base import Env
 from processors.registry import Registry
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 from gencli.core.request import Request
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from processors.base import GrammarStatus, Processor, Settled
 from processors.catalog import BanParams
 from processors.pipeline import Pipeline

@@ -13,7 +13,7 @@ from gencli.engine.feeds import SampledSequences
 from gencli.engine.reports import Taken
 from gencli.engine.room import Room
 from gencli.engine.sequence import Sequence
-from gencli.models.base import ModelRunner
+from gencli.models.model_runner import ModelRunner
 from processors.base import Env
 from processors.choose import Chooser
 from processors.graphs import Graphs

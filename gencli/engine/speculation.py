@@ -16,10 +16,10 @@ from gencli.engine.feeds import SampledSequences
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from gencli.plugins.safety import DraftGuard
-from gencli.speculative.base import DraftAsk, Drafter, Drawn, Measured, Text
-from gencli.speculative.costs import Clock, work_clock
+from gencli.speculative.adaptive_drafts import Clock, work_clock
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, Text
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rejection import Proposal

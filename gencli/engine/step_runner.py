@@ -22,7 +22,7 @@ from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import ProcessorState
 from gencli.engine.speculation import Speculation
 from gencli.engine.step_result import StepResult, Verified, first_rows
-from gencli.models.base import ModelRunner
+from gencli.models.model_runner import ModelRunner
 from processors.rows import Rows
 from processors.verify import verify
 

@@ -1,16 +1,22 @@
-"""Choose the device and the number format of a model."""
+"""The device and the number format of a model, whether its steps are recorded as CUDA graphs there, and
+the memory that a process can still use within the limits of its control groups.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from functools import cache
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from pathlib import Path, PurePosixPath
+from typing import Literal
 
 import torch
 
 from gencli.errors import ModelError, UsageError
-
-__all__ = ["is_batch_invariant", "kv_name", "no_gpu_reason", "pick_device", "pick_dtype", "pick_kv_dtype"]
+from processors.graphs import CudaRecorder, Graphs
+from processors.machine_faults import is_out_of_memory
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = _DTYPES | {"fp8": torch.float8_e4m3fn, "int8": torch.int8}
@@ -152,3 +158,111 @@ def _cpu_bf16() -> str:
     """Return the CPU feature that computes bfloat16; "" without one."""
     features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return next((name for name in _CPU_BF16 if features.get(name)), "")
+
+
+CudaGraphs = Literal["auto", "on", "off"]
+
+
+def make_graphs(choice: CudaGraphs, why_not: str, device: torch.device) -> Graphs | None:
+    """Return what runs the decode steps of a model on a device; None where their shapes cannot be fixed.
+
+    `why_not` says why the model does not allow it, "" if it does. Raises ModelError for `on` where there is
+    nothing to record.
+    """
+    if reason := elsewhere(device) or why_not:
+        refuse_graphs(choice, reason)
+        return None
+    return Graphs(None if choice == "off" else partial(CudaRecorder, device))
+
+
+def refuse_graphs(choice: CudaGraphs, reason: str) -> None:
+    """Raise ModelError with the reason why nothing can be recorded, if that is asked for."""
+    if choice == "on":
+        raise ModelError(
+            f"`cuda_graphs` is on, but {reason}.", hint="Leave `cuda_graphs` out: auto records what it can."
+        )
+
+
+def elsewhere(device: torch.device) -> str:
+    """Return why nothing is recorded on a device that is not CUDA; "" for CUDA."""
+    return "" if device.type == "cuda" else f"the model runs on {device.type}"
+
+
+_UNIFIED = ("memory.max", "memory.current")
+_OLDER = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+_CACHED = ("active_file", "inactive_file", "total_active_file", "total_inactive_file")
+
+
+def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
+    """Return the free bytes on a device; None if the system does not say.
+
+    On the CPU that is the least of the machine's available memory and of what the control groups of this
+    process allow (Linux, both versions). Files that the system keeps in memory count as free, because it
+    drops them on demand. On CUDA, so does what PyTorch's allocator holds for this process and nothing uses.
+    `root` is the folder of proc and sys.
+    """
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    known = [*_available(root), *_left_in_groups(root)]
+    if known:
+        return max(0, min(known))
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+@contextmanager
+def refusing_full(device: torch.device) -> Iterator[None]:
+    """Raise ModelError if the memory runs out while a model is loaded to a device within."""
+    try:
+        yield
+        return
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # outside the except block, whose traceback would keep tensors alive
+    raise ModelError(
+        f"The model does not fit into the memory of {device}.",
+        hint="Another process may have taken memory meanwhile. A smaller `dtype` or `quantize` needs less.",
+    )
+
+
+def _available(root: Path) -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+        yield from (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+def _left_in_groups(root: Path) -> Iterator[int]:
+    """Yield limit less use of each group of this process, parents included."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return
+    for number, kinds, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if number == "0":
+            base, files = root / "sys/fs/cgroup", _UNIFIED
+        elif "memory" in kinds.split(","):
+            base, files = root / "sys/fs/cgroup/memory", _OLDER
+        else:
+            continue
+        # In a container the group's own folder may be mounted as the root.
+        inner = PurePosixPath(name.strip("/"))
+        for folder in {base, *(base / part for part in (inner, *inner.parents) if ".." not in part.parts)}:
+            yield from _left(folder, *files)
+
+
+def _left(folder: Path, limit: str, use: str) -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        most, used = (int((folder / file).read_text(encoding="ascii")) for file in (limit, use))
+        yield most - used + _cached(folder)
+
+
+def _cached(folder: Path) -> int:
+    """Return the bytes of files in a group's memory."""
+    lines = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+    counts = {line[0]: line[1] for line in lines if len(line) == 2}
+    total = [int(counts[key]) for key in _CACHED[2:] if key in counts]
+    return sum(total or [int(counts[key]) for key in _CACHED[:2] if key in counts])

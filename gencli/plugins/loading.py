@@ -15,7 +15,7 @@ from gencli.files import open_regular
 from gencli.plugins.adapter import adapt, stage_name
 from gencli.plugins.discovery import Plugin
 from gencli.plugins.validation import check_class, check_drafter
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 from processors.base import Processor
 from processors.errors import raised_in
 

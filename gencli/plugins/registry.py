@@ -16,7 +16,7 @@ from processors.errors import UnknownStage
 from processors.registry import Registry
 
 if TYPE_CHECKING:
-    from gencli.speculative.base import Drafter
+    from gencli.speculative.drafter import Drafter
     from processors.base import Processor
 
 __all__ = ["PluginRegistry", "make_registry"]
@@ -55,7 +55,7 @@ class PluginRegistry(Registry):
     def take(self, plugin: Plugin) -> None:
         """Import, check and register a plugin, which may be a stage or a drafter. Raises PluginError."""
         from gencli.plugins.loading import load_plugin
-        from gencli.speculative.base import Drafter
+        from gencli.speculative.drafter import Drafter
 
         kind = load_plugin(plugin)
         if not issubclass(kind, Drafter):

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
 from gencli.errors import PluginError
 from gencli.plugins.discovery import Plugin
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 from processors.base import Processor
 from processors.catalog import Phase
 from processors.errors import ParamError

@@ -12,7 +12,7 @@ from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.flags import with_flags
 from gencli.core.events import Finish, TokenLogprobs
 from gencli.engine.beams.results import rounded
-from gencli.models.files.identity import ModelIdentity
+from gencli.models.files.checkpoint import ModelIdentity
 from gencli.results.draft_report import draft_record
 from gencli.results.results import Row, failure, num_samples, tokens_per_second
 from gencli.results.scores import entry_record

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from gencli.core.events import Error, Finish
-from gencli.models.base import ModelSpec
 from gencli.models.device import kv_name
+from gencli.models.model_runner import ModelSpec
 from gencli.results.draft_report import draft_lines
 from gencli.results.record import RunInfo, timings
 from gencli.results.results import Results, failure, num_samples, tokens_per_second

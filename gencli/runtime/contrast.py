@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from gencli.config.options.guidance import NO_AMATEUR
 from gencli.errors import ModelError
-from gencli.models.base import ModelRunner
-from gencli.models.files.vocabulary import first_difference
-from gencli.models.spread import ONE_DEVICE
+from gencli.models.backend import ONE_DEVICE
+from gencli.models.files.model_card import first_difference
+from gencli.models.model_runner import ModelRunner
 from gencli.runtime.models import Loaded, ModelChoice, load
 
 __all__ = ["load_amateurs"]

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gencli.hub.cache import cached_models, disk_bytes, endpoint, hub_cache, is_offline
+from gencli.models.files.local_models import cached_models, disk_bytes, endpoint, hub_cache, is_offline
 
 __all__ = ["Finding", "examine"]
 
@@ -126,7 +126,7 @@ def _cpu_features() -> list[str]:
 def _kernels() -> Iterator[Finding]:
     import torch
 
-    from gencli.models.decoder.products.times import read_times
+    from gencli.models.decoder.products.product_maker import read_times
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     entries = read_times(device).entries

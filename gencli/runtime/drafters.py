@@ -8,23 +8,16 @@ from dataclasses import replace
 
 from gencli.config.options.drafts import EARLY_EXIT, NO_DRAFTER
 from gencli.errors import ModelError, UsageError
-from gencli.models.base import ModelRunner
-from gencli.models.files.vocabulary import first_difference
-from gencli.models.side_stream import run_on_side_stream
-from gencli.models.spread import ONE_DEVICE
+from gencli.models.backend import ONE_DEVICE
+from gencli.models.files.model_card import first_difference
+from gencli.models.model_runner import ModelRunner
+from gencli.models.other_runners import run_on_side_stream
 from gencli.plugins.registry import PluginRegistry
 from gencli.runtime.models import Loaded, ModelChoice, load
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.auto import AutoDrafter
-from gencli.speculative.base import Drafter
-from gencli.speculative.costs import Clock, work_clock
-from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FallbackDrafter
-from gencli.speculative.foreign import ForeignDrafter
-from gencli.speculative.ngram import NgramDrafter
-from gencli.speculative.suffix import SuffixDrafter
-from gencli.speculative.tail_first import TailFirstDrafter
-from gencli.speculative.through_text import TextModelDrafter
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter, Clock, TailFirstDrafter, work_clock
+from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter, ForeignDrafter
+from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
+from gencli.speculative.drafter import Drafter, NgramDrafter, SuffixDrafter
 from gencli.speculative.translation import Translation
 from processors.conversion import whole
 from processors.registry import Registry
@@ -104,7 +97,7 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
 
 
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
-    from gencli.models.lane_runner import LaneRunner
+    from gencli.models.model_runner import LaneRunner
 
     text = name.partition(":")[2]
     count = whole(text)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from gencli.config.job import Job
 from gencli.errors import ConfigError
-from gencli.models.files.vocabulary import end_ids
+from gencli.models.files.model_card import end_ids
 from gencli.recent import Recent
 from gencli.runtime.models import Loaded
 from gencli.structured.audit.notices import plan_notices

@@ -22,7 +22,7 @@ from gencli.config.settings import Layer
 from gencli.core.events import Event
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from gencli.plugins.registry import make_registry
 from gencli.results.rate import Meter
 from gencli.runtime.bar import Bar, state_of

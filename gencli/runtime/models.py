@@ -8,19 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gencli.errors import ModelError, UsageError, device_faults
-from gencli.models.files.locate import find_local
-from gencli.models.gguf.head import is_gguf
-from gencli.models.spread import ONE_DEVICE, Spread, rank
+from gencli.models.backend import ONE_DEVICE, Spread, rank
+from gencli.models.files.gguf_header import is_gguf
+from gencli.models.files.local_models import find_local
 
 if TYPE_CHECKING:
     from gencli.models.backend import Backend
-    from gencli.models.base import ModelRunner
-    from gencli.models.cuda_graphs import CudaGraphs
-    from gencli.models.decoder.products.maker import Invariance, Kernel
+    from gencli.models.decoder.products.product_maker import Invariance, Kernel
+    from gencli.models.device import CudaGraphs
     from gencli.models.files.checkpoint import Checkpoint
-    from gencli.models.files.quantization import Quantize
-    from gencli.models.files.vocabulary import OnTokenizer
-    from gencli.models.watch import OnBytes
+    from gencli.models.files.model_card import OnTokenizer
+    from gencli.models.files.model_files import OnBytes, Quantize
+    from gencli.models.model_runner import ModelRunner
     from gencli.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -91,7 +90,7 @@ def load(
 
 
 def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokenizer | None) -> Loaded:
-    from gencli.models.files.vocabulary import declared_vocabulary
+    from gencli.models.files.model_card import declared_vocabulary
     from gencli.text.tokenizer import HFTokenizer
 
     # Faults of the folder and the tokenizer are reported before the weights are read, which takes longest.
@@ -153,10 +152,9 @@ def _check_memory(
     is_unknown = checkpoint.is_quantized and not is_widened
     if not choice.memory_check or choice.spread.is_on or is_unknown:
         return 0
-    from gencli.models.device import pick_device, pick_dtype
-    from gencli.models.free_memory import free_memory
-    from gencli.models.gguf.plan import weight_format
-    from gencli.models.memory import check_fit
+    from gencli.models.device import free_memory, pick_device, pick_dtype
+    from gencli.models.files.gguf_header import weight_format
+    from gencli.models.model_memory import check_fit
 
     device = pick_device(choice.device)
     weights = weight_format(checkpoint.folder, choice.quantize, dtype=choice.dtype, device=device.type)
@@ -171,8 +169,8 @@ def _load_native(
     choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
 ) -> ModelRunner:
     """Load a model for gencli's own decoder."""
-    from gencli.models.decoder.products.maker import KernelOptions
-    from gencli.models.decoder.runner import DecoderRunner
+    from gencli.models.decoder.decoder import DecoderRunner
+    from gencli.models.decoder.products.product_maker import KernelOptions
 
     return DecoderRunner.load(
         checkpoint,
@@ -192,7 +190,7 @@ def _load_transformers(
     choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
 ) -> ModelRunner:
     """Load a model to run by transformers; the first of several processes gets a leader."""
-    from gencli.models.hf import HFRunner
+    from gencli.models.hf_runner import HFRunner
 
     runner = HFRunner.load(
         checkpoint,
@@ -210,14 +208,14 @@ def _load_transformers(
 
 def _with_leader(runner: ModelRunner) -> ModelRunner:
     """Return the runner; the first of several processes gets a leader of the others."""
-    from gencli.models.parallel import Leader
+    from gencli.models.other_runners import Leader
 
     return runner if rank() else Leader(runner)
 
 
 def model_notices(loaded: Loaded) -> Iterator[str]:
     """Yield the notices about a loaded model: its files, its memory layout, and unknown end-of-text ids."""
-    from gencli.models.files.vocabulary import idle_ends
+    from gencli.models.files.model_card import idle_ends
 
     spec = loaded.runner.spec
     yield from spec.notices
@@ -254,7 +252,7 @@ def _checked(choice: ModelChoice) -> Path:
 
 
 def _load_fake(choice: ModelChoice) -> Loaded:
-    from gencli.models.fake import FakeRunner
+    from gencli.models.other_runners import FakeRunner
     from gencli.text.tokenizer import ByteTokenizer
 
     fixed: Mapping[str, tuple[object, tuple[str | None, ...]]] = {

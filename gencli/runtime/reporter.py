@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from gencli.models.watch import OnBytes
+from gencli.models.files.model_files import OnBytes
 
 __all__ = ["Recorder", "Reporter"]
 

@@ -14,15 +14,15 @@ from gencli.engine.engine import Engine
 from gencli.engine.queue import WINDOW
 from gencli.engine.token_budget import step_limit
 from gencli.errors import UsageError
-from gencli.models.base import ModelRunner, ModelSpec
-from gencli.models.files.identity import ModelIdentity, identify_model
-from gencli.models.files.vocabulary import OnTokenizer
-from gencli.models.spread import Spread
+from gencli.models.backend import Spread
+from gencli.models.files.checkpoint import ModelIdentity, identify_model
+from gencli.models.files.model_card import OnTokenizer
+from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.models import Loaded, ModelChoice, batch_notices, load, model_notices
 from gencli.runtime.reporter import Reporter
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 from gencli.text.tokenizer import Tokenizer, no_template
 from processors.base import Compiler
 from processors.registry import Registry
@@ -129,8 +129,8 @@ def _step_tokens(spec: ModelSpec, batch: int) -> int:
     most = step_limit(None, batch)
     if spec.device.type != "cuda":
         return most
-    from gencli.models.capacity import plan_chunk
-    from gencli.models.free_memory import free_memory
+    from gencli.models.device import free_memory
+    from gencli.models.model_memory import plan_chunk
 
     return plan_chunk(spec, free_memory(spec.device), rows=batch, most=most)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gencli.errors import UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from gencli.scoring.items import ChatItem, Item, PairItem, TextItem
 from gencli.scoring.windows import (
     Convention,

@@ -14,7 +14,7 @@ from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenL
 from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from gencli.scoring.items import ChoiceItem, Item, TextItem
 from gencli.scoring.plans import Part, Planner
 from gencli.scoring.scores import MODES, ChoiceScore, PairScore, Score, TextScore

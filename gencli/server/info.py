@@ -10,7 +10,7 @@ from gencli.config.job import Job
 from gencli.config.settings import where
 from gencli.core.request import Request
 from gencli.errors import ModelError
-from gencli.models.files.template import declared_template
+from gencli.models.files.model_card import declared_template
 from gencli.server.serving import Serving
 from gencli.server.wire.call import Call
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field

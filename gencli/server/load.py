@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import UsageError
-from gencli.models.capacity import Held, plan_capacity
-from gencli.models.files.card import Card, read_card
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import Card, read_card
+from gencli.models.model_memory import Held, plan_capacity
 from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.models import Loaded, check_memory
 from gencli.runtime.reporter import Reporter

@@ -20,7 +20,7 @@ from gencli.config.requests import chat_notices, make_request
 from gencli.config.sampling_params import params_layer
 from gencli.config.settings import Layer, Settings, resolve
 from gencli.core.request import Limits, Request
-from gencli.models.files.template import declared_template
+from gencli.models.files.model_card import declared_template
 from gencli.recent import Recent
 from gencli.runtime.grammars import Grammars
 from gencli.server.engine_thread import Order

@@ -1,18 +1,33 @@
-"""Draft tokens from a smaller model of the same vocabulary."""
+"""Draft tokens from a smaller model, of the same vocabulary or translated through text: its KV lanes, and
+sampling from its logits as the request samples, with its stages, its draw and its noise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import takewhile
 
 import torch
+from torch import Tensor
 
+from gencli.core.prefixes import shared_length
 from gencli.core.request import Request
-from gencli.models.base import ModelRunner
-from gencli.speculative.base import DraftAsk, Drafter, Drawn
-from gencli.speculative.draft_kv import DraftLanes
-from gencli.speculative.draft_sampler import Choice, DraftSampler
-
-__all__ = ["ModelDrafter"]
+from gencli.core.step import Feed, StepPlan
+from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_wide
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
+from gencli.speculative.translation import Transcript, Translation
+from processors.base import Noise
+from processors.choose import Chooser
+from processors.draw_on_device import sampled
+from processors.history import History
+from processors.kernels.softmax import token_probability
+from processors.pipeline import Pipeline
+from processors.rng import Stream, row_key, signed
+from processors.rows import Rows
+from processors.sampler import Sampler
+from processors.upload import upload, upload_ints
 
 
 class ModelDrafter(Drafter):
@@ -79,3 +94,338 @@ class ModelDrafter(Drafter):
 def _drawn(run: Sequence[int], choices: Sequence[Choice]) -> Drawn:
     logits = tuple(choice.logits for choice in choices if choice.logits is not None)
     return Drawn(tuple(run), logits, tuple(choice.probability for choice in choices))
+
+
+_MAX_PASSES = 3  # draft model forward passes per requested draft token
+
+
+@dataclass(slots=True)
+class _DraftRun:
+    """The run of one slot: tokens `drawn` by the draft model, and `tokens`, their text in target tokens.
+
+    `most`: target tokens to propose. `enough`: target tokens after which drawing stops; one more than `most`
+    where the draft model's tokens are shorter, because the last word may be incomplete. `passes`: maximum
+    number of forward passes.
+    """
+
+    transcript: Transcript
+    most: int
+    enough: int
+    passes: int
+    drawn: list[int] = field(default_factory=list)
+    tokens: tuple[int, ...] = ()
+
+
+class TextModelDrafter(Drafter):
+    """Drafts through text, with a model whose vocabulary differs from the target's.
+
+    The draft model decodes greedily in its own vocabulary, without the request's stages, until its text
+    spells the requested number of target tokens. The drafts are plain sequences, q(token) = 1, under any
+    acceptance policy.
+    """
+
+    is_autoregressive = True
+
+    def __init__(self, runner: ModelRunner, translation: Translation, notice: str = "") -> None:
+        self._lanes, self._translation = DraftLanes(runner), translation
+        self._transcripts: dict[int, Transcript] = {}
+        self._prompt: tuple[Request, Transcript] | None = None  # of the last request
+        self.notices = (notice,) if notice else ()
+
+    def bind(self, chooser: DraftSampler) -> None:
+        self._width = chooser.width
+
+    def admit(self, slot: int, request: Request) -> None:
+        """Start a sample. Samples of one request share the translation of their prompt."""
+        if self._prompt is None or self._prompt[0] is not request:
+            self._prompt = request, _extended(Transcript(self._translation), request.prompt_ids)
+        prompt = self._prompt[1]
+        self._transcripts[slot] = prompt.fork()
+        self._lanes.admit(slot, request)
+
+    def release(self, slot: int) -> None:
+        del self._transcripts[slot]
+        self._lanes.release(slot)
+
+    def trim(self) -> None:
+        self._prompt = None
+        self._lanes.trim()
+
+    @torch.inference_mode()
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
+        texts = [_extended(self._transcripts[ask.slot], ask.tokens).tokens for ask in asks]
+        ready = self._lanes.catch_up(
+            [DraftAsk(ask.slot, text, ask.most) for ask, text in zip(asks, texts, strict=True)]
+        )
+        self.is_reading = self._lanes.is_reading
+        for ask in asks:  # later text may change the tokens at the end
+            lane = self._lanes[ask.slot]
+            lane.num_confirmed = min(lane.num_confirmed, self._transcripts[ask.slot].num_settled)
+        runs = self._draft(ready)
+        self._lanes.read_on()
+        return [runs.get(ask.slot, ()) for ask in asks]
+
+    def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
+        """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""
+        runs = {ask.slot: self._begin(ask) for ask in asks}
+        to_feed = {ask.slot: self._lanes.missing(ask) for ask in asks}
+        while to_feed:
+            slots = list(to_feed)
+            choices = self._greedy(self._lanes.extend(to_feed))
+            to_feed = {}
+            for slot, (token, probability) in zip(slots, choices, strict=True):
+                if probability >= self._lanes[slot].min_p and self._add(runs[slot], token):
+                    to_feed[slot] = (token,)
+        return {slot: run.tokens[: run.most] for slot, run in runs.items()}
+
+    def _begin(self, ask: DraftAsk) -> _DraftRun:
+        transcript = self._transcripts[ask.slot]
+        enough = ask.most + (len(ask.tokens) > transcript.num_read)
+        passes = min(_MAX_PASSES * ask.most, self._lanes.spec.context - len(ask.tokens))
+        return _DraftRun(transcript, ask.most, enough, passes)
+
+    def _add(self, run: _DraftRun, token: int) -> bool:
+        """Add a token to the run. Return whether to draw another."""
+        run.drawn.append(token)
+        end = run.transcript
+        tokens = self._translation.proposal(end.anchor, end.pending, run.drawn)
+        if tokens is None:
+            return False
+        run.tokens = tuple(takewhile(lambda token: token < self._width, tokens))
+        is_over = token in self._translation.stops or len(tokens) >= run.enough
+        return not is_over and len(run.drawn) < run.passes
+
+    def _greedy(self, logits: Tensor) -> list[tuple[int, float]]:
+        """The most probable token of each row of logits [Q, V], and its probability."""
+        probabilities = logits[:, : self._translation.draft.vocab_size].float().softmax(dim=-1)
+        best, tokens = probabilities.max(dim=-1)
+        pairs = torch.stack([tokens.float(), best], dim=1).tolist()  # one device synchronisation
+        return [(int(token), probability) for token, probability in pairs]
+
+
+def _extended(transcript: Transcript, tokens: Sequence[int]) -> Transcript:
+    """Append the tokens that the transcript lacks; return it."""
+    for token in tokens[transcript.num_read :]:
+        transcript.push(token)
+    return transcript
+
+
+_MAX_LAG = 64  # tokens; with a longer lag a lane prefills, and drafts in a later step
+_CHUNK = 512  # prefill tokens per step
+
+
+@dataclass(slots=True)
+class DraftLane:
+    """A slot's lane of the draft model; the first `num_confirmed` of its tokens are committed text.
+
+    `is_fresh`: the lane holds no token of the current text.
+    """
+
+    cached: PrefixLane
+    request: Request | None = None
+    num_confirmed: int = 0
+    is_fresh: bool = True
+
+    @property
+    def min_p(self) -> float:
+        """The request's `min_p`: drafting stops at a token less probable than this."""
+        return self.request.drafting.min_p if self.request else 0.0
+
+    @property
+    def has_independent_noise(self) -> bool:
+        """Whether drafts are verified by rejection, and so are sampled with independent noise."""
+        return self.request is not None and self.request.verification.policy == "rejection"
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether drafting may start later: a step without drafts changes no text."""
+        return self.request is None or not self.request.drafts_decide
+
+
+class DraftLanes:
+    """The KV lanes of a draft model, one per slot. Tokens that a lane holds are not computed again.
+
+    Before drafting, a lane is truncated to its common prefix with the text and fed the accepted tokens.
+    Prompts are prefilled in chunks, one per step, after the drafts of other slots: on a GPU the target need
+    not wait for them (see SideStreamRunner). Where `drafts_decide`, the whole prompt is prefilled before it.
+    """
+
+    def __init__(self, runner: ModelRunner) -> None:
+        self._runner, self.spec, self._cache = runner, runner.spec, PrefixLanes(runner)
+        self._lanes: dict[int, DraftLane] = {}
+        self._waiting: list[DraftAsk] = []  # slots that prefill, and draft in a later step
+        self.is_reading = False  # whether the last `catch_up` found a text to prefill
+
+    def __getitem__(self, slot: int) -> DraftLane:
+        return self._lanes[slot]
+
+    def admit(self, slot: int, request: Request) -> None:
+        """Start a sample. Tokens that earlier samples left in the lanes are reused where they match."""
+        self._lanes[slot] = DraftLane(self._cache[slot], request)
+
+    def release(self, slot: int) -> None:
+        """End the sample of a slot."""
+        self._lanes[slot].request = None
+
+    def trim(self) -> None:
+        """Empty all lanes and give back their memory."""
+        self._cache.clear()
+        self._lanes.clear()
+        self._runner.free_cache()
+
+    def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
+        """Return the asks that can draft now: their lanes lack at least one and at most 64 tokens."""
+        able = [ask for ask in asks if self._align(ask, asks)]
+        behind = [ask for ask in able if self._lag(ask) > _MAX_LAG]
+        self.is_reading = bool(behind)
+        self._waiting = [ask for ask in behind if self._lanes[ask.slot].may_wait]
+        while urgent := [ask for ask in behind if self._is_urgent(ask)]:
+            self._read(urgent)
+        waiting = {ask.slot for ask in self._waiting}
+        return [ask for ask in able if ask.slot not in waiting]
+
+    def read_on(self) -> None:
+        """Prefill one chunk of the texts that draft in a later step. Call it after drafting."""
+        self._read(self._waiting)
+
+    def missing(self, ask: DraftAsk) -> tuple[int, ...]:
+        """Tokens at the end of the text that its lane lacks."""
+        return tuple(ask.tokens[len(self._lanes[ask.slot].cached) :])
+
+    def extend(self, parts: Mapping[int, tuple[int, ...]]) -> torch.Tensor:
+        """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
+        return self._feed([Feed(slot, len(self._lanes[slot].cached), part) for slot, part in parts.items()])
+
+    def _is_urgent(self, ask: DraftAsk) -> bool:
+        return not self._lanes[ask.slot].may_wait and self._lag(ask) > _MAX_LAG
+
+    def _lag(self, ask: DraftAsk) -> int:
+        return len(ask.tokens) - len(self._lanes[ask.slot].cached)
+
+    def _align(self, ask: DraftAsk, asks: Sequence[DraftAsk]) -> bool:
+        """Truncate the lane to its common prefix with the text; whether the model can read the text."""
+        text = ask.tokens
+        if not 0 < len(text) < self.spec.context:
+            return False
+        lane = self._lanes[ask.slot]
+        cached, last = lane.cached, len(text) - 1  # the last token is always fed
+        if lane.is_fresh and not self._is_being_read(lane.request, asks):
+            self._cache.reuse(cached, text[:last], lane.request.salt if lane.request else "")
+        start, end = min(lane.num_confirmed, last), min(len(cached), last)
+        lane.num_confirmed = start + shared_length(cached.tokens[start:end], [*text[start:end]])
+        cached.truncate(lane.num_confirmed)
+        lane.is_fresh = lane.is_fresh and not lane.num_confirmed
+        return max(text[lane.num_confirmed :]) < self.spec.vocab_size
+
+    def _is_being_read(self, request: Request | None, asks: Sequence[DraftAsk]) -> bool:
+        """Whether another sample of the request is prefilling. Its lane is copied when it has finished."""
+        behind = (self._lanes[ask.slot] for ask in asks if self._lag(ask) > _MAX_LAG)
+        return any(lane.request is request and not lane.is_fresh for lane in behind)
+
+    def _read(self, asks: Sequence[DraftAsk]) -> None:
+        """Prefill up to one chunk in all, for at most one sample of each request."""
+        left, feeds, reading = _CHUNK, list[Feed](), set[int]()
+        for ask in asks:
+            lane = self._lanes[ask.slot]
+            if not left or id(lane.request) in reading:
+                continue
+            start = len(lane.cached)
+            part = tuple(ask.tokens[start : min(start + left, len(ask.tokens) - 1)])
+            feeds.append(Feed(ask.slot, start, part, num_logits=0, text_length=len(ask.tokens)))
+            reading.add(id(lane.request))
+            lane.is_fresh = False
+            left -= len(part)
+        if feeds:
+            self._feed(feeds)
+
+    def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
+        logits = self._runner.forward(StepPlan(tuple(feeds)))
+        for feed in feeds:
+            self._lanes[feed.lane].cached.extend(feed.tokens)
+        return logits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """A draft token and its probability; token None if none could be chosen or it was too improbable.
+
+    `logits` [V]: the distribution it was sampled from, if it was sampled with independent noise.
+    """
+
+    token: int | None
+    probability: float
+    logits: Tensor | None = None
+
+
+class DraftSampler:
+    """Samples from draft logits as the engine samples from the target's.
+
+    Reads the committed state of the slots and changes none of it. Draft and target use the same noise at the
+    same position, so that they agree wherever their distributions do. Under rejection sampling their noise
+    must be independent (`apart`): with shared noise, dropping a low-probability draft would bias the
+    replacement.
+    """
+
+    def __init__(self, pipeline: Pipeline, sampler: Sampler, history: History) -> None:
+        self._pipeline, self._sampler, self._history = pipeline, sampler, history
+        self._chooser = Chooser(pipeline, sampler)  # of its own, as its rows differ from the engine's
+        self.width, self.eos_ids = pipeline.env.vocab_size, pipeline.env.eos_ids
+        self.device, self.notices = pipeline.env.device, pipeline.notices
+
+    def __call__(
+        self,
+        logits: Tensor,
+        slots: Sequence[int],
+        drafts: Sequence[Sequence[int]],
+        *,
+        least: Sequence[float],
+        apart: Sequence[bool],
+    ) -> list[Choice]:
+        """Choose a token from each row of logits [Q, W]; row q follows `drafts[q]` in `slots[q]`.
+
+        W may differ from the target's vocabulary size: ids that only one of the models has are not chosen.
+        `least`: minimum probability by row; a less probable token becomes None. `apart`: rows that use
+        independent noise. Without either, probabilities are not computed and are 1.
+        """
+        rows = self._pipeline.prepare(Rows.behind(self._history, slots, drafts))
+        wide = as_wide(logits, self.width, self._history.device)
+        seeds, reads = self._seeds(slots, apart), any(least) or any(apart)
+        processed, tokens = self._chooser.process(wide, rows, reads=reads, seeds=seeds)
+        if tokens is None:
+            assert processed is not None
+            own = rows if seeds is None else replace(rows, seeds=seeds)
+            tokens = sampled(self._sampler, processed, own)
+        if processed is None or not reads:
+            return [Choice(token if token >= 0 else None, 1.0) for token in tokens.tolist()]
+        min_p = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
+        processed = _mask_improbable(processed, min_p) if any(min_p) else processed
+        probabilities = token_probability(processed, tokens.clamp(min=0))
+        pairs = torch.stack([tokens.double(), probabilities.double()]).tolist()
+        return [
+            Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
+            for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)
+        ]
+
+    def noise(self, slot: int) -> Noise | None:
+        """The noise that the slot's draw will add to logits; None for a draw without additive noise."""
+        return self._sampler.noise(slot, self._history.seed(slot))
+
+    def _seeds(self, slots: Sequence[int], apart: Sequence[bool]) -> Tensor | None:
+        """Return the seeds [Q] of draws with independent noise where `apart`; None if there are none."""
+        if not any(apart):
+            return None
+        seeds = [self._history.seed(slot) for slot in slots]
+        keys = [_own_seed(seed) if own else seed for seed, own in zip(seeds, apart, strict=True)]
+        return upload_ints(keys, self._history.device)
+
+
+@lru_cache(256)
+def _own_seed(seed: int) -> int:
+    """Return the seed of a draft's draw that is independent of the target's."""
+    return signed(row_key(seed, 0, Stream.DRAFT))
+
+
+def _mask_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
+    """Mask the tokens less probable than `least` in logits [Q, V], as these are dropped."""
+    low = upload(least, logits.device)[:, None]
+    return logits.masked_fill(logits.softmax(dim=-1) < low, -torch.inf)

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable, Sequence
 
 from gencli.errors import ModelError
-from gencli.speculative.base import Text
+from gencli.speculative.drafter import Text
 from gencli.text.tokenizer import Tokenizer
 from processors.grammar.state.forced_tokens import tokens_behind
 

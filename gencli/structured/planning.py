@@ -136,7 +136,7 @@ def _schemas(request: PlanRequest) -> Schemas:
 
 
 def _tools(value: str, request: PlanRequest) -> OutputSpec:
-    from gencli.models.files.template import declared_template
+    from gencli.models.files.model_card import declared_template
     from gencli.structured.calls.tools import plan_tools
 
     text = _text("tools", value, request)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 
-from gencli.models.files.library import transformers_version
+from gencli.models.files.model_card import transformers_version
 
 __all__ = ["AS_IS", "DEFAULTS", "REGISTERED", "NeedsTransformers", "build_parts", "class_of"]
 

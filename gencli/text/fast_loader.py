@@ -13,7 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from gencli.errors import is_panic
-from gencli.models.files.json_files import read_object
+from gencli.models.files.model_files import read_object
 from gencli.text.fast_classes import AS_IS, DEFAULTS, NeedsTransformers, build_parts, class_of
 from gencli.text.fast_tokenizer import FastTokenizer
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gencli.errors import ModelError, UsageError, is_panic
-from gencli.models.files.fit import check_files
-from gencli.models.files.locate import is_bundled
-from gencli.models.gguf.head import is_gguf
+from gencli.models.files.checkpoint import check_files
+from gencli.models.files.gguf_header import is_gguf
+from gencli.models.files.local_models import is_bundled
 from gencli.recent import Recent
 from gencli.templates.content import Form, content_form, in_form
 from gencli.templates.messages import MAX_CHAT, Order, Rendered
@@ -172,7 +172,7 @@ class HFTokenizer:
         transformers is imported only if the tokenizer may differ without it. The model's own code runs only
         with `trust_remote_code`. Raises ModelError.
         """
-        from gencli.models.gguf.tokenizer import load_gguf_tokenizer
+        from gencli.models.files.gguf_tokenizer import load_gguf_tokenizer
         from gencli.text.fast_loader import load_fast
 
         if Path(name).is_dir():

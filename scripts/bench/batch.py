@@ -25,8 +25,8 @@ from torch import Tensor
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.core.events import Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.models.base import ModelRunner
-from gencli.models.files.quantization import Quantize
+from gencli.models.files.model_files import Quantize
+from gencli.models.model_runner import ModelRunner
 from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 

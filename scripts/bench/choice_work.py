@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gencli.models.cards import Work
+from gencli.models.gpus import GpuWork
 
 ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of the mass of all logits
 
@@ -29,7 +29,7 @@ _LOGIT = 4  # bytes
 
 def choice_work(
     kind: ChoiceKind, rows: int, width: int, *, is_flat: bool = False, is_patched: bool = False
-) -> tuple[Work, ...]:
+) -> tuple[GpuWork, ...]:
     """Return what each kernel of a choice does for logits [R, V] float32.
 
     `is_flat`: the candidates of the rows are more than a list holds, so all kernels read all logits.
@@ -38,14 +38,14 @@ def choice_work(
     return tuple(_kernels(kind, rows, width, is_flat, PATCHED if is_patched else 0))
 
 
-def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool, patched: int) -> Iterator[Work]:
+def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool, patched: int) -> Iterator[GpuWork]:
     logits = rows * width
     if patched:
         words = -(-width // 32)
-        yield Work(24 * rows * words, own=1, alone=_PATCHING + _PATCHING_WORDS * -(-words // 1024))
+        yield GpuWork(24 * rows * words, own=1, alone=_PATCHING + _PATCHING_WORDS * -(-words // 1024))
     yield _work(logits, FACTS + patched, _ROW)
     if kind == "draw":
-        yield Work(0, own=1, alone=_MANY)
+        yield GpuWork(0, own=1, alone=_MANY)
     elif kind != "greedy":
         share = 1.0 if kind == "mass" or is_flat else _READ_WITH_K
         each = LIST + _LISTING + (MASS if kind == "mass" else 0) + patched
@@ -55,13 +55,13 @@ def _kernels(kind: ChoiceKind, rows: int, width: int, is_flat: bool, patched: in
             # The program that ends a row sums up its blocks anew.
             yield _work(logits, LIST + patched, _CUT[kind] + _MANY + width / 256 * (70 + patched))
         else:
-            yield Work(0, own=1)
-            yield Work(0, own=1)
+            yield GpuWork(0, own=1)
+            yield GpuWork(0, own=1)
 
 
-def together(*works: Work) -> Work:
+def together(*works: GpuWork) -> GpuWork:
     """Return the sum of the work of several kernels."""
-    return Work(
+    return GpuWork(
         sum(one.bytes for one in works),
         kernels=sum(one.kernels for one in works),
         own=sum(one.own for one in works),
@@ -70,10 +70,10 @@ def together(*works: Work) -> Work:
     )
 
 
-def logsumexp_work(rows: int, width: int) -> tuple[Work, ...]:
+def logsumexp_work(rows: int, width: int) -> tuple[GpuWork, ...]:
     """Return the work of a log-sum-exp of rows in two kernels."""
-    return _work(rows * width, LOGSUMEXP, 0), Work(0, own=1, alone=_JOIN)
+    return _work(rows * width, LOGSUMEXP, 0), GpuWork(0, own=1, alone=_JOIN)
 
 
-def _work(logits: float, each: float, alone: float) -> Work:
-    return Work(_LOGIT * logits, own=1, instructions=each * logits, alone=alone)
+def _work(logits: float, each: float, alone: float) -> GpuWork:
+    return GpuWork(_LOGIT * logits, own=1, instructions=each * logits, alone=alone)

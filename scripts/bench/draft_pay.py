@@ -27,15 +27,14 @@ from speculate import measure_drafts
 
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.models.hf import HFRunner
-from gencli.models.onednn import pack
+from gencli.models.decoder.products.dense_products import pack
+from gencli.models.hf_runner import HFRunner
 from gencli.runtime.drafters import bare_drafter
 from gencli.runtime.models import Loaded, ModelChoice, load
 from gencli.runtime.wiring import bare_engine
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.base import DraftAsk, Drafter
-from gencli.speculative.costs import speedup, work_clock
-from gencli.speculative.draft_sampler import DraftSampler
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter, speedup, work_clock
+from gencli.speculative.draft_model import DraftSampler
+from gencli.speculative.drafter import DraftAsk, Drafter
 from processors.chain import Chain
 
 REPEATS = Path(__file__).parent.parent / "tests" / "data" / "repeats.jsonl"

@@ -23,7 +23,7 @@ from stopwatch import CudaStopwatch, Stopwatch
 
 from gencli.cli.commands.bench import Form, cells, write_report
 from gencli.errors import ModelError, UsageError
-from gencli.models.cards import Gpu, gpu_named
+from gencli.models.gpus import Gpu, gpu_named
 
 _Predict = Annotated[bool, typer.Option("--predict", help="Print the predictions alone; needs no GPU.")]
 _Card = Annotated[
@@ -69,7 +69,7 @@ def gpu(
     from gpu_parts import predict_parts
     from predictions import SHAPES, predict_steps
 
-    from gencli.models.cards import gpu_named
+    from gencli.models.gpus import gpu_named
 
     if unknown := [name for name in shape or () if name not in SHAPES]:
         raise UsageError(f"--shape {unknown[0]!r} is no model shape.", hint=f"Use {' or '.join(SHAPES)}.")

@@ -14,7 +14,7 @@ from sampler import made_logits
 from stopwatch import Stopwatch
 from torch import Tensor
 
-from gencli.models.cards import Gpu, Work
+from gencli.models.gpus import Gpu, GpuWork
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.choose import Chooser
@@ -82,7 +82,7 @@ def measure_kernels(
     """Yield the cost of each kernel by width and rows. `read`: the measured bandwidth, bytes/s."""
     for logits, one_pass in _steps(watch, device, widths, counts):
         for case in _KERNELS:
-            work = Work(case.bytes_of * logits.numel(), own=1)
+            work = GpuWork(case.bytes_of * logits.numel(), own=1)
             us = watch.us(case.make(logits.clone()))
             yield _cost("kernel", case.name, logits, work, us, gpu, read, one_pass)
 
@@ -127,7 +127,7 @@ def measure_rejection(
     logits = made_logits("peaked", rows, width).to(device)
     # The drafts come from nearly the target's distribution, so most are accepted; no more is read than
     # counted here.
-    work = Work(4.0 * width * requests * (_DRAFTS + 2), own=1)
+    work = GpuWork(4.0 * width * requests * (_DRAFTS + 2), own=1)
     call = _rejection(logits, requests)
     one_pass = watch.us(partial(logits.logsumexp, -1))
     return _cost("rejection", f"{_DRAFTS} drafts", logits, work, watch.us(call), gpu, read, one_pass)
@@ -137,7 +137,7 @@ def _cost(
     part: str,
     what: str,
     logits: Tensor,
-    work: Work,
+    work: GpuWork,
     us: float,
     gpu: Gpu | None,
     read: float,

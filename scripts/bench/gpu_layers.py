@@ -13,19 +13,12 @@ from predictions import GpuCost, Shape
 from stopwatch import Stopwatch
 from torch import Tensor
 
-from gencli.models.cards import Gpu
-from gencli.models.decoder.kernels.attention import attend_rows
-from gencli.models.decoder.kernels.chunk import attend_chunk
-from gencli.models.decoder.kernels.gate import gated
-from gencli.models.decoder.kernels.norm import added_normed
-from gencli.models.decoder.kernels.rotary import rotate_and_store
-from gencli.models.decoder.norms import Norm
-from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.fixed import FixedProduct
-from gencli.models.decoder.products.int4 import Int4Weights
-from gencli.models.decoder.products.int8 import Int8Weights
-from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Product
+from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows
+from gencli.models.decoder.kernels.layer_kernels import Norm, added_normed, gated, rotate_and_store
+from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
+from gencli.models.decoder.products.dense_products import FixedProduct, PlainProduct, Product
+from gencli.models.decoder.products.product_maker import FixedInt4Product, FixedInt8Product
+from gencli.models.gpus import Gpu
 
 _Call = Callable[[], object]
 _TURN = 1 << 28  # bytes of weights, keys or values read in turns: more than a GPU's cache

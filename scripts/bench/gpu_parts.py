@@ -8,7 +8,7 @@ from typing import Literal
 
 from predictions import BYTES, REACH, GpuCost, Shape, Weights
 
-from gencli.models.cards import Gpu, Work
+from gencli.models.gpus import Gpu, GpuWork
 
 Product = Literal["cublas", "fixed", "int8", "int4"]
 
@@ -33,7 +33,7 @@ class Line:
     what: str
     rows: int
     width: int
-    work: Work
+    work: GpuWork
     least: float
     keys: int = 0
     model: str = ""
@@ -77,10 +77,10 @@ def layer_lines(shape: Shape, counts: Sequence[int]) -> Iterator[Line]:
         }
         for what, (size, numbers) in moved.items():
             least = 2.0 * rows * numbers
-            yield Line("layer", what, rows, size, Work(least, own=1), least, model=shape.name)
+            yield Line("layer", what, rows, size, GpuWork(least, own=1), least, model=shape.name)
         for keys in _KEYS:
             least = _kv_bytes(shape, keys) * rows
-            work = Work(least, kernels=2, own=2)
+            work = GpuWork(least, kernels=2, own=2)
             yield Line("layer", f"attention, {keys} keys", rows, width, work, least, keys, shape.name)
     for keys in _KEYS:
         yield from _chunk_lines(shape, keys)
@@ -92,12 +92,12 @@ def _chunk_lines(shape: Shape, keys: int) -> Iterator[Line]:
     seen = CHUNK * (keys - CHUNK / 2)  # keys of all queries
     flops = 4.0 * seen * shape.heads * shape.head_dim / _CHUNK_REACH
     least = _kv_bytes(shape, keys) + 4.0 * CHUNK * shape.heads * shape.head_dim
-    work = Work(least, flops=flops)
+    work = GpuWork(least, flops=flops)
     yield Line("layer", f"chunk, {keys} keys", CHUNK, width, work, least, keys, shape.name)
     parts = seen / 128 * shape.heads
     tiles = parts / (max(1, 16 // group) * group)
     # Partial sums in float32 are written and read again.
-    work = Work(least + 8 * parts * width, kernels=2, own=2, instructions=tiles * _TILE_INSTRUCTIONS)
+    work = GpuWork(least + 8 * parts * width, kernels=2, own=2, instructions=tiles * _TILE_INSTRUCTIONS)
     yield Line("layer", f"chunk in one order, {keys} keys", CHUNK, width, work, least, keys, shape.name)
 
 
@@ -119,7 +119,7 @@ def product_lines(shape: Shape) -> Iterator[Line]:
             for rows in _ROWS:
                 given, held = 2.0 * rows * (inputs + outputs), outputs * inputs * BYTES[weights]
                 flops = 2.0 * rows * outputs * inputs / _MATMUL_REACH[kernel]
-                work = Work(held / REACH[weights] + given, own=int(kernel != "cublas"), flops=flops)
+                work = GpuWork(held / REACH[weights] + given, own=int(kernel != "cublas"), flops=flops)
                 what = f"{name} {kernel}"
                 yield Line("product", what, rows, outputs, work, held + given, model=shape.name)
 

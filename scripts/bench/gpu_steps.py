@@ -19,12 +19,12 @@ from stopwatch import Stopwatch
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError
-from gencli.models.cards import GPUS, Gpu
+from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.products.product_maker import KernelOptions
 from gencli.models.files.checkpoint import read_checkpoint
-from gencli.models.files.json_files import read_object
+from gencli.models.files.model_files import read_object
+from gencli.models.gpus import GPUS, Gpu
 from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 

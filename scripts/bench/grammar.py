@@ -21,7 +21,7 @@ from report import measuring, run_benchmark
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.core.events import Token
 from gencli.core.request import Limits, Request
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.runtime.wiring import bare_engine
 from processors.base import Env
 from processors.catalog import GrammarParams

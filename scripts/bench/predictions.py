@@ -9,7 +9,7 @@ from typing import Literal
 from choice_work import choice_work
 
 from gencli.cli.commands.bench import figure
-from gencli.models.cards import Gpu, Work
+from gencli.models.gpus import Gpu, GpuWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ _ALL = (
 SHAPES = {shape.name: shape for shape in _ALL}
 
 
-def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
+def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> GpuWork:
     """Return the work of a decode step of `rows` texts with `keys` tokens each, with a chain and its draw.
 
     With int4 weights the head has eight bits. Weights of products that reach a fraction of the read bandwidth
@@ -113,7 +113,7 @@ def step_work(shape: Shape, weights: Weights, rows: int, keys: int) -> Work:
     head = shape.head_weights * BYTES[of_head] / REACH[of_head]
     kv = rows * keys * shape.token_bytes
     chain = choice_work("cut", rows, shape.vocab)
-    return Work(
+    return GpuWork(
         inside + head + kv + sum(one.bytes for one in chain),
         kernels=shape.layers * _LAYER + _AROUND + len(chain),
         own=shape.layers * _OWN_OF_LAYER + len(chain),

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 
 from gencli.errors import ModelError
+from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.files.checkpoint import read_checkpoint
-from gencli.models.files.json_files import read_object
-from gencli.models.files.quantization import Quantize
+from gencli.models.files.model_files import Quantize, read_object
 from gencli.text.detok import ByteDecoder
 from gencli.text.pieces import PieceRules, Pieces, byte_alphabet
 

@@ -29,11 +29,11 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.models.base import ModelRunner
+from gencli.models.model_runner import ModelRunner
 from gencli.runtime.wiring import bare_engine
-from gencli.speculative.base import DraftAsk, Drafter, Measured
-from gencli.speculative.costs import tokens_per_step
-from gencli.speculative.draft_sampler import DraftSampler
+from gencli.speculative.adaptive_drafts import tokens_per_step
+from gencli.speculative.draft_model import DraftSampler
+from gencli.speculative.drafter import DraftAsk, Drafter, Measured
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 from processors.conversion import whole

@@ -19,7 +19,7 @@ from report import measuring, run_benchmark
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.wiring import bare_engine
 from processors.catalog import Draw
 from processors.chain import Chain

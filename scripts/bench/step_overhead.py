@@ -43,7 +43,7 @@ def bare_steps(model: Any, rows: int) -> Iterator[None]:
 def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
     """Decode through HFRunner + argmax; lane i starts with i * stagger fewer tokens."""
     from gencli.core.step import Feed, StepPlan
-    from gencli.models.hf import HFRunner
+    from gencli.models.hf_runner import HFRunner
 
     runner = HFRunner(model, max_lanes=rows)
     held = [0] * rows
@@ -60,7 +60,7 @@ def engine_steps(model: Any, rows: int) -> Iterator[None]:
     """Decode through the engine: default chain, Gumbel draws, detokenizing, events."""
     from gencli.core.events import Token
     from gencli.core.request import Limits, Request
-    from gencli.models.hf import HFRunner
+    from gencli.models.hf_runner import HFRunner
     from gencli.runtime.wiring import bare_engine
     from gencli.text.tokenizer import ByteTokenizer
 

@@ -20,7 +20,7 @@ from predictions import SHAPES, GpuCost
 from stopwatch import CudaStopwatch
 
 from gencli.errors import UsageError
-from gencli.models.cards import gpu_named
+from gencli.models.gpus import gpu_named
 
 
 def main() -> None:

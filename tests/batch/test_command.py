@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from gencli.models.files.card import read_card
-from gencli.models.files.locate import bundled_folder
-from gencli.models.memory import weight_bytes
+from gencli.models.files.local_models import bundled_folder
+from gencli.models.files.model_card import read_card
+from gencli.models.model_memory import weight_bytes
 from gencli.units import size
 from tests.batch.conftest import FAKE
 

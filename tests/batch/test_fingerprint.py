@@ -3,7 +3,7 @@
 import shutil
 
 from gencli.batch.fingerprint import differences, folder_digest
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 
 
 def test_a_copied_model_is_the_same_model_until_one_of_its_files_changes(tmp_path):

@@ -9,7 +9,7 @@ from gencli.batch.records import Failure, Outcome, Record, Row
 from gencli.config.settings import FLAG, resolve
 from gencli.core.events import Error
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.grammars import Grammars
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env

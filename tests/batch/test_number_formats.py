@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.models.base import ModelSpec
-from gencli.models.fake import FakeRunner
-from gencli.models.onednn import can_pack, has_tiles
+from gencli.models.decoder.products.dense_products import can_pack, has_tiles
+from gencli.models.model_runner import ModelSpec
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.models import Loaded, batch_notices
 from gencli.text.tokenizer import ByteTokenizer
 from tests.batch.test_command import cut

@@ -10,11 +10,9 @@ from gencli.batch.progress import ErrorCount, Progress, Tally
 from gencli.batch.records import Outcome
 from gencli.batch.summary import Summary
 from gencli.errors import ModelError, UsageError
-from gencli.models.capacity import Held, plan_capacity
-from gencli.models.files.card import read_card
-from gencli.models.files.locate import bundled_folder
-from gencli.models.memory import weight_bytes
-from gencli.models.speed import Speed, guess_seconds
+from gencli.models.files.local_models import bundled_folder
+from gencli.models.files.model_card import read_card
+from gencli.models.model_memory import Held, Speed, guess_seconds, plan_capacity, weight_bytes
 from gencli.units import clock
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 from choice_work import choice_work, logsumexp_work
 
-from gencli.models.cards import GPUS
+from gencli.models.gpus import GPUS
 
 # The aim is 3; lower a number when the kernels get nearer to it.
 MOST = {

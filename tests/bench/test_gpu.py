@@ -11,8 +11,8 @@ from predictions import Shape
 from stopwatch import HostStopwatch
 
 from gencli.engine.engine import Engine
-from gencli.models.cards import GPUS
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.gpus import GPUS
 
 CPU, WATCH, H200, READ = torch.device("cpu"), HostStopwatch(), GPUS["H200"], 10e9
 

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from predictions import SHAPES, Shape, predict_steps, step_work
 
-from gencli.models.cards import GPUS
+from gencli.models.gpus import GPUS
 
 LLAMA_2_7B = Shape("7B", 32, 4096, 11_008, 32, 32, 128, 32_000, False)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gencli.cli.app import main
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.helpers.terminals import until_closed
 
 pty = pytest.importorskip("pty")

@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import jsonschema
 
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from tests.cli.conftest import ROOT
 
 SCHEMA = json.loads((ROOT / "docs" / "run-output.schema.json").read_text(encoding="utf-8"))

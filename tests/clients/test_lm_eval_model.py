@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 
 pytestmark = pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm-eval is not installed")
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from gencli.config.layers import gather
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 
 PLAIN = {"temperature": "temperature=0.8", "top_k": "k=40", "top_p": "p=0.95", "min_p": "p=0.05"}
 

@@ -10,9 +10,9 @@ import pytest
 
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, Limits, Verification
 from gencli.errors import GencliError
-from gencli.models.fake import FakeRunner
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.ngram import NgramDrafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.drafter import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.catalog.constrain import BanParams
 from processors.chain import Chain

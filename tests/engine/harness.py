@@ -3,8 +3,8 @@
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
-from gencli.speculative.base import Drafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.drafter import Drafter
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from processors.rng import derive

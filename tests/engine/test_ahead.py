@@ -6,7 +6,7 @@ import pytest
 
 from gencli.engine.ahead import RunAhead, make_ahead
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.ahead_cases import play
 from tests.engine.harness import Error, engine, request, texts
 from tests.sham import CUDA, sham_device

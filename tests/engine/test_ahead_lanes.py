@@ -5,7 +5,7 @@ import torch
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.ahead import RunAhead
 from gencli.engine.scheduler import Scheduler
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.sequences import sequence
 
 PROMPT = (5, 6, 7)

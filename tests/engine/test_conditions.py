@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gencli.core.request import Beams, Stops
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.chain import Chain
 from processors.choose import Chooser
 from processors.errors import ChainError

@@ -6,8 +6,8 @@ import transformers as hf
 
 from gencli.core.events import Error
 from gencli.core.request import Beams, Drafting, Guidance
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from tests.engine.harness import engine, generate, request
 from tests.models.tiny_models import base
@@ -58,12 +58,12 @@ def options(folder, device):
 
 PLACES = {
     "forward pass": "gencli/models/decoder/decoder.py:__call__",
-    "keys and values": "gencli/models/kv/buffers.py:_grow",
+    "keys and values": "gencli/models/kv/lane_buffers.py:_grow",
     "chain and draw": "gencli/engine/step_runner.py:run",
     "the draw": "processors/kernels/",
     "a draft model": "gencli/speculative/draft_model.py:propose",
     "guidance": "gencli/engine/pairing.py",
-    "a beam's lane": "gencli/models/lane_runner.py:fork",
+    "a beam's lane": "gencli/models/model_runner.py:fork",
     "admission": "gencli/engine/engine.py:_admit",
     "what a step commits": "processors/history.py:append",
     "the reading": "gencli/engine/step_result.py:_read",

@@ -1,7 +1,7 @@
 """With drafts and without, every stage gives the same text; only the number of steps differs."""
 
 from gencli.core.request import Stops
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import Scripted, events_of, generate, ids_of, request
 
 

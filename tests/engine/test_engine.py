@@ -7,7 +7,7 @@ import pytest
 
 from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 from tests.engine.harness import (

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from gencli.core.request import Drafting
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from tests.engine.harness import generate, request
 from tests.engine.test_drafts import generated

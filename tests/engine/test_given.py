@@ -8,7 +8,7 @@ import pytest
 from gencli.core.events import Error, Finish
 from gencli.core.request import Beams, Limits
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import TOKENIZER, Watched, engine, generate, request

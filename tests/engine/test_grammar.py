@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from gencli.core.request import Stops
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import Error, Scripted, generate, request

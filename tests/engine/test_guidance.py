@@ -8,7 +8,7 @@ import torch
 from gencli.core.request import Guidance
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.guidance import fold
 from tests.engine.harness import engine, events_of, generate, ids_of, request, texts
 

@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
-from gencli.speculative.base import Drafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import TOKENIZER, Finish, Watched, ends_of, events_of, ids_of, request

@@ -10,8 +10,8 @@ import transformers as hf
 from gencli.core.request import Guidance, LayerContrast
 from gencli.engine.layer_contrast import candidates
 from gencli.errors import UsageError
-from gencli.models.base import ModelSpec
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.model_runner import ModelSpec
 from tests.engine.harness import engine, request
 from tests.models.native import native_decoder
 from tests.models.tiny_models import base

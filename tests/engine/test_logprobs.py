@@ -11,7 +11,7 @@ from gencli.core.request import Beams, Drafting, Guidance, Limits
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.logprobs import best_ids
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification

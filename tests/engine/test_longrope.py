@@ -7,7 +7,7 @@ import torch
 from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.engine.harness import ends_of, events_of, ids_of

@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.core.events import Error, Finish, Token
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import ends_of, engine, events_of, generate, request, texts
 
 REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]

@@ -8,7 +8,7 @@ from gencli.core.request import Limits
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.prompt_scores import slice_rows
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import TOKENIZER, engine, events_of, request
 from tests.engine.test_guidance import Remembering
 from tests.transfers import counted_transfers

@@ -2,7 +2,7 @@
 
 from gencli.core.events import Finish
 from gencli.core.request import Limits, Request
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.wiring import bare_engine
 from gencli.text.tokenizer import ByteTokenizer
 

@@ -7,7 +7,7 @@ from itertools import islice
 from gencli.core.events import Finish
 from gencli.core.request import Limits
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.attempts import RetryingEngine
 from tests.engine.harness import TOKENIZER, engine, request
 

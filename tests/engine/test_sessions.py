@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gencli.errors import ModelError, UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import TOKENIZER, Scripted, engine, generate, request, texts
 
 HELLO = "Hello there. "

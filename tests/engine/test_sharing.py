@@ -1,8 +1,8 @@
 """Prompts that begin alike are read once, and no text knows of it."""
 
 from gencli.core.request import Guidance, Limits
-from gencli.models.fake import FakeRunner
-from gencli.speculative.suffix import SuffixDrafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.drafter import SuffixDrafter
 from tests.engine.harness import engine, generate, request, texts
 from tests.engine.test_sessions import Onward, Watched
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from gencli.core.request import Drafting, Guidance
 from gencli.engine.token_budget import fitting
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.suffix import SuffixDrafter
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.drafter import SuffixDrafter
 from processors.policy import Verification
 from tests.engine.harness import Watched, request
 from tests.speculative.cases import LETTERS, WIDTH, outcomes

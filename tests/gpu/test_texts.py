@@ -8,8 +8,8 @@ from gencli import LLM, SamplingParams
 from gencli.core.events import Finish
 from gencli.core.request import Drafting, Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
-from gencli.models.side_stream import run_on_side_stream
+from gencli.models.hf_runner import HFRunner
+from gencli.models.other_runners import run_on_side_stream
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.text.tokenizer import HFTokenizer
 from processors.chain import Chain

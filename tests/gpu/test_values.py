@@ -4,10 +4,9 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.products.dense import Float32Head, PlainProduct
-from gencli.models.decoder.products.fixed import FixedProduct
-from gencli.models.decoder.products.int8 import Int8Weights
-from gencli.models.decoder.products.narrow import FixedInt8Product
+from gencli.models.decoder.products.coded_weights import Int8Weights
+from gencli.models.decoder.products.dense_products import FixedProduct, Float32Head, PlainProduct
+from gencli.models.decoder.products.product_maker import FixedInt8Product
 from processors.rng import Stream, row_keys, token_hash
 from processors.sampler import gumbel_max, inverse_cdf
 from tests.gpu.card import ON_A_CARD

@@ -9,7 +9,7 @@ from gencli.config.job import make_job
 from gencli.config.layers import gather
 from gencli.config.requests import make_request
 from gencli.core.events import Token
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 from gencli.runtime.llm import LLM
 
 __all__ = ["far_steps", "steps"]

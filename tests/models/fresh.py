@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gencli.core.step import StepPlan
-from gencli.models.base import ModelSpec
-from gencli.models.hf import context_of
+from gencli.models.hf_runner import context_of
+from gencli.models.model_runner import ModelSpec
 
 
 class FreshRunner:

@@ -9,7 +9,7 @@ import transformers as hf
 from gencli.core.events import Token
 from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Processor
 from processors.catalog import BUILTIN, Phase

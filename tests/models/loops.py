@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.base import ModelRunner
+from gencli.models.model_runner import ModelRunner
 
 
 @dataclass

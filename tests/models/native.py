@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from gencli.models.decoder.decoder import Decoder, read_decoder
+from gencli.models.decoder.decoder import Decoder, DecoderRunner, read_decoder
 from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.products.product_maker import KernelOptions, choose_kernels
 from gencli.models.files.checkpoint import Checkpoint, read_checkpoint, read_folder
 
 CPU = torch.device("cpu")

@@ -12,8 +12,7 @@ from gencli.core.events import Finish
 from gencli.core.request import Drafting, Limits
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
-from gencli.speculative.base import DraftAsk, Drafter
-from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.drafter import DraftAsk, Drafter, NgramDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.tiny_models import VOCAB

@@ -2,9 +2,8 @@
 
 import torch
 
-from gencli.models.base import ModelSpec
-from gencli.models.capacity import plan_chunk
-from gencli.models.memory import row_bytes
+from gencli.models.model_memory import plan_chunk, row_bytes
+from gencli.models.model_runner import ModelSpec
 
 GIB = 2**30
 

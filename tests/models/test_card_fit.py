@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from gencli.models.card_fit import CONTEXT_BYTES, card_fits
-from gencli.models.files.card import Card, Weights, read_card
-from gencli.models.memory import lane_bytes, weight_bytes
+from gencli.models.files.model_card import Card, Weights, read_card
+from gencli.models.model_memory import CONTEXT_BYTES, card_fits, lane_bytes, weight_bytes
 from tests.models.cases import case
 from tests.models.tiny_models import build_native
 

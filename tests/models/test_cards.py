@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import UsageError
-from gencli.models.cards import GPUS, Work, gpu_named, memory_named
+from gencli.models.gpus import GPUS, GpuWork, gpu_named, memory_named
 from tests.models.cases import case
 
 GIB = 2**30
@@ -37,8 +37,8 @@ def test_memory_is_told_by_its_size_or_by_the_name_of_the_gpu():
 
 def test_work_is_bound_by_its_slowest_part_and_by_launches():
     gpu = GPUS["H200"]
-    reads = Work(4.8e9 * 0.9, kernels=0)
+    reads = GpuWork(4.8e9 * 0.9, kernels=0)
     assert reads.seconds(gpu) == pytest.approx(1e-3)
-    assert Work(4.8e9, kernels=0, float64=1e12).seconds(GPUS["RTX 4090"]) > 1
-    assert Work(0, kernels=100).seconds(gpu, is_graph=False) == pytest.approx(500e-6)
-    assert Work(0, kernels=100).seconds(gpu) == pytest.approx(330e-6)
+    assert GpuWork(4.8e9, kernels=0, float64=1e12).seconds(GPUS["RTX 4090"]) > 1
+    assert GpuWork(0, kernels=100).seconds(gpu, is_graph=False) == pytest.approx(500e-6)
+    assert GpuWork(0, kernels=100).seconds(gpu) == pytest.approx(330e-6)

@@ -11,8 +11,8 @@ from gencli.core.request import Drafting, Guidance
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import EXPERTS_ON_HOST
-from gencli.models.cuda_graphs import make_graphs
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.device import make_graphs
 from gencli.results.summary import stats
 from gencli.runtime.models import ModelChoice, load
 from gencli.speculative.draft_model import ModelDrafter

@@ -7,9 +7,9 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
-from gencli.models.base import ModelRunner
-from gencli.models.fake import FakeRunner
-from gencli.models.kv.lengths import ContractError
+from gencli.models.kv.lane_lengths import ContractError
+from gencli.models.model_runner import ModelRunner
+from gencli.models.other_runners import FakeRunner
 from tests.models.cases import case
 
 FIRST_OF_SEED_7 = [1.6464473009109497, -1.4013984203338623, -1.0695080757141113]

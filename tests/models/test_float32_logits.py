@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native
 from tests.models.tiny_models import build_native

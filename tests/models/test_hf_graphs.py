@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from processors.graphs import Graphs
 from tests.models.cases import case
 from tests.models.schedules import LANES, held, prompts, tokens_at

@@ -11,8 +11,8 @@ from gencli.core.request import Guidance, Limits, Request
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError
-from gencli.models.hf import HFRunner
-from gencli.models.kv.lengths import ContractError
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.lane_lengths import ContractError
 from gencli.text.tokenizer import ByteTokenizer
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import VOCAB, base, build

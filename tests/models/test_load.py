@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.device import pick_device, pick_dtype
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.runtime.diagnosis import examine
 from tests.models.cases import case
 from tests.models.tiny_models import base, build
@@ -206,7 +206,7 @@ def test_the_bytes_of_weights_are_told_while_they_load(saved: Path) -> None:
 
 
 def test_weights_that_are_made_of_others_share_the_bytes_left() -> None:
-    from gencli.models.watch import _counted
+    from gencli.models.files.model_files import _counted
 
     told: list[tuple[int, int]] = []
     stored = {"a": 10, "b.0": 4, "b.1": 4, "c": 2}

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.decoder import Decoder
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.hf import HFRunner
+from gencli.models.decoder.decoder import Decoder, DecoderRunner
+from gencli.models.hf_runner import HFRunner
 from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode
 from tests.models.native import native_decoder

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from gencli.errors import ModelError
-from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.products.base import Product
-from gencli.models.files.card import Weights, read_card
-from gencli.models.free_memory import free_memory
-from gencli.models.memory import check_fit
+from gencli.models.decoder.products.dense_products import Product
+from gencli.models.decoder.weight_readers import Embeddings
+from gencli.models.device import free_memory
+from gencli.models.files.model_card import Weights, read_card
+from gencli.models.model_memory import check_fit
 from tests.models.cases import case
 from tests.models.tiny_models import build_native
 

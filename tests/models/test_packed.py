@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gencli.models.onednn import PackedLinear, can_pack, pack
+from gencli.models.decoder.products.dense_products import PackedLinear, can_pack, pack
 from tests.models.cases import case
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this machine has no such product")

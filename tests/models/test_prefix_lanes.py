@@ -1,8 +1,8 @@
 """Lanes of a companion or draft model: what they keep, and what they copy from each other."""
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.fake import FakeRunner
-from gencli.models.prefix_lanes import PrefixLanes
+from gencli.models.model_runner import PrefixLanes
+from gencli.models.other_runners import FakeRunner
 
 TEXT = [*range(40)]
 

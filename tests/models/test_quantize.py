@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
 from gencli.models.files.checkpoint import open_checkpoint
-from gencli.models.quantize import quantize_model
+from gencli.models.quantized_copy import quantize_model
 from tests.models.cases import case
 from tests.models.native import load_native
 from tests.models.tiny_models import build

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gencli.core.step import StepPlan
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from processors.graphs import Graphs
 from tests.models.decoder.test_decode_steps import runner as decoder_runner
 from tests.models.schedules import behind_a_move, held, prompts, tokens_at

@@ -9,8 +9,8 @@ import torch
 import transformers as hf
 
 from gencli.errors import ModelError
-from gencli.models.hf import HFRunner
-from gencli.models.kv.shared import SlotLanes
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.shared_cache import SlotLanes
 from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode
 from tests.models.tiny_models import CONFIGS, PROMPTS, build

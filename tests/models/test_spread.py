@@ -8,11 +8,11 @@ import torch
 
 from gencli.cli.app import main
 from gencli.errors import ModelError, UsageError
-from gencli.models.files.locate import bundled_folder
-from gencli.models.kv.choose import choose_lanes
-from gencli.models.kv.lengths import LaneLengths
-from gencli.models.kv.per_request import OwnCacheLanes
-from gencli.models.spread import Spread, check_plan
+from gencli.models.backend import Spread, check_plan
+from gencli.models.files.local_models import bundled_folder
+from gencli.models.kv.lane_lengths import LaneLengths
+from gencli.models.kv.model_calls import OwnCacheLanes
+from gencli.models.kv.shared_cache import choose_lanes
 from tests.models.cases import case
 from tests.models.tiny_models import base
 
@@ -67,7 +67,7 @@ def test_one_process_says_how_to_start_several(capfd):
 
 
 def test_without_accelerate_it_is_said_what_to_install(monkeypatch):
-    monkeypatch.setattr("gencli.models.spread.find_spec", lambda name: None)
+    monkeypatch.setattr("gencli.models.backend.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="needs accelerate") as caught:
         Spread("auto").check("auto")
     assert "gencli[multi-gpu]" in caught.value.hint

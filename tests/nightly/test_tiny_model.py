@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from gencli.core.events import Error, Finish
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import HFTokenizer
 from processors.chain import Chain
 from processors.errors import ProcessorsError

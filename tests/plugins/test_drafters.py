@@ -6,7 +6,7 @@ from gencli.errors import PluginError
 from gencli.plugins.registry import make_registry
 
 DRAFTER = """
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 
 
 class Same(Drafter):
@@ -63,7 +63,7 @@ def test_one_that_cannot_be_made_exits_with_4(plugin, gencli):
 def test_drafts_that_are_drawn_have_a_distribution(plugin, gencli):
     for logits in ["torch.zeros(3)", "torch.full((258,), torch.nan)", "torch.zeros(258).double()", "None"]:
         body = f"return [Drawn((97,), ({logits},), (0.5,)) for ask in asks]"
-        code = "import torch\nfrom gencli.speculative.base import Drawn\n" + DRAFTER.replace(
+        code = "import torch\nfrom gencli.speculative.drafter import Drawn\n" + DRAFTER.replace(
             "return [[ask.tokens[-1]] * ask.most for ask in asks]", body
         )
         found = gencli("run", *RUN, "--plugin", plugin(code), "--draft", "same", "--verify", "rejection")

@@ -10,7 +10,7 @@ import torch
 from gencli.core.request import Beams
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.plugins.adapter import adapt
 from processors.base import GrammarStatus, Processor
 from processors.catalog import BUILTIN, Phase

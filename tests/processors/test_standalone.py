@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from gencli import LLM
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 from processors import LogitsProcessor, Params, Phase, Processor, Registry, derive, param, sample
 from processors.catalog import BUILTIN
 from processors.errors import EmptySupport, NonFiniteLogits, ProcessorsError, UnknownStage

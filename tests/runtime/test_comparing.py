@@ -4,7 +4,7 @@ import pytest
 
 from gencli.config.sides import gather_side
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.grammars import grammar_env, make_compiler
 from gencli.runtime.models import Loaded

@@ -11,7 +11,7 @@ import pytest
 from gencli import LLM, Error, Finish, GencliWarning, SamplingParams, Token
 from gencli.cli import app
 from gencli.errors import ConfigError, UsageError
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 from processors.errors import ParamError, UnknownStage
 
 

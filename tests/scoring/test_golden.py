@@ -8,7 +8,7 @@ import pytest
 from gencli import LLM
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.scoring.items import PairItem, TextItem
 from gencli.scoring.scorer import Scorer, make_convention
 from gencli.text.tokenizer import ByteTokenizer

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from gencli import LLM
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 from tests.server.conftest import LETTERS, events, serve
 
 TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}

@@ -7,7 +7,7 @@ import pytest
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.core.request import Limits, Request
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.attempts import RetryingEngine
 from gencli.runtime.wiring import bare_engine
 from gencli.server.engine_thread import EngineDied, EngineThread, Order

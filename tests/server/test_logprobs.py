@@ -20,7 +20,7 @@ def plain(client, ids):
     """float64 log-probabilities [T, V] of a plain forward pass of transformers."""
     from transformers import AutoModelForCausalLM
 
-    from gencli.models.files.locate import find_local
+    from gencli.models.files.local_models import find_local
 
     model = AutoModelForCausalLM.from_pretrained(find_local("tiny"), dtype=torch.float64)
     with torch.inference_mode():

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from gencli.core.request import Drafting, Stops
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.catalog import BUILTIN, GrammarParams
 from processors.chain import Chain
 from processors.testing.examples import EXAMPLES

@@ -4,9 +4,8 @@ import pytest
 
 from gencli.core.request import Drafting
 from gencli.engine.engine import Engine
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.base import DraftAsk, Measured
-from gencli.speculative.costs import Costs, tokens_per_step
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter, Costs, tokens_per_step
+from gencli.speculative.drafter import DraftAsk, Measured
 from tests.engine.harness import TOKENIZER, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 

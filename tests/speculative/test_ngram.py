@@ -1,8 +1,7 @@
 """Prompt lookup: the longest n-gram, its latest place, and on from there."""
 
 from gencli.core.request import Drafting, Request
-from gencli.speculative.base import DraftAsk, Text
-from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.drafter import DraftAsk, NgramDrafter, Text
 
 
 def drafter(least=0.0):

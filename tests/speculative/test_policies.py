@@ -3,13 +3,11 @@
 from dataclasses import replace
 
 from gencli.core.request import FIXED_DRAFTS, Drafting
-from gencli.models.fake import FakeRunner
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.auto import AutoDrafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FallbackDrafter
-from gencli.speculative.ngram import NgramDrafter
-from gencli.speculative.suffix import SuffixDrafter
+from gencli.speculative.drafter import NgramDrafter, SuffixDrafter
 from processors.policy import Verification
 from tests.engine.harness import engine, generate, request
 from tests.slow.speculative.test_identity import half_right

@@ -2,8 +2,7 @@
 
 from contextlib import contextmanager
 
-from gencli.models.fake import FakeRunner
-from gencli.models.side_stream import SideStreamRunner, run_on_side_stream
+from gencli.models.other_runners import FakeRunner, SideStreamRunner, run_on_side_stream
 from gencli.speculative.draft_model import ModelDrafter
 from tests.engine.harness import request
 from tests.speculative.cases import WIDTH, drafting, outcomes

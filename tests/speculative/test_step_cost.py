@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from gencli.speculative.costs import StepCostModel
+from gencli.speculative.adaptive_drafts import StepCostModel
 
 SIZES = (1, 2, 5, 1, 3, 9, 1, 4, 2, 7, 1, 6)
 

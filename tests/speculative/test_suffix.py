@@ -3,8 +3,7 @@
 import pytest
 
 from gencli.core.request import Drafting, Request
-from gencli.speculative.base import DraftAsk, Text
-from gencli.speculative.suffix import DEPTH, SuffixCounts, SuffixDrafter
+from gencli.speculative.drafter import DEPTH, DraftAsk, SuffixCounts, SuffixDrafter, Text
 
 
 def counted(text, most=10_000):

@@ -5,8 +5,8 @@ import time
 import torch
 
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
-from gencli.speculative.costs import work_clock
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.adaptive_drafts import work_clock
 from tests.engine.harness import TOKENIZER, request
 from tests.speculative.timed import Ticking, TimedDrafter
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from gencli.models.fake import FakeRunner
-from gencli.speculative.base import Drafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.drafter import Drafter
 
 
 @dataclass

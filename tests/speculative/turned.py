@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.speculative.through_text import TextModelDrafter
+from gencli.speculative.draft_model import TextModelDrafter
 from gencli.speculative.translation import Translation
 from gencli.text.tokenizer import ByteTokenizer
 

@@ -9,8 +9,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from gencli.models.fake import FakeRunner
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
+from gencli.models.other_runners import FakeRunner
 from gencli.text.tokenizer import HFTokenizer
 from processors.grammar.state.forced_tokens import tokens_behind
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files import library
+from gencli.models.files import model_card as library
 from gencli.text import fast_loader
 from gencli.text.fast_loader import load_fast
 from gencli.text.tokenizer import HFTokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.text.fast_classes import REGISTERED
 from gencli.text.fast_loader import load_fast
 from gencli.text.tokenizer import HFTokenizer

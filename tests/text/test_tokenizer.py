@@ -10,7 +10,7 @@ from gencli.core.events import Error, Finish
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.templates.conversation import render_conversation
 from gencli.templates.instructions import Instructions
 from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer

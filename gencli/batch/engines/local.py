@@ -17,7 +17,7 @@ from gencli.config.settings import Settings
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError
-from gencli.models.files.identity import ModelIdentity
+from gencli.models.files.checkpoint import ModelIdentity
 from gencli.results import results
 from gencli.results.record import RunInfo, record
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler

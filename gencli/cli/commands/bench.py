@@ -21,7 +21,7 @@ from gencli.cli.terminal.render import Sink, say
 from gencli.cli.terminal.tables import table
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import ModelError, UsageError
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 
 # Name, function, what it measures in a few words and in full, and its records.
 

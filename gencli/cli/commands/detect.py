@@ -74,8 +74,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 
     params, text = read_key_file(kind, name), _text(arguments)
     with quiet_libraries(is_on=not values["debug"]):
-        from gencli.models.files.locate import find_local
-        from gencli.models.files.vocabulary import declared_vocabulary
+        from gencli.models.files.local_models import find_local
+        from gencli.models.files.model_card import declared_vocabulary
         from gencli.runtime.models import load_tokenizer
         from gencli.watermark.detect import detect
         from gencli.watermark.evidence import scorer_of

@@ -17,15 +17,25 @@ from gencli.config.options.flags import with_flags
 from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
-from gencli.hub.cache import cached_models
 from gencli.models.backend import choose_backend, why_no_graphs
-from gencli.models.files.card import Card, kv_bytes, read_card, whole_bytes
-from gencli.models.files.config import read_config
-from gencli.models.files.locate import BUNDLED, absent, bundled_folder, find_local, read_aliases
-from gencli.models.files.quantization import stored_bits
-from gencli.models.files.vocabulary import grammar_support
-from gencli.models.gguf.head import PART, is_gguf
-from gencli.models.gguf.plan import kept_bytes, kept_kinds
+from gencli.models.files.gguf_header import PART, is_gguf, kept_bytes, kept_kinds
+from gencli.models.files.local_models import (
+    BUNDLED,
+    absent,
+    bundled_folder,
+    cached_models,
+    find_local,
+    read_aliases,
+)
+from gencli.models.files.model_card import (
+    Card,
+    grammar_support,
+    kv_bytes,
+    read_card,
+    read_config,
+    whole_bytes,
+)
+from gencli.models.files.model_files import stored_bits
 from gencli.units import size
 from processors.conversion import Bounds
 from processors.params import MOST
@@ -251,7 +261,7 @@ def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
         if not is_gguf(card.folder):
             yield quantization, card.weights.bytes
             return
-        from gencli.models.gguf.maker import wide_dtype  # imports torch
+        from gencli.models.files.gguf_weights import wide_dtype
 
         yield quantization, kept_bytes(card.folder, wide_dtype().itemsize)
     for dtype, width in _NUMBERS.items():

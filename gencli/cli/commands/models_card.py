@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gencli.cli.terminal.tables import table
-from gencli.models.card_fit import CONTEXT_BYTES, CardFit, card_fits
-from gencli.models.cards import memory_named
 from gencli.models.device import kv_name, pick_dtype
-from gencli.models.files.card import Card, has_codes
+from gencli.models.files.model_card import Card, has_codes
+from gencli.models.gpus import memory_named
+from gencli.models.model_memory import CONTEXT_BYTES, CardFit, card_fits
 from gencli.units import size
 
 __all__ = ["card_json", "card_text"]

@@ -15,15 +15,19 @@ from gencli.cli.terminal.render import confirm
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.environment import environment_layer
 from gencli.errors import ModelError, UsageError
-from gencli.hub.cache import Cached, disk_bytes, find_gguf, hub_cache
-from gencli.hub.names import HubName, read_hub_name
-from gencli.models.files.locate import (
+from gencli.models.files.local_models import (
     BUNDLED,
+    Cached,
+    HubName,
     add_alias,
     alias_file,
+    disk_bytes,
+    find_gguf,
     find_local,
     full_name,
+    hub_cache,
     read_aliases,
+    read_hub_name,
     remove_alias,
 )
 from gencli.runtime.quiet import quiet_libraries
@@ -58,7 +62,7 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
 
     Asks first, unless --yes is given. Raises UsageError if the user declines, or cannot be asked.
     """
-    from gencli.hub.removal import plan_removal
+    from gencli.models.files.local_models import plan_removal
 
     target = read_aliases().get(names[0]) if len(names) == 1 else None
     if target is not None and find_local(target) == Path(target).expanduser():

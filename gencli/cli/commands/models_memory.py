@@ -8,13 +8,11 @@ from typing import Any
 import torch
 
 from gencli.cli.terminal.tables import table
-from gencli.models.capacity import process_memory
-from gencli.models.device import kv_name
-from gencli.models.files.card import Card, has_codes
-from gencli.models.files.quantization import Format
-from gencli.models.free_memory import free_memory
-from gencli.models.gguf.plan import kept_kinds
-from gencli.models.memory import need_of
+from gencli.models.device import free_memory, kv_name
+from gencli.models.files.gguf_header import kept_kinds
+from gencli.models.files.model_card import Card, has_codes
+from gencli.models.files.model_files import Format
+from gencli.models.model_memory import need_of, process_memory
 from gencli.units import size
 
 __all__ = ["memory_json", "memory_text"]

@@ -50,8 +50,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if name == "fake":
         raise UsageError("The fake model is a table that is made when it is used; it has no files.")
     with quiet_libraries(is_on=not values["debug"]):
-        from gencli.models.files.quantization import Quantize
-        from gencli.models.quantize import quantize_model
+        from gencli.models.files.model_files import Quantize
+        from gencli.models.quantized_copy import quantize_model
 
         with Stderr(is_quiet=values["quiet"]).loading(name, "Quantizing") as on_bytes:
             quantize = cast(Quantize, f"int{values['bits']}")

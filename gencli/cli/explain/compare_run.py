@@ -25,7 +25,7 @@ from gencli.explain.compare import Comparison
 from gencli.explain.compare_record import TextOf, comparison_record, summary_record
 from gencli.explain.compare_trace import Other, compare_trace, known_texts
 from gencli.explain.record import token_text
-from gencli.models.files.vocabulary import first_difference
+from gencli.models.files.model_card import first_difference
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.models import load_tokenizer

@@ -27,7 +27,7 @@ from gencli.engine.logprobs import best_ids
 from gencli.engine.reports import Taken
 from gencli.engine.sequence import Sequence as Text
 from gencli.errors import GencliError, UsageError
-from gencli.models.base import ModelSpec
+from gencli.models.model_runner import ModelSpec
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.upload import upload_ints

@@ -1,31 +1,457 @@
-"""The decoder: embedding, layers, final norm and vocabulary projection."""
+"""The decoder in PyTorch alone: its runner, its KV lanes, where all feeds of a step are one row of tokens
+in one forward pass, and the pass itself from embedding to vocabulary projection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gencli.models.decoder.attention import AttentionPlan, DevicePlan
-from gencli.models.decoder.embeddings import Embeddings
-from gencli.models.decoder.layers import Layer, Pass, read_layer, read_norm
-from gencli.models.decoder.norms import Norm
-from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.maker import HEAD, ProductMaker
-from gencli.models.decoder.reader import WeightReader
-from gencli.models.decoder.readers import open_weights
-from gencli.models.decoder.rope import RopeTable
-from gencli.models.decoder.spec import DecoderSpec
+from gencli.core.step import Feed, StepPlan, cells_of, fed_to, room_for, wanted_of
+from gencli.models.backend import why_no_graphs
+from gencli.models.decoder.attention_plans import (
+    TILE,
+    AttentionPlan,
+    BagTables,
+    Cells,
+    DevicePlan,
+    SdpaPlan,
+    TiledPlan,
+)
+from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, read_layer, read_norm
+from gencli.models.decoder.families import DecoderSpec
+from gencli.models.decoder.kernels.layer_kernels import Norm
+from gencli.models.decoder.products.dense_products import Product
+from gencli.models.decoder.products.product_maker import (
+    HEAD,
+    KernelOptions,
+    ProductMaker,
+    can_stack,
+    choose_kernels,
+    quantized_maker,
+    read_times,
+)
+from gencli.models.decoder.weight_readers import (
+    Embeddings,
+    JoinedExpertsReader,
+    SafetensorsReader,
+    WeightReader,
+    open_tensors,
+)
+from gencli.models.device import (
+    CudaGraphs,
+    elsewhere,
+    make_graphs,
+    pick_device,
+    pick_dtype,
+    pick_kv_dtype,
+    refusing_full,
+)
 from gencli.models.files.checkpoint import Checkpoint
-from gencli.models.free_memory import refusing_full
-from gencli.models.watch import OnBytes, Sum
+from gencli.models.files.gguf_header import is_gguf, kept_kinds, weight_format, widening
+from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
+from gencli.models.files.model_card import declared_ends
+from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
+from gencli.models.hf_runner import first_count
+from gencli.models.kv.lane_buffers import (
+    SPARE_ROWS,
+    LaneBuffer,
+    LaneStore,
+    StaticInputs,
+    StaticSteps,
+    StepRows,
+    is_decode_step,
+    is_drafted_step,
+    roomy,
+    step_rows,
+    stored_width,
+)
+from gencli.models.kv.lane_lengths import STEP, LaneLengths
+from gencli.models.model_runner import Inner, LaneRunner, Lanes, ModelSpec
+from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
+from processors.graphs import Graphs
+from processors.upload import upload
 
-__all__ = ["Decoder", "Inside", "read_decoder"]
+_MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
+
+
+class DecoderRunner(LaneRunner):
+    """A decoder with its KV lanes.
+
+    `eos_ids` are the end-of-text ids of the model, `kernels` made its products. `graphs` run its decode
+    steps; by default they are launched one by one.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        *,
+        name: str = "model",
+        max_lanes: int = 8,
+        eos_ids: tuple[int, ...] = (),
+        dtype_reason: str = "",
+        backend: str = "native",
+        quantization: str = "",
+        kernels: ProductMaker | None = None,
+        kv_dtype: torch.dtype | None = None,
+        notices: tuple[str, ...] = (),
+        graphs: Graphs | None = None,
+    ) -> None:
+        spec = decoder.spec
+        lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
+        self._decoder = decoder
+        reads_experts = any(isinstance(layer.mlp, Experts) for layer in decoder.layers)
+        if graphs is None:
+            graphs = make_graphs("off", why_no_graphs(spec, reads_experts=reads_experts), decoder.device)
+        self._kernels = kernels
+        is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
+        model = ModelSpec(
+            name=name,
+            vocab_size=spec.vocab_size,
+            context=spec.context,
+            device=decoder.device,
+            dtype=decoder.dtype,
+            eos_ids=eos_ids,
+            dtype_reason=dtype_reason,
+            backend=backend,
+            quantization=quantization,
+            kernels=() if kernels is None else kernels.names,
+            has_invariant_rows=is_fixed,
+            kv_dtype=kv_dtype or decoder.dtype,
+            notices=notices,
+            rope_switches=spec.rope_switches,
+            num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
+            is_tied=spec.is_tied,
+            has_states=not spec.rope_switches,
+            graphs=graphs,
+            no_graphs=elsewhere(decoder.device)
+            or why_no_graphs(spec, reads_experts=reads_experts)
+            or "`cuda_graphs` is off",
+            token_bytes=spec.token_numbers * decoder.dtype.itemsize,
+            can_run_ahead=not spec.rope_switches and not reads_experts,
+        )
+        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed, graphs=graphs), lengths)
+
+    @classmethod
+    def load(
+        cls,
+        checkpoint: Checkpoint,
+        *,
+        dtype: str = "auto",
+        device: str = "auto",
+        max_lanes: int = 8,
+        backend: str = "native",
+        quantize: Quantize = "none",
+        kernels: KernelOptions | None = None,
+        kv_dtype: str = "auto",
+        cuda_graphs: CudaGraphs = "auto",
+        on_bytes: OnBytes | None = None,
+    ) -> DecoderRunner:
+        """Load a checkpoint that the decoder knows: its `spec` is not None.
+
+        `dtype` and `device` are as for HFRunner.load. Weights are quantized if `quantize` says so or if the
+        checkpoint's are; those of a GGUF file keep their bits on a CPU with the dtype auto.
+        `on_bytes` is called with the loaded and the total bytes. Raises UsageError for an unknown dtype or
+        device, ModelError for weights that do not fit, `kernels` that this machine does not have, a
+        `kv_dtype` that is not smaller than the dtype, or `cuda_graphs` = on where they cannot be had.
+        """
+        assert checkpoint.spec is not None
+        where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
+        is_narrow = is_kept or bits is not None
+        number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)
+        kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
+        graphs = _graphs(cuda_graphs, checkpoint.spec, number, where, options)
+        kept = kept_maker(folder, options, where, number) if is_kept else None
+        make = kept or _maker(checkpoint, number, where, bits, options)
+        workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
+        decoder, unused = read_decoder(
+            checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
+        )
+        kept_format = _kept_format(checkpoint, number, bits, make)
+        notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
+        return cls(
+            decoder,
+            name=str(folder),
+            max_lanes=max_lanes,
+            eos_ids=declared_ends(folder),
+            dtype_reason=reason,
+            backend=backend,
+            quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
+            kernels=make,
+            kv_dtype=kv_number,
+            notices=(*notices, *_rounded(make), *_unused(unused)),
+            graphs=graphs,
+        )
+
+    def forward_layers(
+        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+    ) -> tuple[Tensor, Inner]:
+        """As `forward`; return also logits of layers and last states (see LayeredRunner)."""
+        assert isinstance(self._lanes, DecoderLanes)
+        self._lengths.check(plan)
+        inside = Inside(dict.fromkeys(layers, torch.empty(0)))
+        with torch.inference_mode():
+            logits = self._lanes.forward(plan.feeds, inside, lanes)
+        self._lengths.advance(plan)
+        return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.last)
+
+    def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
+        """Return a runner of the first `count` layers, by default half of them, sharing the weights.
+
+        Raises ModelError for a count outside 1..num_layers - 1.
+        """
+        count = first_count(count, len(self._decoder.layers))
+        decoder, own = self._decoder.first(count), self._spec
+        graphs = None if own.graphs is None else own.graphs.like()
+        return DecoderRunner(
+            decoder,
+            name=own.name,
+            max_lanes=max_lanes,
+            kv_dtype=own.kv_dtype,
+            kernels=self._kernels,
+            graphs=graphs,
+        )
+
+
+def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept: bool) -> tuple[str, ...]:
+    """Return what to say of the weights of a GGUF file that take another format in memory."""
+    if not is_gguf(folder):
+        return ()
+    wide = wide_dtype() if is_kept and device.type == "cpu" else dtype
+    return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+
+
+def _rounded(make: ProductMaker) -> Iterator[str]:
+    """Yield what to say of activations that are rounded like the weights."""
+    if make.rounds_activations:
+        yield (
+            "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
+            "docs/quantization.md shows what real models lose."
+        )
+
+
+def _unused(names: Sequence[str]) -> Iterator[str]:
+    """Yield what to say of tensors that the decoder does not use."""
+    if names:
+        yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
+
+
+def _graphs(
+    choice: CudaGraphs, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, options: KernelOptions
+) -> Graphs | None:
+    """Return what runs the decode steps, as make_graphs, for a decoder that is not loaded yet."""
+    reads_experts = spec.experts is not None and not can_stack(dtype, device, options)
+    return make_graphs(choice, why_no_graphs(spec, reads_experts=reads_experts), device)
+
+
+def _maker(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, bits: int | None, options: KernelOptions
+) -> ProductMaker:
+    """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
+    assert checkpoint.spec is not None
+    times, is_stored = read_times(device), checkpoint.bits is not None
+    make = (
+        choose_kernels(checkpoint.spec.products, dtype, device, options, times)
+        if bits is None
+        else quantized_maker(
+            checkpoint.spec, bits, device, options, is_stored=is_stored, dtype=dtype, times=times
+        )
+    )
+    times.write()
+    return make
+
+
+def _kept_format(checkpoint: Checkpoint, dtype: torch.dtype, bits: int | None, make: ProductMaker) -> str:
+    """Return the number format of weights that are kept in few bits; "" if they are widened."""
+    if bits is not None:
+        return f"int{bits}"
+    keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and dtype.itemsize == 2
+    return checkpoint.stored if keeps_codes else ""
+
+
+def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:
+    if not decoder.spec.rope_switches:
+        return DecoderLanes(decoder, lengths, kv_dtype, **options)
+    inner = lengths.like()
+    lanes = DecoderLanes(decoder, inner, kv_dtype, **options)
+    return LongRopeLanes(lanes, inner, decoder.spec.rope_switches)
+
+
+class DecoderLanes:
+    """Lanes that share one buffer per layer, with keys and values side by side.
+
+    They are stored in `kv_dtype`, by default that of the decoder. With `is_fixed` the attention of a token
+    has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case. With `graphs`
+    steps of one token a feed, or of one with draft tokens, have shapes that these can record.
+    """
+
+    can_rollback = True
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        lengths: LaneLengths,
+        kv_dtype: torch.dtype | None = None,
+        *,
+        is_fixed: bool = False,
+        graphs: Graphs | None = None,
+    ) -> None:
+        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._steps = None if graphs is None else DecodeSteps(decoder, graphs)
+        self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
+        formats = {decoder.dtype, kv_dtype or decoder.dtype}
+        self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
+        tile = TILE if self._is_tiled else 1
+        self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
+        self._store.buffers = self._buffers
+        spec = decoder.spec
+        self._tables = BagTables(spec.num_heads, spec.scale)
+        self._cells: Cells | None = None
+        self._like = torch.empty(
+            1,
+            2 * spec.num_kv_heads,
+            0,
+            stored_width(kv_dtype or decoder.dtype, spec.head_dim),
+            dtype=kv_dtype or decoder.dtype,
+            device=decoder.device,
+        )
+
+    def forward(
+        self,
+        feeds: tuple[Feed, ...],
+        inside: Inside | None = None,
+        lanes: Collection[int] = (),
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """Feed the lanes; return the wanted logits [R, V] in feed order.
+
+        `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`. `ids` [N]
+        int64 on the device replace the tokens of the feeds.
+        """
+        if inside and lanes:
+            inside.places = upload(fed_to(lanes, feeds), self._decoder.device)
+        feeds = self._store.seat(feeds)
+        num_rows, length = room_for(feeds)
+        capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
+        static = None
+        may_be_static = self._steps is not None and inside is None
+        if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
+            static = step_rows(feeds, self._store.rows.spare)
+            num_rows = static.num_held
+        buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
+        if self._steps is not None and static is not None:
+            return self._steps(feeds, static, buffers, ids)
+        held = cells_of(feeds)
+        rows, positions = zip(*held, strict=True)
+        tokens = [token for feed in feeds for token in feed.tokens]
+        packed = upload([tokens, positions, rows], self._decoder.device)
+        wanted = wanted_of(feeds)
+        if not wanted:
+            wanted_rows: Tensor | None = packed.new_empty(0)
+        else:
+            wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
+        ropes = self._ropes(feeds, packed[1], length)
+        step: Pass[AttentionPlan] | Pass[DevicePlan]
+        if packed.is_cuda:
+            from gencli.models.decoder.attention_plans import device_plan
+
+            end = -(-length // STEP) * STEP
+            step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
+        else:
+            step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
+        return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
+
+    def holds(self, feeds: tuple[Feed, ...]) -> bool:
+        """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
+        num_rows, length = room_for(feeds := self._store.seat(feeds))
+        if self._steps is not None:
+            num_rows = step_rows(feeds, self._store.rows.spare).num_held
+        return self._store.holds(num_rows, length)
+
+    def _plan(
+        self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor
+    ) -> AttentionPlan:
+        """Return the attention of a pass without kernels of our own; `packed` has ids, positions and rows."""
+        if not self._is_tiled:
+            return SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
+        if self._cells is None or self._cells.shape != buffer.shape:
+            self._cells = Cells(buffer.shape)
+        return TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
+
+    def truncate(self, lane: int, length: int) -> None:
+        """No-op: tokens beyond a lane's length are not read."""
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the keys and values of one lane to another."""
+        self._store.fork(source, target)
+
+    def release(self, lane: int) -> None:
+        """Zero the lane and free its row."""
+        self._store.wipe(lane)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+    def free_cache(self) -> None:
+        """Free the buffers; they grow again on demand."""
+        self._store.free_cache()
+        if self._steps is not None:
+            self._steps.free()
+        self._tables.clear()
+
+    def _ropes(
+        self, feeds: Sequence[Feed], positions: Tensor, length: int
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Return cosines and sines of the fed tokens, for each rope of the decoder."""
+        factors = None
+        if switches := self._decoder.spec.rope_switches:
+            numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]
+            factors = upload(numbers, positions.device)
+        return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
+
+
+class DecodeSteps:
+    """Runs steps of one token a feed, or of one with draft tokens, which `graphs` record."""
+
+    def __init__(self, decoder: Decoder, graphs: Graphs) -> None:
+        self._decoder = decoder
+        self._steps = StaticSteps(graphs, decoder.device, decoder.spec.rope_switches)
+
+    def __call__(
+        self, feeds: Sequence[Feed], rows: StepRows, buffers: Sequence[Tensor], ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the wanted logits [R, V], a new tensor.
+
+        `feeds` have buffer rows as lanes; the capacity of the buffers is that of `roomy`. `ids` [R] on the
+        device replace the tokens.
+        """
+        capacity = buffers[0].shape[2]
+        placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
+        return self._steps(feeds, rows, placed, capacity, lambda inputs: self._run(inputs, buffers), ids)
+
+    def free(self) -> None:
+        """Drop the graphs, whose buffers are freed."""
+        self._steps.free()
+
+    def _run(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
+        """Run the decoder on static tensors; return the logits [rows, V]."""
+        from gencli.models.decoder.attention_plans import DecodePlan
+
+        tables = self._decoder.tables
+        ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
+        plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
+        return self._decoder(inputs.ids, Pass(plan, ropes), buffers, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,7 +511,7 @@ class Decoder:
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         if isinstance(step.plan, DevicePlan):
-            from gencli.models.decoder.fused import fused_layers
+            from gencli.models.decoder.decoder_layers import fused_layers
 
             states, last_states = fused_layers(
                 self.layers,
@@ -196,3 +622,18 @@ def _workers(count: int) -> Iterator[ThreadPoolExecutor]:
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # the threads have set the number of later ones too
+
+
+@contextmanager
+def open_weights(
+    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
+) -> Iterator[WeightReader]:
+    """Open the files of a checkpoint for reading."""
+    if is_gguf(checkpoint.folder):
+        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as found:
+            yield found
+        return
+    with open_tensors(checkpoint.table) as opened:
+        is_joined = checkpoint.spec is not None and checkpoint.spec.names.are_experts_joined
+        reader = JoinedExpertsReader if is_joined else SafetensorsReader
+        yield reader(opened, dtype, device, on_bytes)

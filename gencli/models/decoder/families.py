@@ -1,4 +1,4 @@
-"""Read config.json into a DecoderSpec, one function for each family.
+"""Read config.json into a DecoderSpec, the description of a decoder, one function for each family.
 
 A configuration is refused (Unsupported) if it has a key that no rule here knows, because the key may change
 what the model computes.
@@ -6,16 +6,243 @@ what the model computes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from gencli.models.decoder.gpt_oss import gpt_oss_spec
-from gencli.models.decoder.llama_like import base_spec, windows_of
-from gencli.models.decoder.rope_config import read_rope
-from gencli.models.decoder.spec import DecoderSpec, ExpertSpec, TensorNames, Unsupported
-from gencli.models.files.quantization import is_own, mxfp4_fault
+from gencli.models.files.model_files import is_own, mxfp4_fault
 
-__all__ = ["FAMILIES", "read_spec", "spec_if_any"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "clamped"]
+ALPHA = 1.702  # of the clamped activation
+
+
+class Unsupported(Exception):
+    """A configuration asks for something that this decoder does not have; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class RopeSpec:
+    """Rotary position embedding of the first `width` values of a head.
+
+    `kind` is default, linear, factors, llama3, yarn or longrope; `values` are the parameters of that kind
+    under the names of config.json. `context` is the maximum context in tokens.
+    """
+
+    kind: str
+    theta: float
+    width: int
+    context: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def switches(self) -> tuple[int, ...]:
+        """The text lengths in tokens beyond which other frequencies apply (long rope)."""
+        return (self.values["original_max_position_embeddings"],) if self.kind == "longrope" else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSpec:
+    """Mixture of experts: `used` of `count` experts compute each token.
+
+    With `is_normalized` their weights add up to 1. With `has_bias` the router and all products have biases.
+    """
+
+    count: int
+    used: int
+    width: int
+    is_normalized: bool
+    has_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorNames:
+    """Names in the checkpoint that differ between families, within a layer.
+
+    With `are_experts_joined` the files hold the experts of a layer in one tensor (see joined_experts).
+    """
+
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    attention_norm: str | None = "input_layernorm"
+    attention_post_norm: str | None = None
+    mlp_norm: str | None = "post_attention_layernorm"
+    mlp_post_norm: str | None = None
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    expert: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
+    are_experts_joined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSpec:
+    """A decoder. V is `vocab_size`, H `hidden`, D `head_dim`.
+
+    Each layer has an index into `ropes` (None: no positions) and a window in tokens (None: all).
+    `expert_layers` have a mixture of experts in place of the feed-forward block of `inner` width.
+    `qk_norm` normalizes queries and keys, by head or over the whole projection. The weights of norms are
+    stored less `norm_offset`. Scores are multiplied by `scale` and, like logits, pass through
+    cap * tanh(x / cap) where a cap is given. With `has_sinks` each query head has a score without a value.
+    `gate_limit` bounds what enters the clamped activation.
+    """
+
+    vocab_size: int
+    hidden: int
+    inner: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    context: int
+    norm_eps: float
+    ropes: tuple[RopeSpec, ...]
+    layer_ropes: tuple[int | None, ...]
+    windows: tuple[int | None, ...]
+    scale: float
+    activation: Activation = "silu"
+    gate_limit: float = 0.0
+    norm_offset: float = 0.0
+    qk_norm: Literal["head", "whole"] | None = None
+    has_qkv_bias: bool = False
+    has_out_bias: bool = False
+    has_mlp_bias: bool = False
+    has_sinks: bool = False
+    score_cap: float | None = None
+    logit_cap: float | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_divisor: float = 1.0
+    is_tied: bool = False
+    experts: ExpertSpec | None = None
+    expert_layers: frozenset[int] = frozenset()
+    names: TensorNames = TensorNames()
+
+    @property
+    def rope_switches(self) -> tuple[int, ...]:
+        """The text lengths beyond which a long-rope decoder uses other frequencies."""
+        return tuple(sorted({length for rope in self.ropes for length in rope.switches}))
+
+    @property
+    def token_numbers(self) -> int:
+        """About how many numbers a fed token takes at a time, in the largest block of a layer."""
+        if self.experts is None:
+            return 4 * self.inner + 4 * self.hidden
+        return self.experts.used * (3 * self.experts.width + self.hidden) + 4 * self.hidden
+
+    @property
+    def products(self) -> Counter[tuple[int, int]]:
+        """The matrix products of one token in a pass, by size (out, in)."""
+        heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim
+        made = Counter({(self.vocab_size, self.hidden): 1})
+        made[(heads + 2 * kv_heads) * width, self.hidden] += self.num_layers
+        made[self.hidden, heads * width] += self.num_layers
+        blocks = [(self.inner, self.num_layers - len(self.expert_layers))]
+        if self.experts is not None:
+            made[self.experts.count, self.hidden] += len(self.expert_layers)
+            blocks.append((self.experts.width, len(self.expert_layers) * self.experts.used))
+        for inner, count in blocks:
+            made[2 * inner, self.hidden] += count
+            made[self.hidden, inner] += count
+        return +made
+
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_new": "gelu_tanh",
+}
+
+
+def base_spec(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
+    """Return the decoder of a Llama-like configuration, with the changes of its family."""
+    num_layers, num_heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
+    hidden = int(config["hidden_size"])
+    head_dim = int(config.get("head_dim") or hidden // num_heads)
+    activation = config.get("hidden_activation") or config.get("hidden_act") or "silu"
+    if activation not in _ACTIVATIONS:
+        raise Unsupported(f"the activation {activation!r} is not one of the decoder")
+    if "ropes" not in changes:
+        changes["ropes"] = (read_rope(config, rope_values(config), head_dim),)
+    changes.setdefault("layer_ropes", (0,) * num_layers)
+    changes.setdefault("windows", (None,) * num_layers)
+    changes.setdefault("scale", head_dim**-0.5)
+    values: dict[str, Any] = {
+        "vocab_size": int(config["vocab_size"]),
+        "hidden": hidden,
+        "inner": int(config["intermediate_size"]),
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "num_kv_heads": int(config.get("num_key_value_heads") or num_heads),
+        "head_dim": head_dim,
+        "context": int(config["max_position_embeddings"]),
+        "norm_eps": float(config["rms_norm_eps"]),
+        "activation": _ACTIVATIONS[activation],
+        "has_qkv_bias": bool(config.get("attention_bias")),
+        "has_out_bias": bool(config.get("attention_bias")),
+        "has_mlp_bias": bool(config.get("mlp_bias")),
+        "is_tied": bool(config.get("tie_word_embeddings", False)),
+    }
+    return DecoderSpec(**{**values, **changes})
+
+
+def windows_of(config: Mapping[str, Any], types: list[str] | None = None) -> tuple[int | None, ...]:
+    """Return the window of each layer, by its type."""
+    types = types or config.get("layer_types")
+    if types is None:
+        types = ["full_attention"] * int(config["num_hidden_layers"])
+    if other := set(types) - {"full_attention", "sliding_attention"}:
+        raise Unsupported(f"layers of type {min(other)} are not among the decoder's")
+    return tuple(int(config["sliding_window"]) if one == "sliding_attention" else None for one in types)
+
+
+# What transformers takes for keys that a configuration leaves out.
+_DEFAULTS: Mapping[str, Any] = {
+    "attention_bias": True,
+    "head_dim": 64,
+    "num_key_value_heads": 8,
+    "rope_theta": 150_000.0,
+    "sliding_window": 128,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 4096,
+    },
+}
+
+
+def gpt_oss_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    """Return the decoder of a configuration. Raises Unsupported for another activation."""
+    config = {**_DEFAULTS, **{key: value for key, value in config.items() if value is not None}}
+    count = int(config["num_hidden_layers"])
+    types = config.get("layer_types") or [
+        "full_attention" if layer % 2 else "sliding_attention" for layer in range(count)
+    ]
+    if config.get("swiglu_alpha", ALPHA) != ALPHA:
+        raise Unsupported(f"swiglu_alpha is {config['swiglu_alpha']}, and the decoder has {ALPHA}")
+    if config.get("hidden_act", "silu") != "silu":
+        raise Unsupported(f"the activation {config['hidden_act']!r} is not the one of its experts")
+    return base_spec(
+        config,
+        windows=windows_of(config, types),
+        activation="clamped",
+        gate_limit=float(config.get("swiglu_limit", 7.0)),
+        has_sinks=True,
+        experts=ExpertSpec(
+            int(config.get("num_local_experts") or config["num_experts"]),
+            int(config["num_experts_per_tok"]),
+            int(config["intermediate_size"]),
+            is_normalized=True,  # the softmax over those that were chosen
+            has_bias=True,
+        ),
+        expert_layers=frozenset(range(count)),
+        names=TensorNames(router="mlp.router", are_experts_joined=True),
+    )
+
 
 # Keys without effect on logits: names, training, generation defaults, and how transformers runs the model.
 _IGNORED = frozenset(
@@ -269,3 +496,55 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
         ),
     ),
 }
+
+
+_ROPES = {
+    "default": (),
+    "linear": ("factor",),
+    "factors": ("factors",),  # of GGUF files: one for each frequency
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": ("original_max_position_embeddings",),
+    "longrope": ("long_factor", "short_factor", "original_max_position_embeddings"),
+}
+_ROPE_KEYS = frozenset(
+    """
+    rope_type type rope_theta factor low_freq_factor high_freq_factor original_max_position_embeddings
+    factors long_factor short_factor attention_factor beta_fast beta_slow mscale mscale_all_dim truncate
+    partial_rotary_factor
+    """.split()
+)
+
+
+def rope_values(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rotary parameters of a configuration: today's rope_parameters, or the older rope_scaling."""
+    values = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(values, Mapping):
+        raise Unsupported("its rotary parameters are no object")
+    return values
+
+
+def read_rope(
+    config: Mapping[str, Any], values: Mapping[str, Any], head_dim: int, theta: float | None = None
+) -> RopeSpec:
+    """Return the rotary embedding of parameters as rope_values gives them; `theta` overrides theirs.
+
+    Raises Unsupported for a kind or a key that is not known, and for a missing one.
+    """
+    kind = str(values.get("rope_type") or values.get("type") or "default")
+    if kind == "su":  # the first name of long rope
+        kind = "longrope"
+    if kind not in _ROPES or (strange := sorted(values.keys() - _ROPE_KEYS)):
+        what = kind if kind not in _ROPES else strange[0]
+        raise Unsupported(f"the rotary embedding has {what!r}, which the decoder does not know")
+    context = int(config["max_position_embeddings"])
+    known = dict(values)
+    if kind in ("llama3", "yarn", "longrope"):
+        outer = config.get("original_max_position_embeddings")
+        known["original_max_position_embeddings"] = int(
+            outer or values.get("original_max_position_embeddings") or context
+        )
+    if missing := [key for key in _ROPES[kind] if known.get(key) is None]:
+        raise Unsupported(f"the rotary embedding {kind} lacks {missing[0]}")
+    share = values.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    base = theta or values.get("rope_theta") or config.get("rope_theta") or 10000.0
+    return RopeSpec(kind, float(base), int(head_dim * share), context, known)

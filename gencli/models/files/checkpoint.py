@@ -1,33 +1,44 @@
-"""Checks of a model folder before anything is loaded."""
+"""Checks of a model folder before anything is loaded, from its small files and the headers of its weight
+files; and the identity of a model: its name, its revision on the hub, and a SHA-256 of its weights. For
+one weight file the SHA-256 is that of the file; for several it is that of the output of `sha256sum
+*.safetensors`, or of all parts of a GGUF file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from gencli.errors import ModelError
-from gencli.hub.names import INDEX, WEIGHTS
-from gencli.models.decoder.spec import DecoderSpec
-from gencli.models.files.card import Card, Weights, card_of, weights_of
-from gencli.models.files.config import read_config
-from gencli.models.files.fit import check_config, check_files, check_shapes
-from gencli.models.files.json_files import read_object
-from gencli.models.files.locate import absent, find_local, is_bundled
-from gencli.models.files.quantization import stored_bits
-from gencli.models.files.table import StoredTensor, read_table
-from gencli.models.gguf.head import is_gguf, read_gguf_head
-
-__all__ = [
-    "Checkpoint",
-    "check_architecture",
-    "check_checkpoint",
-    "open_checkpoint",
-    "read_checkpoint",
-    "read_folder",
-    "weight_files",
-]
+from gencli.files import open_regular, read_file, replaced
+from gencli.models.decoder.families import DecoderSpec
+from gencli.models.files.gguf_header import is_gguf, read_gguf_head
+from gencli.models.files.local_models import INDEX, WEIGHTS, absent, find_local, hub_name, is_bundled
+from gencli.models.files.model_card import (
+    CONTEXT_KEYS,
+    Card,
+    Weights,
+    card_of,
+    read_config,
+    text_part,
+    weights_of,
+)
+from gencli.models.files.model_files import (
+    OnBytes,
+    StoredTensor,
+    is_own,
+    read_object,
+    read_table,
+    stored_bits,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,3 +192,291 @@ def weight_files(folder: Path) -> list[Path]:
             hint="convert them to safetensors once, or take a revision that has model.safetensors",
         )
     raise ModelError(f"{folder} has a config.json and no weights ({WEIGHTS})")
+
+
+_SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
+_LAYERS = ("num_hidden_layers", "n_layer")
+_AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
+_AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
+_MOST = 2**31 - 1
+_INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
+_MODULES = 64  # maximum number of modules of a model per tensor in its weight files
+_HINT = "It is damaged, or not made for this; download it again."
+
+
+def check_files(folder: Path) -> None:
+    """Raise ModelError for paths that are neither file nor folder, and small files that are no JSON objects.
+
+    A device or a pipe could be read without end.
+    """
+    for path in (*folder.iterdir(), *folder.glob("*/*.jinja")):
+        if not path.is_dir() and path.exists():  # a broken link fails when it is read
+            try:
+                open_regular(path).close()
+            except OSError as error:
+                raise ModelError(f"{path} cannot be read: {error.strerror}.", hint=_HINT) from None
+    for name in _SMALL:
+        if (folder / name).exists():
+            read_object(folder / name)
+
+
+def check_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise ModelError for values in config.json that no model can have."""
+    path = folder / "config.json"
+    if not isinstance(config.get("text_config"), Mapping | None):
+        shown = _shown(config["text_config"])
+        raise ModelError(f"{path}: text_config is {shown}, but has to be an object.", hint=_HINT)
+    text = text_part(config)
+    for part in (config, text):
+        for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
+            for key in keys:
+                _check_number(path, key, part.get(key), least)
+        _check_end(path, part)
+    made = folder / "generation_config.json"
+    if made.exists():
+        _check_end(made, read_object(made))
+    _check_dtype(path, config)
+    _check_quantization(path, config)
+
+
+def _check_number(path: Path, key: str, value: Any, least: int) -> None:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (is_number and least <= value <= _MOST):
+        raise ModelError(
+            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
+            hint=_HINT,
+        )
+
+
+def _check_end(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise ModelError for end-of-text ids that are no numbers. Unused ids are allowed (see end_ids)."""
+    found = config.get("eos_token_id")
+    for token in found if isinstance(found, list) else [found]:
+        if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
+            raise ModelError(
+                f"{path}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
+                hint=_HINT,
+            )
+
+
+def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
+    import torch
+
+    for key in ("dtype", "torch_dtype"):
+        name = config.get(key)
+        if not isinstance(name, str) or name == "auto":
+            continue
+        if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
+            raise ModelError(f"{path}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
+
+
+def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
+    if config.get("quantization_config") is None:
+        return
+    if is_own(config):
+        stored_bits(config)  # refuses what this version does not read
+        return
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
+
+    found = config["quantization_config"]
+    if isinstance(found, Mapping) and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+        return  # files older than quant_method
+    method = found.get("quant_method") if isinstance(found, Mapping) else found
+    if method not in KNOWN:
+        raise ModelError(
+            f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
+            hint=f"It knows {', '.join(sorted(KNOWN))}.",
+        )
+
+
+def check_shapes(folder: Path, table: Mapping[str, StoredTensor], made: Any) -> None:
+    """Raise ModelError if the weights do not have the shapes of the configuration.
+
+    `made` is the configuration as transformers reads it. Tensor names of only one side are not checked,
+    because transformers renames some.
+    """
+    shapes = _shapes(folder, made, most=1000 + _MODULES * len(table))
+    layers, held_layers = _num_layers(shapes), _num_layers(table)
+    if held_layers and layers > held_layers:
+        raise _misfit(folder, f"{layers} layers", f"{held_layers}")
+    for name, shape in shapes.items():
+        held = table[name].shape if name in table else shape
+        if held != shape and sorted(held) != sorted(shape):  # some layers are transposed when they are loaded
+            raise _misfit(folder, f"{name} of the shape {list(shape)}", str(list(held)))
+
+
+def _num_layers(names: Iterable[str]) -> int:
+    """Return the number of layers by the names of tensors. Models that loop over layers configure others."""
+    return max((int(found[1]) + 1 for found in map(_INDEX.search, names) if found), default=0)
+
+
+def _misfit(folder: Path, asked: str, held: str) -> ModelError:
+    return ModelError(f"{folder}: config.json asks for {asked}, the weights hold {held}.", hint=_HINT)
+
+
+class _TooLarge(Exception):
+    """The model has more modules than its weight files can fill."""
+
+
+def _shapes(folder: Path, made: Any, *, most: int) -> dict[str, tuple[int, ...]]:
+    """Return tensor shapes of a model built on the meta device; {} if it cannot be built.
+
+    Raises ModelError for more than `most` modules.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"), _limited(most):
+            model = AutoModelForCausalLM.from_config(made)
+    except _TooLarge:
+        raise _misfit(folder, f"more than {most} modules", "far fewer tensors") from None
+    except Exception:  # loading reports the error
+        return {}
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+@contextmanager
+def _limited(most: int) -> Iterator[None]:
+    """Raise _TooLarge inside the block when more than `most` modules are created."""
+    from torch.nn.modules.module import register_module_module_registration_hook
+
+    count = 0
+
+    def note(*_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise _TooLarge
+
+    handle = register_module_module_registration_hook(note)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 2**22  # bytes
+_MAX_ENTRIES, _MAX_BYTES = 1000, 2**22  # hashes in the user's cache, and the size of its file
+_FRESH = 2 * 10**9  # ns; a younger file may change again with the same time stamps
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """A verifiable model identity. `revision` is the hub's commit; None for other folders."""
+
+    name: str
+    revision: str | None
+    sha256: str
+
+
+def identify_model(name: str, on_bytes: OnBytes | None = None) -> ModelIdentity | None:
+    """Return the identity of a model by name; None for `fake` and for models not on this machine."""
+    folder = None if name == "fake" else find_local(name)
+    return None if folder is None else identify(folder, on_bytes)
+
+
+def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
+    """Return the identity of a model folder or a GGUF file. Raises ModelError if weights are missing.
+
+    `on_bytes` is called with the hashed bytes and the total bytes to hash.
+    """
+    if is_gguf(folder):
+        files = list(read_gguf_head(folder).files)
+        folder = files[0]
+    else:
+        files = sorted(weight_files(folder), key=lambda path: path.name)
+    hashes = dict(_hashes(files, on_bytes))
+    if len(hashes) == 1:
+        (digest,) = hashes.values()
+    else:
+        lines = "".join(f"{hashes[path]}  {path.name}\n" for path in files)
+        digest = sha256(lines.encode()).hexdigest()
+    home = folder.parent if is_gguf(folder) else folder
+    name = hub_name(home)
+    return ModelIdentity(name or folder.resolve().name, home.name if name else None, digest)
+
+
+def _hashes(files: list[Path], on_bytes: OnBytes | None) -> Iterator[tuple[Path, str]]:
+    cache = _HashCache.read()
+    unknown = []
+    for path in files:
+        if found := _stored_name(path) or cache.find(path):
+            yield path, found
+        else:
+            unknown.append(path)
+    total, done = sum(path.stat().st_size for path in unknown), 0
+    if unknown and on_bytes is not None:
+        on_bytes(0, total)
+    for path in unknown:
+        before, digest = path.stat(), sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                done += len(chunk)
+                if on_bytes is not None:
+                    on_bytes(done, total)
+        cache.add(path, before, digest.hexdigest())
+        yield path, digest.hexdigest()
+    if unknown:
+        cache.write()
+
+
+def _stored_name(path: Path) -> str | None:
+    """Return the SHA-256 under which the hub's cache stores a snapshot file; None for other files."""
+    if not path.is_symlink() or hub_name(path.parent) is None:
+        return None
+    # One step only: a blob may itself be a link to a store that names files by another hash.
+    blob = Path(os.path.normpath(path.parent / os.readlink(path)))
+    is_blob = blob.parent == path.parent.parent.parent / "blobs" and _SHA256.fullmatch(blob.name)
+    return blob.name if is_blob else None
+
+
+class _HashCache:
+    """Cached hashes by path, valid while size, times and inode of the file are unchanged."""
+
+    def __init__(self, path: Path, entries: dict[str, Any]) -> None:
+        self._path, self._entries = path, entries
+
+    @classmethod
+    def read(cls) -> _HashCache:
+        """Read the user's cache; empty if it cannot be read."""
+        from platformdirs import user_cache_path
+
+        path, entries = user_cache_path("gencli") / "weights.json", None
+        with suppress(OSError, ValueError):
+            entries = json.loads(read_file(path, _MAX_BYTES))
+        return cls(path, entries if isinstance(entries, dict) else {})
+
+    def find(self, path: Path) -> str | None:
+        """Return the hash of the file; None if it is unknown or the file has changed."""
+        match self._entries.get(str(path.resolve())):
+            case [list(stamp), str(digest)] if stamp == _stamp(path.stat()) and _SHA256.fullmatch(digest):
+                return digest
+        return None
+
+    def add(self, path: Path, before: os.stat_result, digest: str) -> None:
+        """Store a hash, unless the file may have changed during reading or may change unnoticed."""
+        after = path.stat()
+        is_fresh = time.time_ns() - max(after.st_mtime_ns, after.st_ctime_ns) < _FRESH
+        if _stamp(before) == _stamp(after) and not is_fresh:
+            self._entries.pop(str(path.resolve()), None)
+            self._entries[str(path.resolve())] = [_stamp(after), digest]
+
+    def write(self) -> None:
+        """Write the newest entries. A failed write is ignored: the files are hashed again."""
+        entries = dict(list(self._entries.items())[-_MAX_ENTRIES:])
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with replaced(self._path, pipes=False) as file:
+                file.write(json.dumps(entries).encode())
+
+
+def _stamp(stat: os.stat_result) -> list[int]:
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]

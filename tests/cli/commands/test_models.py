@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from gencli.errors import ModelError
-from gencli.hub.cache import hub_models
-from gencli.models.files.card import kv_bytes, read_card
-from gencli.models.files.locate import bundled_folder
-from gencli.models.memory import weight_bytes
+from gencli.models.files.local_models import bundled_folder, hub_models
+from gencli.models.files.model_card import kv_bytes, read_card
+from gencli.models.model_memory import weight_bytes
 from tests.models.tiny_models import build
 
 

@@ -9,7 +9,7 @@ from gencli.explain.forks import Cut, token_of
 from gencli.explain.trace_file import read_trace
 from gencli.explain.tree import Tree
 from gencli.explain.tree_file import checked_head
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.text.tokenizer import HFTokenizer
 
 RUN = ("run", "-m", "fake", "-q", "--seed", "1", "--allow-ids", "97,98,99", "--max-tokens", "30")

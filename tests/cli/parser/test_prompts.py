@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from gencli.cli.parser import prompts
 from gencli.cli.parser.prompts import Prompts, read_prompts
 from gencli.errors import UsageError
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 
 
 class _Terminal(io.StringIO):

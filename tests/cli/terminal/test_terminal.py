@@ -10,7 +10,7 @@ import torch
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.terminal.render import Terminal
 from gencli.explain.kept import kept_fields
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from processors.explain.kept import KeptLogits
 
 pytest.importorskip("pty")

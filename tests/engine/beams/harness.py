@@ -3,7 +3,7 @@
 from gencli.core.events import Error
 from gencli.core.request import Beams
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import TOKENIZER, ends_of, events_of
 from tests.engine.harness import request as any_request
 

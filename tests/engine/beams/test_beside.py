@@ -6,8 +6,8 @@ import pytest
 
 from gencli.core.request import Drafting, Guidance
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
-from gencli.speculative.ngram import NgramDrafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.drafter import NgramDrafter
 from tests.engine.beams.harness import LETTERS, engine, request, search
 from tests.engine.harness import ends_of
 from tests.engine.harness import request as plain

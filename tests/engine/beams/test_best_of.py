@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.beams.harness import LETTERS, engine
 from tests.engine.harness import TOKENIZER, Scripted, ends_of, events_of, ids_of, request
 from tests.transfers import counted_transfers

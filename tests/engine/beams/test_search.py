@@ -8,7 +8,7 @@ import pytest
 
 from gencli.core.request import Limits, Stops
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.beams.harness import LETTERS, engine, request, search
 from tests.engine.harness import generate
 from tests.engine.harness import request as plain

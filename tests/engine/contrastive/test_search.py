@@ -9,7 +9,7 @@ import torch
 
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits
 from gencli.errors import UsageError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.contrastive.harness import request, tokens
 from tests.engine.harness import Error, Finish, Token, engine, generate
 from tests.engine.harness import request as plain_request

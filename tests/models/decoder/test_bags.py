@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.bags import BagTables, Cells, dense_keys
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.attention_plans import BagTables, Cells, dense_keys
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import build_native
@@ -112,5 +112,5 @@ def test_tables_of_bounded_size_give_the_same_bits(monkeypatch: pytest.MonkeyPat
         return torch.cat([first, runner.forward(StepPlan(more))])
 
     expected = logits()
-    monkeypatch.setattr("gencli.models.decoder.tiled._MOST_NUMBERS", 1000)
+    monkeypatch.setattr("gencli.models.decoder.attention_plans._MOST_NUMBERS", 1000)
     assert torch.equal(logits(), expected)

@@ -6,7 +6,7 @@ import torch
 
 from gencli.core.events import Finish
 from gencli.engine.engine import Engine
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request
 from tests.models.native import native_decoder

@@ -13,9 +13,9 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models.decoder.decoder import Decoder, read_decoder
-from gencli.models.decoder.embeddings import HeldEmbeddings
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.maker import ProductMaker
+from gencli.models.decoder.products.dense_products import PlainProduct
+from gencli.models.decoder.products.product_maker import ProductMaker
+from gencli.models.decoder.weight_readers import HeldEmbeddings
 from gencli.models.files.checkpoint import Checkpoint
 from tests.models.native import checkpoint_of
 from tests.models.tiny_models import build, build_native

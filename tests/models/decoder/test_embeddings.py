@@ -10,9 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from gencli.errors import ModelError
-from gencli.models.decoder.embeddings import HeldEmbeddings, StoredEmbeddings
-from gencli.models.files.table import read_table
-from gencli.models.files.tensors import open_tensors
+from gencli.models.decoder.weight_readers import HeldEmbeddings, StoredEmbeddings, open_tensors
+from gencli.models.files.model_files import read_table
 from tests.models.cases import case
 
 IDS = torch.tensor([3, 0, 3, 49])

@@ -10,10 +10,9 @@ import transformers as hf
 
 from gencli.errors import ModelError
 from gencli.models.decoder.decoder import read_decoder
-from gencli.models.decoder.families import FAMILIES, read_spec
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.maker import ProductMaker
-from gencli.models.decoder.spec import Unsupported
+from gencli.models.decoder.families import FAMILIES, Unsupported, read_spec
+from gencli.models.decoder.products.dense_products import PlainProduct
+from gencli.models.decoder.products.product_maker import ProductMaker
 from tests.models.cases import case
 from tests.models.native import checkpoint_of
 from tests.models.tiny_models import NATIVE_CONFIGS, base, build

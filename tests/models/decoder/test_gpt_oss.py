@@ -8,9 +8,8 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.decoder.spec import Unsupported
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.families import Unsupported, read_spec
 from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, WINDOW, build_native

@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gencli.errors import DeviceError
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.kv import buffers
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.kv import lane_buffers as buffers
 from processors.graphs import Graphs
 from tests.engine.harness import engine, request, texts
 from tests.models.native import native_decoder

@@ -10,11 +10,11 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.products.dense_products import can_pack
 from gencli.models.device import kv_name
-from gencli.models.files.card import read_card
-from gencli.models.memory import lane_bytes
-from gencli.models.onednn import can_pack
+from gencli.models.files.model_card import read_card
+from gencli.models.model_memory import lane_bytes
 from gencli.runtime.models import ModelChoice, load
 from tests.models.cases import case
 from tests.models.native import load_native, native_decoder

@@ -7,7 +7,7 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.native import load_native
 from tests.models.tiny_models import build_native
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.models.decoder.sinks import reduced, shares
+from gencli.models.decoder.kernels.attention import reduced, shares
 
 SINKS = torch.tensor([0.5, -3.0, 90.0])
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gencli.models.decoder.products.maker import KernelOptions, can_stack
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.products.product_maker import KernelOptions, can_stack
 from tests.models.native import CPU, native_decoder
 from tests.models.tiny_models import build_native
 from tests.sham import CUDA, sham_device

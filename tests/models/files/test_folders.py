@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files.card import read_card
 from gencli.models.files.checkpoint import open_checkpoint
-from gencli.models.files.locate import bundled_folder
-from gencli.models.files.template import declared_template
+from gencli.models.files.local_models import bundled_folder
+from gencli.models.files.model_card import declared_template, read_card
 from gencli.templates import renderer as renderer_module
 from gencli.text.tokenizer import HFTokenizer
 from processors.child import Child

@@ -8,8 +8,8 @@ from hashlib import sha256
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files.identity import ModelIdentity, identify, identify_model
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.checkpoint import ModelIdentity, identify, identify_model
+from gencli.models.files.local_models import bundled_folder
 from tests.models.tiny_models import build
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -64,13 +64,13 @@ def test_several_files_have_the_hash_of_what_sha256sum_prints_for_them(tmp_path)
 def test_a_fresh_file_is_hashed_again_and_an_unchanged_old_one_is_not(tiny, reads, monkeypatch):
     size = (tiny / "model.safetensors").stat().st_size
     assert reads(tiny)[1] == reads(tiny)[1] == size
-    monkeypatch.setattr("gencli.models.files.identity._FRESH", 0)
+    monkeypatch.setattr("gencli.models.files.checkpoint._FRESH", 0)
     assert (reads(tiny)[1], reads(tiny)[1]) == (size, 0)
 
 
 @pytest.mark.parametrize("change", ["bytes", "times", "file"])
 def test_a_changed_file_is_hashed_again(tiny, reads, monkeypatch, change):
-    monkeypatch.setattr("gencli.models.files.identity._FRESH", 0)
+    monkeypatch.setattr("gencli.models.files.checkpoint._FRESH", 0)
     weights = tiny / "model.safetensors"
     before, size = reads(tiny)
     data = bytearray(weights.read_bytes())

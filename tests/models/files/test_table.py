@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files.table import read_table
+from gencli.models.files.model_files import read_table
 from tests.models.cases import case
 from tests.models.files.test_tensors import F32, write
 

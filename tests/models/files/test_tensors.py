@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from gencli.errors import ModelError
-from gencli.models.files.table import read_table
-from gencli.models.files.tensors import open_tensors
+from gencli.models.decoder.weight_readers import open_tensors
+from gencli.models.files.model_files import read_table
 from tests.models.cases import case
 
 F32 = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}

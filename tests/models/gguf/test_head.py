@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files.card import read_card
-from gencli.models.gguf.head import read_gguf_head
+from gencli.models.files.gguf_header import read_gguf_head
+from gencli.models.files.model_card import read_card
 from gencli.runtime.models import ModelChoice, load
 from tests.helpers.gguf_files import write_model
 from tests.models.cases import case

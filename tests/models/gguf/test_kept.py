@@ -11,12 +11,9 @@ import torch
 import transformers as hf
 
 from gencli.errors import ModelError
-from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.gguf.groups import grouped
-from gencli.models.gguf.kinds import KINDS
-from gencli.models.gguf.maker import kept_maker, wide_dtype
-from gencli.models.gguf.plan import KEPT, weight_format
-from gencli.models.gguf.reader import open_gguf
+from gencli.models.decoder.products.product_maker import KernelOptions
+from gencli.models.files.gguf_header import KEPT, KINDS, weight_format
+from gencli.models.files.gguf_weights import grouped, kept_maker, open_gguf, wide_dtype
 from tests.helpers.gguf_files import random_blocks, write_model
 from tests.models.cases import case
 from tests.models.gguf.test_reader import built, finish, load

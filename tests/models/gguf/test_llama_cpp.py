@@ -9,7 +9,7 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import add_byte_level, add_sentencepiece, write_model
 from tests.models.gguf.test_kept import RECORDS

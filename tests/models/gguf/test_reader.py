@@ -11,9 +11,9 @@ import torch
 import transformers as hf
 
 from gencli.errors import ModelError
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.gguf.config import MODEL_TYPES
-from gencli.models.gguf.reader import open_gguf
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.files.gguf_metadata import MODEL_TYPES
+from gencli.models.files.gguf_weights import open_gguf
 from tests.helpers.gguf_files import ARCHS, random_blocks, write_model
 from tests.models.cases import case
 from tests.models.loops import Job, decode

@@ -6,10 +6,10 @@ import transformers as hf
 from torch import Tensor
 
 from gencli.core.step import Feed, StepPlan, room_for
-from gencli.models.kv import buffers as module
-from gencli.models.kv.cache import LaneCache, can_crop, fits_lanes
-from gencli.models.kv.lengths import LaneLengths
-from gencli.models.kv.padded import make_padded_batch
+from gencli.models.kv import lane_buffers as module
+from gencli.models.kv.lane_batches import make_padded_batch
+from gencli.models.kv.lane_lengths import LaneLengths
+from gencli.models.kv.shared_cache import LaneCache, can_crop, fits_lanes
 from tests.models.cases import case
 from tests.models.tiny_models import base, build
 

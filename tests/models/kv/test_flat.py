@@ -9,8 +9,8 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan, room_for
-from gencli.models.hf import HFRunner
-from gencli.models.kv.flat import make_packed_batch
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.lane_batches import make_packed_batch
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 
 CPU = torch.device("cpu")

@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.models.kv.formats import as_stored, stored_width, widened
+from gencli.models.kv.lane_buffers import as_stored, stored_width, widened
 from tests.models.cases import case
 
 

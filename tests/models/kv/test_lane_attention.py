@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from gencli.models.kv.lane_attention import lane_attention, mark_spans
+from gencli.models.kv.lane_batches import lane_attention, mark_spans
 from tests.models.cases import case
 
 

@@ -1,7 +1,7 @@
 """The shapes of decode steps: which rows they have, and how much room their buffers."""
 
 from gencli.core.step import Feed
-from gencli.models.kv.static_steps import is_drafted_step, roomy, step_rows
+from gencli.models.kv.lane_buffers import is_drafted_step, roomy, step_rows
 
 
 def rows(*lanes, spare, most=0):

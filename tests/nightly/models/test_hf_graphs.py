@@ -4,8 +4,8 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.models.hf import HFRunner
-from gencli.models.kv.flat import FLAT_MODELS
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.lane_batches import FLAT_MODELS
 from processors.graphs import Graphs
 from tests.models.cases import case
 from tests.models.kv.test_flat import build as build_flat

@@ -18,9 +18,8 @@ from gencli.core.request import Limits, Request
 from gencli.core.step import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError
-from gencli.models.files.card import Card, read_card
-from gencli.models.hf import HFRunner
-from gencli.models.load import load_model
+from gencli.models.files.model_card import Card, read_card
+from gencli.models.hf_runner import HFRunner, load_model
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.engine.harness import Scripted

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 
 
 def test_a_resumed_batch_with_other_weights_is_refused_by_name(bench):

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.batch.test_loop import ROWS, alone, texts
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 
 DEADLY = "a" * 28 + "b"
 

@@ -2,7 +2,7 @@
 
 import random
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
 from tests.engine.harness import engine, request, texts

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.catalog import BUILTIN, Phase
 from processors.errors import ProcessorsError
 from tests.engine.harness import Token, engine, events_of, ids_of, request

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, Limits, Verification
-from gencli.models.fake import FakeRunner
-from gencli.models.hf import HFRunner
-from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.models.hf_runner import HFRunner
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.drafter import NgramDrafter
 from tests.engine.beams.harness import request as search
 from tests.engine.beams.harness import texts as searched
 from tests.engine.harness import request
@@ -22,7 +22,7 @@ from tests.speculative.cases import LETTERS, WIDTH, everything, outcomes
 READ = ("tolist", "gencli/engine/step_result.py:_read"), ("event", "processors/upload.py:read")
 
 
-READ_DRAFT = ("tolist", "gencli/speculative/draft_sampler.py:__call__")  # a draft model's choice, once a pass
+READ_DRAFT = ("tolist", "gencli/speculative/draft_model.py:__call__")  # a draft model's choice, once a pass
 
 
 CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
@@ -171,7 +171,7 @@ def check_model(kind):
         runner = HFRunner(on_sham(build(kind)), max_lanes=4)
         seen.clear()  # of what loading tried: it may wait, steps may not
         assert outcomes(requests, runner=runner, max_batch=3, step_tokens=16) == here, kind
-    new_cache = ("tensor of host values", "gencli/models/kv/calls.py:__call__")
+    new_cache = ("tensor of host values", "gencli/models/kv/model_calls.py:__call__")
     assert reads(seen), kind
     assert set(seen.waits) == ({new_cache} if kind == "falcon_h1" else set()), kind
 

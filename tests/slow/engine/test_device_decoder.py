@@ -7,13 +7,13 @@ import torch
 import transformers as hf
 
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Stops, Verification
+from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.families import read_spec
-from gencli.models.decoder.runner import DecoderRunner
 from gencli.models.files.checkpoint import read_checkpoint, read_folder
-from gencli.models.side_stream import run_on_side_stream
-from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.models.other_runners import run_on_side_stream
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.drafter import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import request

@@ -23,7 +23,7 @@ def test_each_way_to_say_that_the_memory_is_full(folder):
             assert not any(isinstance(end, Error) for end in ends.values()), name
         assert "The memory is full with 4 sequences at once; from now on 2 run." in on.notices, name
         with sham_device() as seen:
-            seen.faults.append(Fault(make, at="gencli/models/decoder/reader.py", after=5))
+            seen.faults.append(Fault(make, at="gencli/models/decoder/weight_readers.py", after=5))
             with pytest.raises(ModelError, match="does not fit into the memory of cuda:0"):
                 load(folder, "cuda")
     with sham_device(Card(memory=40_000)), pytest.raises(ModelError, match="does not fit"):

@@ -3,8 +3,8 @@
 import torch
 import transformers as hf
 
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.speculative.base import Drafter
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.speculative.drafter import Drafter
 from tests.engine.test_device_steps import steady
 from tests.models.tiny_models import NATIVE_CONFIGS
 from tests.sham import sham_device

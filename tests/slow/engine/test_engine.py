@@ -6,7 +6,7 @@ from collections import defaultdict
 import torch
 
 from gencli.core.request import Stops
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import Error, Finish, Scripted, Token, events_of, generate, ids_of, request, texts
 from tests.engine.test_engine import crowd
 

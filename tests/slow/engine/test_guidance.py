@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 from gencli.core.request import Drafting, Guidance
-from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.drafter import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import Scripted, request

@@ -5,7 +5,7 @@ import json
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.runtime.models import ModelChoice, load
-from gencli.speculative.base import Drafter
+from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from tests.engine.harness import TOKENIZER, Scripted, Token, events_of, generate, ids_of

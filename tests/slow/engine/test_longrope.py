@@ -5,10 +5,9 @@ from functools import cache
 import torch
 
 from gencli.core.request import Beams, Guidance
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.ngram import NgramDrafter
-from gencli.speculative.suffix import SuffixDrafter
+from gencli.speculative.drafter import NgramDrafter, SuffixDrafter
 from tests.engine.test_longrope import _HEAD, _WORD, model, requests, run, runner
 from tests.models.fresh import FreshRunner
 from tests.models.tiny_models import SWITCH, long_rope

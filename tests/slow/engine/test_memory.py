@@ -1,6 +1,6 @@
 """Where the memory is full, fewer run at once; every text stays what it was."""
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import engine, texts
 from tests.engine.test_memory import REQUESTS, Sudden
 

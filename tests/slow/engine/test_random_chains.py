@@ -2,7 +2,7 @@
 
 import random
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
 from processors.errors import ProcessorsError

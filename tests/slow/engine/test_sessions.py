@@ -6,7 +6,7 @@ import pytest
 
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.runtime.models import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer
 from processors.rng import derive

@@ -7,7 +7,7 @@ import pytest
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.engine.queue import WINDOW
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from tests.engine.harness import generate, request, texts
 from tests.engine.test_sharing import OTHER, SYSTEM, brief, order_of, read, rows

@@ -7,8 +7,8 @@ import random
 from gencli.core.events import Error, Token
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
-from gencli.models.lane_runner import LaneRunner
+from gencli.models.hf_runner import HFRunner
+from gencli.models.model_runner import LaneRunner
 from gencli.runtime.models import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer, Tokenizer
 from processors.chain import Chain

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gencli.models.cuda_graphs import make_graphs
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.hf import HFRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.device import make_graphs
+from gencli.models.hf_runner import HFRunner
 from tests.models.native import native_decoder
 from tests.models.test_cuda_graphs import outcome
 from tests.models.tiny_models import build_native

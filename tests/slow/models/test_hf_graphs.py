@@ -3,7 +3,7 @@
 import pytest
 import transformers as hf
 
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from processors.graphs import Graphs
 from tests.engine.test_device_steps import steady
 from tests.models.cases import case

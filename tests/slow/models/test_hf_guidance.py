@@ -7,10 +7,10 @@ import transformers as hf
 
 from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.runtime.contrast import load_amateurs
 from gencli.runtime.models import ModelChoice, load
-from gencli.speculative.ngram import NgramDrafter
+from gencli.speculative.drafter import NgramDrafter
 from tests.models.guided import CASES, build, by_engine, by_library, engine, generated, request
 
 REQUESTS = [request(case) for case in CASES]

@@ -12,10 +12,9 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError
-from gencli.models.decoder.decoder import Decoder
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.files.library import transformers_version
-from gencli.models.hf import HFRunner
+from gencli.models.decoder.decoder import Decoder, DecoderRunner
+from gencli.models.files.model_card import transformers_version
+from gencli.models.hf_runner import HFRunner
 from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
 from tests.models.native import native_decoder
 from tests.models.tiny_models import NO_ROLLBACK, PROMPTS, build, build_native, continued
@@ -96,7 +95,7 @@ def check_schedules(case: Case) -> None:
     eight = [*case.jobs([7, 6, 5, 4]), *case.jobs([0, 2, 1, 3])][::-1]
     assert decode(runner, eight, count=COUNT) == [*case.texts, *case.texts][::-1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gencli.models.kv.buffers.STEP", 4)
+        patch.setattr("gencli.models.kv.lane_buffers.STEP", 4)
         found = decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=COUNT)
         assert found == case.texts, "growing buffers"
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.hf import HFRunner
-from gencli.models.kv.per_request import OwnCacheLanes
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.model_calls import OwnCacheLanes
 from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode, decode_with_drafts
 from tests.models.test_longrope import COUNT, PROMPTS, Case, case, jobs, model, texts

@@ -10,12 +10,12 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.products.dense_products import can_pack
+from gencli.models.decoder.products.product_maker import KernelOptions
 from gencli.models.device import pick_kv_dtype
-from gencli.models.files.card import read_card
-from gencli.models.memory import lane_bytes, need_of, weight_bytes
-from gencli.models.onednn import can_pack
+from gencli.models.files.model_card import read_card
+from gencli.models.model_memory import lane_bytes, need_of, weight_bytes
 from tests.models.cases import case
 from tests.models.native import load_native
 from tests.models.test_memory import CPU, parts

@@ -4,7 +4,7 @@ import pytest
 import torch
 from random_models import random_llama
 
-from gencli.models.onednn import PackedLinear, can_pack, pack
+from gencli.models.decoder.products.dense_products import PackedLinear, can_pack, pack
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this machine has no such product")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.models import quantize as module
-from gencli.models.files.quantization import Quantize
-from gencli.models.quantize import quantize_model
+from gencli.models import quantized_copy as module
+from gencli.models.files.model_files import Quantize
+from gencli.models.quantized_copy import quantize_model
 from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native
 from tests.models.tiny_models import build_native

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.hf import HFRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.hf_runner import HFRunner
 from processors.graphs import Graphs
 from tests.models.native import native_decoder
 from tests.models.schedules import prompts

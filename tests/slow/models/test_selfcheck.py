@@ -12,9 +12,9 @@ import transformers as hf
 from gencli.core.events import Error, Finish
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
-from gencli.models.kv.per_request import OwnCacheLanes
-from gencli.models.kv.shared import SlotLanes
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.model_calls import OwnCacheLanes
+from gencli.models.kv.shared_cache import SlotLanes
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.engine.harness import Scripted

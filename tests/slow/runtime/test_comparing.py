@@ -2,7 +2,7 @@
 
 from gencli.config.requests import make_requests
 from gencli.core.events import Finish
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.text.tokenizer import ByteTokenizer
 from tests.engine.harness import engine
 from tests.runtime.test_comparing import PROMPTS, compared, compared_models, jobs

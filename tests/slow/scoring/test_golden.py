@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.models.files.locate import find_local
+from gencli.models.files.local_models import find_local
 from gencli.scoring.windows import prefix_id
 from tests.scoring.test_golden import TEXT, llm
 

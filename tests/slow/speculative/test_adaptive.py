@@ -3,8 +3,7 @@
 from itertools import product
 
 from gencli.engine.engine import Engine
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.costs import speedup
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter, speedup
 from tests.engine.harness import TOKENIZER, Token, request
 from tests.speculative.test_adaptive import PROMPT, gain, timed
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner

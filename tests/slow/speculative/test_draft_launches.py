@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from gencli.speculative.draft_sampler import DraftSampler
+from gencli.speculative.draft_model import DraftSampler
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.history import History

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from tests.engine.harness import Watched
 from tests.speculative.cases import WIDTH, outcomes

@@ -8,9 +8,9 @@ import torch
 
 from gencli.core.request import Drafting, Guidance
 from gencli.core.step import Feed, StepPlan
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.base import Drafter
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.guidance import fold

@@ -6,16 +6,13 @@ from functools import lru_cache
 from itertools import count, product
 
 from gencli.core.request import Drafting, Limits, Request
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.runtime.drafters import make_drafter
 from gencli.runtime.models import ModelChoice, load
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.auto import AutoDrafter
-from gencli.speculative.base import Drafter
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.fallback import FallbackDrafter
-from gencli.speculative.ngram import NgramDrafter
-from gencli.speculative.suffix import SuffixDrafter
+from gencli.speculative.drafter import Drafter, NgramDrafter, SuffixDrafter
 from processors.chain import Chain
 from tests.engine.harness import request
 from tests.speculative.cases import WIDTH, drafting, everything, outcomes

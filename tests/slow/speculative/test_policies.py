@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gencli.core.request import Drafting
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from processors.policy import Verification
 from tests.slow.speculative.test_identity import plain
 from tests.speculative.cases import WIDTH, everything, outcomes

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 
 from gencli.core.request import Drafting
-from gencli.models.fake import FakeRunner
-from gencli.speculative.base import Drawn
+from gencli.models.other_runners import FakeRunner
 from gencli.speculative.draft_model import ModelDrafter
+from gencli.speculative.drafter import Drawn
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.policy import Verification

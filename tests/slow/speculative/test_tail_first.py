@@ -7,10 +7,9 @@ import torch
 
 from gencli.core.request import Drafting
 from gencli.engine.engine import Engine
-from gencli.models.fake import FakeRunner
-from gencli.speculative.adaptive import AdaptiveDrafter
+from gencli.models.other_runners import FakeRunner
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter, TailFirstDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.tail_first import TailFirstDrafter
 from tests.engine.harness import TOKENIZER, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedRunner
 from tests.speculative.turned import turned

@@ -7,9 +7,8 @@ import pytest
 from gencli.core.request import Drafting, Guidance, Limits, Request
 from gencli.runtime.drafters import bare_drafter, make_drafter
 from gencli.runtime.models import ModelChoice, load
-from gencli.speculative.adaptive import AdaptiveDrafter
-from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.through_text import TextModelDrafter
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
 from gencli.speculative.translation import Translation
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain

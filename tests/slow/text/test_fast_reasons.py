@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.models.files import library
+from gencli.models.files import model_card as library
 from tests.text.fast_folders import CLASSES, assert_same, change, save
 from tests.text.test_fast_reasons import reason
 

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import sys
 
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.text.fast_classes import DEFAULTS
 from tests.text.fast_folders import CLASSES, assert_same, change, save
 

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForCausalLM, WatermarkDetector, WatermarkingConfig
 
 from gencli import LLM, SamplingParams
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.watermark.detect import detect
 from gencli.watermark.evidence import KgwScorer, scorer_of
 from gencli.watermark.key_file import read_key_file

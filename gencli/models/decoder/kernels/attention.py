@@ -1,19 +1,23 @@
-"""Attention of single tokens over rows of the KV cache, in two launches on CUDA.
-
-The keys of a row are cut into parts of SPLIT tokens. The first launch computes the softmax of each part, the
-second joins the parts in their order. So the bits of a token depend on its own row alone, and a row costs
-what it holds, whatever `end` bounds the longest one.
+"""Attention of single tokens over rows of the KV cache, in two launches on CUDA, and of adjacent tokens of
+one text. The keys of a row are cut into parts of SPLIT tokens: the first launch computes the softmax of
+each part, the second joins the parts in their order, so the bits of a token depend on its own row
+alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from inspect import signature
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from gencli.models.kv.formats import widened
+from gencli.models.kv.lane_buffers import widened
 from processors.kernels.operation import operation
-
-__all__ = ["SPLIT", "attend_rows", "num_parts"]
 
 SPLIT = 128  # tokens of a row that one program reads
 
@@ -161,3 +165,165 @@ _joined = operation(
     _joined_torch,
     f"{_MODULE}:join_parts",
 )
+
+
+def attend_chunk(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    window: int | None,
+    scale: float,
+    cap: float | None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Return the attention [W, Hq * D] of the last W of K tokens, in the format of `queries` [W, Hq, D].
+
+    `keys` and `values` [K, Hkv, D] have the same format. A query sees the keys up to its own place; a window
+    in tokens hides keys before it. Scores are multiplied by `scale`, and then become cap * tanh(score / cap)
+    where a cap is given. `sinks` [Hq] float32 are scores without a value: softmax([scores, sink])[:-1] weighs
+    the values.
+    """
+    found: Tensor = _attended(queries, keys, values, window or 0, scale, cap or 0.0, sinks)
+    return found
+
+
+def attend_chunk_torch(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: int,
+    scale: float,
+    cap: float,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """As attend_chunk, with a mask; 0 stands for no window and no cap."""
+    width, heads, _ = queries.shape
+    length, kv_heads, _ = keys.shape
+    hidden = _hidden(width, length, window, queries.device)
+    asked = queries.transpose(0, 1)
+    # Copies of the heads, as PyTorch has no kernel that shares them and takes a mask.
+    held, weighed = (part.transpose(0, 1).repeat_interleave(heads // kv_heads, 0) for part in (keys, values))
+    if not cap and sinks is None:
+        mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
+        mask.masked_fill_(hidden, -torch.inf)
+        # In four dimensions, as the kernels of PyTorch for GPUs ask for them.
+        made = scaled_dot_product_attention(
+            asked[None], held[None], weighed[None], mask[None, None], scale=scale
+        )
+        return made[0].transpose(0, 1).flatten(1)
+    scores = (asked @ held.transpose(1, 2)) * scale
+    if cap:
+        scores = (scores / cap).tanh_() * cap
+    over = None if sinks is None else sinks[:, None, None]
+    weights = shares(scores.masked_fill_(hidden, -torch.inf), over).to(queries.dtype)
+    return (weights @ weighed).transpose(0, 1).flatten(1)
+
+
+def _hidden(width: int, length: int, window: int, device: torch.device) -> Tensor:
+    """Return [W, K] bools, True for the keys that a query does not see."""
+    keys = torch.arange(length, device=device)
+    places = keys[length - width :, None]
+    hidden = keys > places
+    return hidden | (keys <= places - window) if window else hidden
+
+
+_attended = operation(
+    "attend_chunk(Tensor queries, Tensor keys, Tensor values, int window, float scale, float cap, "
+    "Tensor? sinks) -> Tensor",
+    attend_chunk_torch,
+    "gencli.models.decoder.kernels.attention:attend_chunk_varlen",
+)
+
+
+_FORMATS = (torch.bfloat16, torch.float16)
+_MAX_WIDTH = 256  # of a head
+
+
+def attend_chunk_varlen(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    window: int,
+    scale: float,
+    cap: float,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """As attend_chunk_torch, which computes what the kernel lacks: caps, float32, and older GPUs.
+
+    The kernel has no sinks: its sums are reduced by their share, in one more rounding.
+    """
+    attend = _packed_attention()
+    if attend is None or cap or not _is_known(queries):
+        return attend_chunk_torch(queries, keys, values, window, scale, cap, sinks)
+    width, length = len(queries), len(keys)
+    more = {} if sinks is None else {"return_aux": _with_sums()}
+    found = attend(
+        queries,
+        keys,
+        values,
+        torch.arange(0, width + 1, width, dtype=torch.int32, device=queries.device),
+        torch.arange(0, length + 1, length, dtype=torch.int32, device=queries.device),
+        width,
+        length,
+        scale=scale,
+        window_size=(window - 1, 0) if window else (-1, 0),
+        enable_gqa=True,
+        num_splits=1,  # the sums of a text are the same beside any others
+        **more,
+    )
+    if sinks is None:
+        made: Tensor = found
+    else:
+        mixed, sums = found
+        made = reduced(mixed, sums, sinks)
+    return made.flatten(1)
+
+
+def _with_sums() -> Any:
+    """Return the request for the logarithm of each query's sum of weights, [Hq, W] float32."""
+    from torch.nn.attention.varlen import AuxRequest
+
+    return AuxRequest(lse=True)
+
+
+@cache
+def _packed_attention() -> Callable[..., Any] | None:
+    """Return PyTorch's attention of packed texts; None before it could share key heads and fix its sums."""
+    if find_spec("torch.nn.attention.varlen") is None:
+        return None
+    from torch.nn.attention.varlen import varlen_attn
+
+    is_whole = {"enable_gqa", "num_splits"} <= signature(varlen_attn).parameters.keys()
+    return varlen_attn if is_whole else None
+
+
+def _is_known(queries: Tensor) -> bool:
+    width = queries.shape[-1]
+    return (
+        queries.dtype in _FORMATS
+        and width % 8 == 0
+        and width <= _MAX_WIDTH
+        and torch.cuda.get_device_capability(queries.device) >= (8, 0)
+    )
+
+
+def shares(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Return softmax([scores, sink])[..., :-1], the weights of K values, of `scores` [..., K], in float32.
+
+    `sinks` is float32 and broadcasts to [..., 1]. Without it this is the softmax.
+    """
+    if sinks is None:
+        return scores.softmax(-1, dtype=torch.float32)
+    column = sinks.expand(*scores.shape[:-1], 1)
+    return torch.cat([scores.float(), column], -1).softmax(-1)[..., :-1]
+
+
+def reduced(mixed: Tensor, logsumexp: Tensor, sinks: Tensor) -> Tensor:
+    """Return attention with sinks, of attention without them `mixed` [N, Hq, D], in its format.
+
+    `logsumexp` [Hq, N] has log(sum(exp(scores))) of each query, and `sinks` is [Hq], both in float32. The
+    share of all keys together is sigmoid(logsumexp - sink).
+    """
+    kept = torch.sigmoid(logsumexp - sinks[:, None])
+    return (mixed * kept.t()[..., None]).to(mixed.dtype)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from gencli.models.decoder.kernels.routing import num_entries
+from gencli.models.decoder.decoder_layers import num_entries
 
 __all__ = ["BLOCK", "CELLS", "MAX_ROWS", "OPTIONS", "mixed", "routed"]
 

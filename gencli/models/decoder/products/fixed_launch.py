@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from gencli.models.decoder.products.fixed import (
+from gencli.models.decoder.products.dense_products import (
     GROUP,
     MAX_SPLIT_ROWS,
     MIDDLE,

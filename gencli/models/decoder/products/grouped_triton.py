@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gencli.models.decoder.products.fixed import ROWS, num_tiles
+from gencli.models.decoder.products.dense_products import ROWS, SPLIT_PROGRAMS, num_parts_grouped, num_tiles
 from gencli.models.decoder.products.fixed_launch import launch_few, launch_many
-from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, num_parts_grouped
 
 __all__ = ["grouped_product_triton"]
 

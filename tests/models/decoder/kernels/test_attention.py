@@ -2,9 +2,9 @@
 
 import torch
 
-from gencli.models.decoder.attention import Block
+from gencli.models.decoder.attention_plans import Block
 from gencli.models.decoder.kernels.attention import SPLIT, attend_rows
-from gencli.models.kv.formats import as_stored
+from gencli.models.kv.lane_buffers import as_stored
 from tests.models.cases import case
 
 HEADS, KV_HEADS, WIDTH = 6, 2, 20

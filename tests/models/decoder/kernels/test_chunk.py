@@ -4,9 +4,7 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.kernels.attention import attend_rows
-from gencli.models.decoder.kernels.chunk import attend_chunk
-from gencli.models.decoder.kernels.chunk_varlen import attend_chunk_varlen
+from gencli.models.decoder.kernels.attention import attend_chunk, attend_chunk_varlen, attend_rows
 from tests.models.cases import case
 
 HEADS, KV_HEADS, WIDTH, FED, LENGTH = 6, 2, 24, 5, 30

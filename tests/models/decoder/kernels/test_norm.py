@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.models.decoder.norms import Norm
+from gencli.models.decoder.kernels.layer_kernels import Norm
 from tests.interpreted import interpreted
 
 MODULE = "gencli.models.decoder.kernels.norm_triton"

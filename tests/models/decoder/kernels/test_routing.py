@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.kernels.routing import mixed, num_entries, routed
+from gencli.models.decoder.decoder_layers import mixed, num_entries, routed
 from tests.interpreted import interpreted
 from tests.models.cases import case
 

@@ -4,8 +4,12 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.products.dense import PackedProduct, PlainProduct, RowPackedProduct
-from gencli.models.onednn import can_pack
+from gencli.models.decoder.products.dense_products import (
+    PackedProduct,
+    PlainProduct,
+    RowPackedProduct,
+    can_pack,
+)
 from tests.models.cases import case
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33)]

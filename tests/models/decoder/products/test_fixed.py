@@ -5,7 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from gencli.models.decoder.products.fixed import MAX_SPLIT_ROWS, ROWS, FixedProduct, num_parts, num_tiles
+from gencli.models.decoder.products.dense_products import (
+    MAX_SPLIT_ROWS,
+    ROWS,
+    FixedProduct,
+    num_parts,
+    num_tiles,
+)
 from tests.interpreted import interpreted
 from tests.models.cases import case
 

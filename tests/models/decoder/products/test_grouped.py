@@ -2,11 +2,14 @@
 
 import torch
 
-from gencli.models.decoder.kernels.routing import routed
-from gencli.models.decoder.products.fixed import ROWS
-from gencli.models.decoder.products.grouped import SPLIT_PROGRAMS, GroupedProduct, grouped_product_torch
-from gencli.models.decoder.products.int4 import Int4Weights
-from gencli.models.decoder.products.int8 import Int8Weights
+from gencli.models.decoder.decoder_layers import routed
+from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
+from gencli.models.decoder.products.dense_products import (
+    ROWS,
+    SPLIT_PROGRAMS,
+    GroupedProduct,
+    grouped_product_torch,
+)
 from tests.interpreted import interpreted
 
 KERNEL = "gencli.models.decoder.products.grouped_triton"

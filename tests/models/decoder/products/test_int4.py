@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.models.decoder.products.int4 import GROUP, Int4Product, Int4Weights
+from gencli.models.decoder.products.coded_weights import GROUP, Int4Product, Int4Weights
 from tests.models.cases import case
 
 SHAPES = [(96, 64), (100, 2048), (7, 32), (512, 160)]

@@ -4,8 +4,8 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.int8 import Int8PackProduct, Int8Weights, int8_kernels
+from gencli.models.decoder.products.coded_weights import Int8PackProduct, Int8Weights, int8_kernels
+from gencli.models.decoder.products.dense_products import Product
 from tests.models.cases import case
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33), (512, 160)]

@@ -6,18 +6,23 @@ import pytest
 import torch
 
 from gencli.errors import ModelError
-from gencli.models.decoder.products.dense import PackedProduct, PlainProduct
-from gencli.models.decoder.products.fixed import FixedProduct
-from gencli.models.decoder.products.int8 import FbgemmProduct, QlinearProduct
-from gencli.models.decoder.products.maker import (
+from gencli.models.decoder.products.coded_weights import FbgemmProduct, QlinearProduct
+from gencli.models.decoder.products.dense_products import (
+    FixedProduct,
+    PackedProduct,
+    PlainProduct,
+    can_pack,
+    has_tiles,
+)
+from gencli.models.decoder.products.product_maker import (
     KernelOptions,
+    KernelTimes,
     ProductMaker,
+    Sizes,
     choose_kernels,
     fastest_kernels,
     kernels_of,
 )
-from gencli.models.decoder.products.times import KernelTimes, Sizes
-from gencli.models.onednn import can_pack, has_tiles
 from tests.models.cases import case
 
 CPU = torch.device("cpu")
@@ -125,5 +130,5 @@ def test_a_gpu_has_it_with_triton_alone(monkeypatch: pytest.MonkeyPatch) -> None
     pytest.importorskip("triton")
     assert all(kernels_of(dtype, GPU) == [FixedProduct, PlainProduct] for dtype in FORMATS)
     assert kernels_of(torch.float64, GPU) == kernels_of(torch.float32, torch.device("mps")) == [PlainProduct]
-    monkeypatch.setattr("gencli.models.decoder.products.fixed.find_spec", lambda name: None)
+    monkeypatch.setattr("gencli.models.decoder.products.dense_products.find_spec", lambda name: None)
     assert kernels_of(torch.bfloat16, GPU) == [PlainProduct]

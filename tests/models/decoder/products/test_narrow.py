@@ -7,11 +7,9 @@ import torch
 
 from gencli.core.step import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
-from gencli.models.decoder.products.int4 import Int4Weights
-from gencli.models.decoder.products.int8 import Int8Weights
-from gencli.models.decoder.products.narrow import FixedInt4Product, FixedInt8Product
-from gencli.models.decoder.products.quantized import check_narrow
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
+from gencli.models.decoder.products.product_maker import FixedInt4Product, FixedInt8Product, check_narrow
 from gencli.models.device import pick_dtype
 from tests.helpers.gguf_files import write_model
 from tests.models.gguf.test_kept import model

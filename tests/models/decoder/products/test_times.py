@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.fixed import FixedProduct
-from gencli.models.decoder.products.times import KernelTimes, Sizes, read_times
+from gencli.models.decoder.products.dense_products import FixedProduct, PlainProduct
+from gencli.models.decoder.products.product_maker import KernelTimes, Sizes, read_times
 from tests.sham import CUDA, sham_device
 
 SIZES = Sizes(torch.float32, 24, 16, 4)
@@ -66,8 +65,8 @@ def test_kernels_of_a_gpu_are_measured_there_by_its_clock_and_kept_beside_those_
 ) -> None:
     pytest.importorskip("triton")
     # Small, as the sham device computes on the CPU.
-    monkeypatch.setattr("gencli.models.decoder.products.times._SLICE", {"cuda": 2**12, "cpu": 2**12})
-    monkeypatch.setattr("gencli.models.decoder.products.times._OTHERS", {"cuda": 2**12, "cpu": 2**12})
+    monkeypatch.setattr("gencli.models.decoder.products.product_maker._SLICE", {"cuda": 2**12, "cpu": 2**12})
+    monkeypatch.setattr("gencli.models.decoder.products.product_maker._OTHERS", {"cuda": 2**12, "cpu": 2**12})
     with sham_device() as seen:
         times = read_times(CUDA)
         made = times.of(Sizes(torch.float32, 128, 16, 4), [FixedProduct, PlainProduct])

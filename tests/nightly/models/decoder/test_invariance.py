@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.models.onednn import can_pack
+from gencli.models.decoder.products.dense_products import can_pack
 from tests.models.tiny_models import NATIVE_CONFIGS
 from tests.slow.models.decoder.test_invariance import check_lanes, wide
 

@@ -11,9 +11,9 @@ from tests.models.gguf.test_kept import matrix_file
 PEAK = """
 import re, sys, torch
 from pathlib import Path
-from gencli.models.decoder.products.maker import KernelOptions
-from gencli.models.gguf.maker import kept_maker
-from gencli.models.gguf.reader import open_gguf
+from gencli.models.decoder.products.product_maker import KernelOptions
+from gencli.models.files.gguf_weights import kept_maker
+from gencli.models.files.gguf_weights import open_gguf
 
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024

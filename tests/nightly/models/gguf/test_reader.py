@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gencli.models.gguf.kinds import KINDS
+from gencli.models.files.gguf_header import KINDS
 from tests.models.gguf.test_reader import CONFIGS, check_quantized, check_slices
 from tests.slow.models.gguf.test_reader import SUITE, check_file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import transformers as hf
 
-from gencli.models.kv.flat import FLAT_MODELS
+from gencli.models.kv.lane_batches import FLAT_MODELS
 from tests.models.kv.test_flat import check_logits
 
 

@@ -3,9 +3,9 @@
 import transformers as hf
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
-from gencli.models.files.card import ALONE_KINDS, read_card
-from gencli.models.hf import HFRunner
-from gencli.models.kv.calls import LogitsCall
+from gencli.models.files.model_card import ALONE_KINDS, read_card
+from gencli.models.hf_runner import HFRunner
+from gencli.models.kv.model_calls import LogitsCall
 from tests.models.tiny_models import CONFIGS, build
 
 _SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}

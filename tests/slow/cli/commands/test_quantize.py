@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.models.decoder.products.int8 import Int8PackProduct, int8_kernels
+from gencli.models.decoder.products.coded_weights import Int8PackProduct, int8_kernels
 from tests.cli.commands.test_quantize import PROMPTS
 
 COMPANIES = [

@@ -7,7 +7,7 @@ import pytest
 from gencli.core.events import Finish, Token
 from gencli.engine.admission import admission
 from gencli.engine.beams.candidates import log_probabilities
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
 from processors.chain import Chain

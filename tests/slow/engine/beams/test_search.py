@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.beams.harness import LETTERS, request, search, texts
 from tests.engine.harness import TOKENIZER
 from tests.engine.harness import request as plain

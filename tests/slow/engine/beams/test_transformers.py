@@ -14,7 +14,7 @@ from gencli.core.events import Finish, Token
 from gencli.core.request import Beams, Limits, Request
 from gencli.engine.beams.results import rounded
 from gencli.engine.engine import Engine
-from gencli.models.hf import HFRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 from tests.models.tiny_models import VOCAB, build

@@ -9,7 +9,7 @@ import torch
 import transformers as hf
 
 from gencli import LLM
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.engine.contrastive.harness import Plain, request, tokens
 from tests.models.native import native_decoder
 from tests.models.tiny_models import base

@@ -6,7 +6,7 @@ from itertools import product
 import torch
 
 from gencli.core.request import Beams, Guidance, Stops
-from gencli.models.fake import FakeRunner
+from gencli.models.other_runners import FakeRunner
 from tests.engine.contrastive.harness import Plain, request, tokens
 from tests.engine.contrastive.test_search import LETTERS, end_of
 from tests.engine.harness import TOKENIZER, generate

@@ -3,7 +3,7 @@
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.cases import case
 from tests.models.native import native_decoder
 from tests.models.tiny_models import VOCAB, build_native

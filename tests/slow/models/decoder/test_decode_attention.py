@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.cases import case
 from tests.models.native import CPU, native_decoder
 from tests.models.tiny_models import SUITE_KINDS, VOCAB, build_native

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs
 from tests.models.decoder.test_decode_steps import runner

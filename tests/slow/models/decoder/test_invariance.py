@@ -7,8 +7,8 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.models.onednn import can_pack, has_tiles
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.products.dense_products import can_pack, has_tiles
 from tests.models.native import native_decoder
 from tests.models.tiny_models import VOCAB, base, build_native
 

@@ -7,9 +7,9 @@ import torch
 
 from gencli.core.request import Drafting, Verification
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.products.maker import KernelOptions, choose_kernels
-from gencli.models.decoder.runner import DecoderRunner
-from gencli.speculative.ngram import NgramDrafter
+from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.decoder.products.product_maker import KernelOptions, choose_kernels
+from gencli.speculative.drafter import NgramDrafter
 from tests.engine.harness import request
 from tests.models.native import CPU, native_decoder
 from tests.models.tiny_models import VOCAB, build_native

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.decoder.test_launches import LAUNCHES
 from tests.models.native import native_decoder
 from tests.models.tiny_models import SUITE_KINDS, build_native

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gencli.models.files.quantization import Quantize
-from gencli.models.quantize import quantize_model
+from gencli.models.files.model_files import Quantize
+from gencli.models.quantized_copy import quantize_model
 from tests.models.decoder.test_mxfp4 import saved
 from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native

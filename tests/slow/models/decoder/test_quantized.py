@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.models.files.quantization import Quantize
+from gencli.models.files.model_files import Quantize
 from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native
 from tests.models.tiny_models import SUITE_KINDS, build_native

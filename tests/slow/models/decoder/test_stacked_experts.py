@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from gencli.models.decoder.layers import Experts
-from gencli.models.decoder.stacked_experts import StackedExperts
+from gencli.models.decoder.decoder_layers import Experts, StackedExperts
 from tests.models.native import native_decoder
 from tests.models.tiny_models import build_native
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.errors import ModelError
-from gencli.models.files.locate import bundled_folder
+from gencli.models.files.local_models import bundled_folder
 from gencli.templates import renderer as renderer_module
 from gencli.text.tokenizer import HFTokenizer
 from tests.models.cases import case

@@ -7,9 +7,9 @@ import torch
 import transformers as hf
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.files.card import read_card
-from gencli.models.files.locate import bundled_folder
-from gencli.models.memory import weight_bytes
+from gencli.models.files.local_models import bundled_folder
+from gencli.models.files.model_card import read_card
+from gencli.models.model_memory import weight_bytes
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import write_model
 from tests.models.gguf.test_kept import CPU, RECORDS, model

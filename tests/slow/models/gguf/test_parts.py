@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from gencli.models.files.card import read_card
-from gencli.models.files.identity import identify
-from gencli.models.gguf.head import read_gguf_head
+from gencli.models.files.checkpoint import identify
+from gencli.models.files.gguf_header import read_gguf_head
+from gencli.models.files.model_card import read_card
 from tests.models.gguf.test_parts import split, whole
 from tests.models.gguf.test_reader import load, texts
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gencli.core.step import Feed, StepPlan
-from gencli.models.decoder.runner import DecoderRunner
+from gencli.models.decoder.decoder import DecoderRunner
 from tests.helpers.gguf_files import write_model
 from tests.models.gguf.test_reader import CONFIGS, built, check_quantized, check_slices, load, texts
 from tests.models.tiny_models import PROMPTS

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gencli.models.decoder.kernels.attention import SPLIT, attend_rows, num_parts
-from gencli.models.kv.formats import as_stored
+from gencli.models.kv.lane_buffers import as_stored
 from tests.interpreted import ON_CUDA, interpreted
 from tests.models.cases import case
 from tests.models.decoder.kernels.test_attention import (

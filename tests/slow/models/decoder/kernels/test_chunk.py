@@ -5,7 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gencli.models.decoder.kernels.chunk_varlen import attend_chunk_varlen
+from gencli.models.decoder.kernels.attention import attend_chunk_varlen
 from tests.models.decoder.kernels.test_chunk import FED, HEADS, KV_HEADS, LENGTH, WIDTH, parts
 from tests.sham import CUDA, sham_device
 

@@ -4,8 +4,7 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.activations import ACTIVATIONS
-from gencli.models.decoder.kernels.gate import gated
+from gencli.models.decoder.kernels.layer_kernels import ACTIVATIONS, gated
 from tests.interpreted import interpreted
 from tests.models.cases import case
 

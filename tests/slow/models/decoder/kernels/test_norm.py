@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.kernels.norm import added, added_normed, normed
+from gencli.models.decoder.kernels.layer_kernels import added, added_normed, normed
 from tests.interpreted import interpreted
 from tests.models.cases import case
 from tests.models.decoder.kernels.test_norm import CLOSE, FORMATS, MODULE, given

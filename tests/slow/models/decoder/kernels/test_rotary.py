@@ -4,9 +4,8 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.kernels.rotary import rotate_and_store
-from gencli.models.decoder.norms import Norm
-from gencli.models.kv.formats import stored_width
+from gencli.models.decoder.kernels.layer_kernels import Norm, rotate_and_store
+from gencli.models.kv.lane_buffers import stored_width
 from tests.interpreted import interpreted
 from tests.models.cases import case
 

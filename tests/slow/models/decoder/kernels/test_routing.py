@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from gencli.models.decoder.kernels.routing import routed
+from gencli.models.decoder.decoder_layers import routed
 from tests.interpreted import interpreted
 from tests.models.cases import case
 from tests.models.decoder.kernels.test_routing import FORMATS, KERNEL, SIZES, lists_of, noise

@@ -5,8 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from gencli.models.decoder.products.dense import PackedProduct
-from gencli.models.onednn import can_pack, has_tiles
+from gencli.models.decoder.products.dense_products import PackedProduct, can_pack, has_tiles
 from tests.models.decoder.products.test_dense import FORMATS, SHAPES, matrix
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.models.decoder.products.fixed import fixed_product_torch
+from gencli.models.decoder.products.dense_products import fixed_product_torch
 from tests.interpreted import ON_CUDA
 from tests.models.decoder.products.test_fixed import kernel, matrix
 

@@ -5,9 +5,8 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.kernels.routing import routed
-from gencli.models.decoder.mxfp4 import widened_mxfp4
-from gencli.models.decoder.products.fixed import ROWS
+from gencli.models.decoder.decoder_layers import routed
+from gencli.models.decoder.products.dense_products import ROWS, widened_mxfp4
 from tests.models.cases import case
 from tests.models.decoder.products.test_grouped import EXPERTS, USED, experts_of, kernel, narrow, noise, twin
 

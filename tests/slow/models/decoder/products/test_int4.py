@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.models.decoder.products.int4 import Int4Product
+from gencli.models.decoder.products.coded_weights import Int4Product
 from tests.models.decoder.products.test_int4 import matrix, quantized
 
 

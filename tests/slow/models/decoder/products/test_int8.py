@@ -4,8 +4,8 @@ from itertools import product
 
 import torch
 
-from gencli.models.decoder.products.base import Product
-from gencli.models.decoder.products.int8 import QlinearProduct, int8_kernels
+from gencli.models.decoder.products.coded_weights import QlinearProduct, int8_kernels
+from gencli.models.decoder.products.dense_products import Product
 from tests.models.cases import case
 from tests.models.decoder.products.test_int8 import KERNELS, SHAPES, matrix, quantized
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.models.decoder.products.fixed import counters_of, fixed_product_torch
-from gencli.models.decoder.products.int4 import GROUP, Int4Weights
-from gencli.models.decoder.products.int8 import Int8Weights
-from gencli.models.files.quantization import Quantize
-from gencli.models.quantize import quantize_model
+from gencli.models.decoder.products.coded_weights import GROUP, Int4Weights, Int8Weights
+from gencli.models.decoder.products.dense_products import counters_of, fixed_product_torch
+from gencli.models.files.model_files import Quantize
+from gencli.models.quantized_copy import quantize_model
 from tests.interpreted import interpreted
 from tests.models.cases import case
 from tests.models.decoder.products.test_narrow import logits, matrix

@@ -5,14 +5,14 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 import torch
 
-from gencli.models.decoder.products.dense import PlainProduct
-from gencli.models.decoder.products.times import KernelTimes, Sizes, read_times
+from gencli.models.decoder.products.dense_products import PlainProduct
+from gencli.models.decoder.products.product_maker import KernelTimes, Sizes, read_times
 from tests.models.decoder.products.test_times import SIZES
 from tests.sham import CUDA, Card, sham_device
 
 
 def test_without_triton_a_gpu_has_times_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gencli.models.decoder.products.times.version", version_of_nothing)
+    monkeypatch.setattr("gencli.models.decoder.products.product_maker.version", version_of_nothing)
     with sham_device():
         times = read_times(CUDA)
         times.of(Sizes(torch.float32, 8, 16, 1), [PlainProduct])

@@ -1,1 +1,0 @@
-"""Models of the Hugging Face hub: their names, the local cache, and downloads."""

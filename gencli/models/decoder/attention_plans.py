@@ -1,0 +1,629 @@
+"""Attention of one pass, prepared once for all layers: by PyTorch's kernels, on CUDA with prompts beside
+decode steps, and on a CPU over keys in tiles, by PyTorch's embedding-bag kernel. A bag is a weighted
+sum of rows of a table, sum of w_j * table[i_j]: scores are sums of the rows of transposed keys,
+weighted by a query. The kernel adds up each sum in the order of its rows, on one thread, so a token's
+attention has the same bits whatever other tokens the pass has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import NotRequired, Protocol, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from gencli.core.step import Feed
+from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows, shares
+from gencli.models.kv.lane_buffers import MOST_ALONE, widened
+from processors.upload import upload_ints
+
+
+class Scoring(TypedDict):
+    """Parameters of a layer's attention: weights = softmax([cap * tanh(scale * q.k / cap), sink])[:-1].
+
+    `window` is the number of tokens that a token sees, itself included; None: all. Without a `cap` the scores
+    are scale * q.k. `sinks` [Hq] float32: one learned score of each query head, which has no value.
+    """
+
+    window: int | None
+    scale: float
+    cap: float | None
+    sinks: NotRequired[Tensor | None]
+
+
+class AttentionPlan(Protocol):
+    """The attention of one pass over N tokens."""
+
+    def store(self, held: Tensor, buffer: Tensor) -> None:
+        """Write the fed tokens' keys and values [N, 2 * Hkv, W] to a buffer [rows, 2 * Hkv, capacity, W].
+
+        W is the stored width of D numbers (see kv.formats).
+        """
+
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention [N, Hq * D] of a layer.
+
+        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
+        """
+
+
+class DevicePlan(ABC):
+    """The attention of one pass over N tokens on CUDA.
+
+    `cells` are their (row, position) indices [N] in the buffers.
+    """
+
+    cells: tuple[Tensor, Tensor]
+
+    @abstractmethod
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention [N, Hq * D] of `queries` [N, Hq, D], as AttentionPlan.attend.
+
+        The tokens' own keys and values are in the buffer already.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Queries that one kernel call computes: L lanes with W queries each.
+
+    `columns` are their places among the fed tokens, `rows` the rows of the KV buffers, `first` to `end` the
+    keys. `mask` is additive, [L, 1, W, K]; None lets each query see the keys up to its own place.
+    """
+
+    columns: slice
+    rows: slice
+    width: int
+    first: int
+    end: int
+    mask: Tensor | None
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether each query sees the keys up to its own place."""
+        return self.mask is None and self.width > 1
+
+    def attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """Return the attention [L * W, Hq * D] of queries [L * W, Hq, D] over [L, Hkv, K, D]."""
+        lanes, heads = keys.shape[:2]
+        count, query_heads, width = queries.shape
+        if cap is not None or sinks is not None:
+            made = self._weighed(queries, keys, values, scale, cap, sinks)
+        elif self.width == 1:
+            # The query heads of a key head become queries of that head, so that keys are read once.
+            grouped = queries.reshape(lanes, heads, query_heads // heads, width)
+            made = scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask, scale=scale)
+            return made.reshape(count, query_heads * width)
+        else:
+            made = scaled_dot_product_attention(
+                queries.view(lanes, self.width, query_heads, width).transpose(1, 2),
+                keys,
+                values,
+                attn_mask=self.mask,
+                is_causal=self.is_causal,
+                scale=scale,
+                enable_gqa=query_heads != heads,
+            )
+        return made.transpose(1, 2).reshape(count, query_heads * width)
+
+    def _weighed(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        cap: float | None,
+        sinks: Tensor | None,
+    ) -> Tensor:
+        """Return attention [L, Hq, W, D] with a cap or sinks, which no kernel of PyTorch has."""
+        lanes, heads = keys.shape[:2]
+        query_heads, width = queries.shape[1:]
+        grouped = queries.view(lanes, self.width, heads, query_heads // heads, width).permute(0, 2, 3, 1, 4)
+        scores = torch.matmul(grouped, keys[:, :, None].transpose(-1, -2)) * scale
+        if cap is not None:
+            scores = (scores / cap).tanh_() * cap
+        if self.mask is not None:
+            scores += self.mask[:, :, None]
+        elif self.is_causal:
+            length = scores.shape[-1]
+            hidden = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu_(1)
+            scores.masked_fill_(hidden, -torch.inf)
+        over = None if sinks is None else sinks.view(heads, -1, 1, 1)
+        weights = shares(scores, over).to(queries.dtype)
+        return torch.matmul(weights, values[:, :, None]).reshape(lanes, query_heads, self.width, width)
+
+
+def make_block(
+    group: Sequence[Feed],
+    column: int,
+    window: int | None,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Block:
+    """Return the block of feeds of equal width in adjacent rows; `column` is the first of their tokens."""
+    width = len(group[0].tokens)
+    end = max(feed.start for feed in group) + width
+    lowest = min(feed.start for feed in group)
+    first = max(0, lowest + 1 - window) if window else 0
+    is_whole = (width == 1 and lowest + 1 == end) or (len(group) == 1 and lowest == 0)
+    mask = None
+    if not is_whole or (window is not None and end - first > window):
+        mask = _mask(group, width, first, end, window, dtype).to(device, non_blocking=True)
+    rows = slice(group[0].lane, group[-1].lane + 1)
+    return Block(slice(column, column + width * len(group)), rows, width, first, end, mask)
+
+
+def _mask(
+    group: Sequence[Feed], width: int, first: int, end: int, window: int | None, dtype: torch.dtype
+) -> Tensor:
+    """Return the additive mask [L, 1, W, K]: 0 for the keys that a query sees, else minus infinity."""
+    starts = torch.tensor([feed.start for feed in group])
+    places = (starts[:, None] + torch.arange(width))[:, :, None]
+    keys = torch.arange(first, end)
+    hidden = keys > places
+    if window:
+        hidden |= keys <= places - window
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)[:, None]
+
+
+class SdpaPlan:
+    """The plan for an accelerator and for 16-bit numbers, over plain buffers.
+
+    `feeds` have buffer rows as lanes; `cells` are the (row, position) indices [N] of the fed tokens.
+    """
+
+    def __init__(self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
+        self._feeds, self._cells, self._dtype = feeds, cells, dtype
+        self._device = cells[0].device
+        self._blocks: dict[int | None, list[Block]] = {}
+
+    def store(self, held: Tensor, buffer: Tensor) -> None:
+        """Write keys and values, as AttentionPlan.store."""
+        if len(self._feeds) == 1:
+            feed = self._feeds[0]
+            buffer[feed.lane, :, feed.start : feed.end] = held.transpose(0, 1)
+        else:
+            buffer.transpose(1, 2)[self._cells] = held
+
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention, as AttentionPlan.attend."""
+        window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
+        if window not in self._blocks:
+            self._blocks[window] = self._make(window)
+        kv_heads = buffer.shape[1] // 2
+        queries = made[:, : made.shape[1] - 2 * kv_heads]
+        keys, values = buffer[:, :kv_heads], buffer[:, kv_heads:]
+        parts = []
+        for block in self._blocks[window]:
+            held = (block.rows, slice(None), slice(block.first, block.end))
+            # Keys and values in a smaller format are widened: the sums are those of the queries' format.
+            read_keys, read_values = (widened(part[held], queries.dtype) for part in (keys, values))
+            parts.append(block.attend(queries[block.columns], read_keys, read_values, *scaled))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _make(self, window: int | None) -> list[Block]:
+        made: list[Block] = []
+        column, index = 0, 0
+        while index < len(self._feeds):
+            group = self._group(index)
+            made.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
+            column = made[-1].columns.stop
+            index += len(group)
+        return made
+
+    def _group(self, index: int) -> Sequence[Feed]:
+        """Return the feeds from `index` on that share a call: on a GPU, one token each in adjacent rows.
+
+        On a CPU each lane has its own call. In a shared one its bits would depend on the longest lane, and on
+        how many heads there are for each thread.
+        """
+        first = self._feeds[index]
+        if len(first.tokens) > 1 or self._device.type == "cpu":
+            return [first]
+        group = [first]
+        for feed in self._feeds[index + 1 :]:
+            if len(feed.tokens) > 1 or feed.lane != group[-1].lane + 1:
+                break
+            group.append(feed)
+        return group
+
+
+class MixedPlan(DevicePlan):
+    """Short feeds are computed token by token, as by DecodePlan; each longer feed has its own plan.
+
+    `feeds` have buffer rows as lanes. With `is_fixed` a token has the same bits in a feed of any length.
+    """
+
+    def __init__(
+        self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], end: int, *, is_fixed: bool
+    ) -> None:
+        self.cells = cells
+        short: list[int] = []
+        self._long: list[tuple[slice, DevicePlan]] = []
+        column = 0
+        for feed in feeds:
+            after = column + len(feed.tokens)
+            if len(feed.tokens) <= MOST_ALONE:
+                short += range(column, after)
+            else:
+                columns = slice(column, after)
+                own = (cells[0][columns], cells[1][columns])
+                plan = FixedPlan(*own, feed.end) if is_fixed else ChunkPlan(feed, own)
+                self._long.append((columns, plan))
+            column = after
+        self._short = upload_ints(short, cells[0].device)
+        self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
+
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention, as DevicePlan.attend."""
+        out = queries.new_empty(len(queries), queries[0].numel())
+        if self._plan is not None:
+            asked = queries[self._short]
+            out[self._short] = self._plan.attend(asked, buffer, **how)
+        for columns, plan in self._long:
+            out[columns] = plan.attend(queries[columns], buffer, **how)
+        return out
+
+
+class ChunkPlan(DevicePlan):
+    """The plan for the tokens of one feed, which has a buffer row as lane, in one call without a mask."""
+
+    def __init__(self, feed: Feed, cells: tuple[Tensor, Tensor]) -> None:
+        self.cells, self._feed = cells, feed
+
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention, as DevicePlan.attend."""
+        feed, kv_heads, window = self._feed, buffer.shape[1] // 2, how["window"]
+        first = max(0, feed.start + 1 - window) if window else 0
+        held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
+        keys, values = held[:, :kv_heads], held[:, kv_heads:]
+        return attend_chunk(queries, keys, values, **how)
+
+
+def device_plan(
+    feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], end: int, *, is_fixed: bool
+) -> DevicePlan:
+    """Return the plan for feeds that have buffer rows as lanes.
+
+    With `is_fixed` a token has the same bits in a feed of any length.
+    """
+    if all(len(feed.tokens) <= MOST_ALONE for feed in feeds):
+        return DecodePlan(*cells, end)
+    return MixedPlan(feeds, cells, end, is_fixed=is_fixed)
+
+
+_TOGETHER = 32  # tokens of a prompt that share the reads of their keys
+_MAX_CELLS = 2**20  # keys that are looked at in a call, over all its tokens; what bounds the memory
+
+
+class FixedPlan(DevicePlan):
+    """The plan for N successive tokens of one lane, such as a long prompt.
+
+    A token's sums are those of DecodePlan, whose order its position alone decides. `cells` and `end` are as
+    for DecodePlan.
+    """
+
+    def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
+        self.cells, self._end = (rows, positions), end
+        size = max(1, _MAX_CELLS // end // _TOGETHER) * _TOGETHER
+        self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention, as DevicePlan.attend."""
+        rows, positions = self.cells
+        mixed = [
+            attend_rows(
+                queries[part],
+                buffer,
+                rows[part],
+                positions[part],
+                self._end,
+                **how,
+                together=_TOGETHER,
+            )
+            for part in self._parts
+        ]
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+class DecodePlan(DevicePlan):
+    """N tokens that are computed one by one. Shapes depend on N and `end` alone: a graph can record it.
+
+    `rows` [N] int64 are the rows of the KV buffers, `positions` [N] int64 the tokens' places. `end` bounds
+    the keys that are looked at: it is beyond every position, and at most the capacity of the buffers.
+    """
+
+    def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
+        self.cells, self._end = (rows, positions), end
+
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention, as DevicePlan.attend."""
+        return attend_rows(queries, buffer, *self.cells, self._end, **how)
+
+
+# The tokens of a feed up to this length are bags. Longer ones share the keys in a matrix product, which is
+# faster, but has other bits.
+_MOST_TOKENS = 16
+_MOST_NUMBERS = 2**23  # in a table of bags, to bound memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Short:
+    """Tokens that one call of bags computes, and their places among the fed tokens."""
+
+    columns: slice | Tensor
+    bags: Bags
+
+
+class TiledPlan:
+    """Tokens of short feeds, which are decode steps and drafts, are bags; each longer feed has its own call.
+
+    `feeds` have buffer rows as lanes, `held` has the (row, position) of each fed token.
+    """
+
+    def __init__(
+        self,
+        feeds: Sequence[Feed],
+        held: Sequence[tuple[int, int]],
+        cells: Cells,
+        tables: BagTables,
+        num_heads: int,
+    ) -> None:
+        self._feeds, self._held, self._num_heads = feeds, held, num_heads
+        self._shape, self._tables = cells.shape, tables
+        self._cells = cells.of(held)
+        self._parts: dict[int | None, tuple[list[_Short], list[tuple[Feed, Block]]]] = {}
+
+    def store(self, held: Tensor, buffer: Tensor) -> None:
+        """Write keys and values, as AttentionPlan.store."""
+        buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
+
+    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        """Return the attention, as AttentionPlan.attend."""
+        window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
+        if window not in self._parts:
+            self._parts[window] = self._make(window)
+        short, long = self._parts[window]
+        queries = made[:, : self._num_heads]
+        if len(short) == 1 and not long:
+            return short[0].bags.attend(queries, buffer, cap, sinks)
+        out = made.new_empty(len(made), self._num_heads * made.shape[-1])
+        for part in short:
+            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap, sinks)
+        for feed, block in long:
+            keys, values = self._dense(feed, block, made, buffer)
+            out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
+        return out
+
+    def _dense(self, feed: Feed, block: Block, made: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [1, Hkv, K, D] of a block; those of a lane's first tokens are in `made`."""
+        heads = self._shape[1] // 2
+        if feed.start == 0 and block.first == 0:
+            held = made[block.columns, self._num_heads :].transpose(0, 1)[None]
+            return held[:, :heads], held[:, heads:]
+        keys = dense_keys(buffer, feed.lane, block.first, block.end)
+        return keys, buffer[block.rows, heads:, block.first : block.end]
+
+    def _make(self, window: int | None) -> tuple[list[_Short], list[tuple[Feed, Block]]]:
+        short: list[range] = []
+        long: list[tuple[Feed, Block]] = []
+        column = 0
+        for feed in self._feeds:
+            tokens = range(column, column + len(feed.tokens))
+            if len(tokens) <= _MOST_TOKENS:
+                short.append(tokens)
+            else:
+                block = make_block([feed], column, window, dtype=torch.float32, device=torch.device("cpu"))
+                long.append((feed, block))
+            column = tokens.stop
+        columns = list(chain.from_iterable(short))
+        groups = self._groups(columns)
+        return [self._short(part, window, place) for place, part in enumerate(groups)], long
+
+    def _groups(self, columns: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield the tokens in groups whose tables hold a bounded count of numbers."""
+        if not columns:
+            return
+        keys = max(self._held[column][1] for column in columns) + 1
+        most = max(1, _MOST_NUMBERS // (keys * self._num_heads))
+        for start in range(0, len(columns), most):
+            yield columns[start : start + most]
+
+    def _short(self, columns: Sequence[int], window: int | None, place: int) -> _Short:
+        rows, places = zip(*(self._held[column] for column in columns), strict=True)
+        ends = [position + 1 for position in places]
+        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, place))
+        if columns[-1] - columns[0] + 1 == len(columns):
+            return _Short(slice(columns[0], columns[-1] + 1), bags)
+        return _Short(torch.tensor(columns), bags)
+
+
+TILE = 64  # tokens; divides the capacity of a buffer
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The tiles that each token reads: its buffer row, the first tile, and the number of tiles."""
+
+    rows: tuple[int, ...]
+    firsts: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Rows of the bags of N tokens with `tiles` tiles each, of which a token may need fewer.
+
+    `key_rows` are rows of a buffer seen as [?, TILE], one for each dimension of each tile, `value_rows` rows
+    of the buffer seen as [?, D], one for each key; the starts are where each bag begins. `scales`
+    [tiles, 1, 1] has the factor of scores, `places` the positions of keys, [N, 1, 1, tiles, TILE].
+    """
+
+    tiles: int
+    key_rows: Tensor
+    key_starts: Tensor
+    value_rows: Tensor
+    value_starts: Tensor
+    scales: Tensor
+    places: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Bags:
+    """The bags of N tokens. `heads` are Hkv and Hq / Hkv, `mask` is minus infinity for hidden keys."""
+
+    heads: tuple[int, int]
+    tables: _Tables
+    mask: Tensor
+
+    def attend(
+        self, queries: Tensor, buffer: Tensor, cap: float | None, sinks: Tensor | None = None
+    ) -> Tensor:
+        """Return the attention [N, Hq * D] of queries [N, Hq, D] over a buffer [rows, 2 * Hkv, C, D].
+
+        Scores become cap * tanh(score / cap) where a cap is given. `sinks` [Hq] are as for
+        AttentionPlan.attend.
+        """
+        (heads, group), tables, width = self.heads, self.tables, queries.shape[-1]
+        count = len(queries)
+        weights = queries.view(count, heads, 1, group, width) * tables.scales
+        scores = _sums(buffer.view(-1, TILE), tables.key_rows, tables.key_starts, weights.view(-1))
+        scores = scores.view(count, heads, tables.tiles, group, TILE)
+        if cap is not None:
+            scores = scores.div_(cap).tanh_().mul_(cap)
+        if group == 1 or tables.tiles == 1:
+            visible = scores.view(count, heads, group, tables.tiles, TILE).add_(self.mask)
+        else:
+            visible = scores.new_empty(count, heads, group, tables.tiles, TILE)
+            torch.add(scores.transpose(2, 3), self.mask, out=visible)
+        whole = visible.view(count, heads * group, tables.tiles * TILE)
+        weighed = shares(whole, None if sinks is None else sinks[:, None])
+        made = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
+        return made.view(count, -1)
+
+
+class BagTables:
+    """Make bags over buffers [rows, 2 * Hkv, C, D]. Scores are multiplied by `scale`.
+
+    The last tables are kept, because many steps in turn need the same ones.
+    """
+
+    def __init__(self, num_heads: int, scale: float) -> None:
+        self._num_heads, self._scale = num_heads, scale
+        self._kept: dict[Hashable, tuple[tuple[_Spans, Sequence[int]], _Tables]] = {}
+
+    def bags(
+        self,
+        rows: Sequence[int],
+        ends: Sequence[int],
+        shape: Sequence[int],
+        window: int | None,
+        *,
+        place: Hashable,
+    ) -> Bags:
+        """Return the bags of tokens in buffer `rows`, each of which sees the keys before its end.
+
+        `shape` is that of the buffers. With a window only its last keys are seen. `place` is what the tables
+        are kept under: calls with the same one are expected to be alike.
+        """
+        firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
+        bases = tuple(first // TILE for first in firsts)
+        counts = tuple((end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True))
+        key = _Spans(tuple(rows), bases, counts), shape
+        if place not in self._kept or self._kept[place][0] != key:
+            self._kept[place] = key, self._make(key[0], shape)
+        tables = self._kept[place][1]
+        bounds = torch.tensor([ends, firsts], dtype=torch.int32)[..., None, None, None, None]
+        is_seen = tables.places < bounds[0]
+        if window:
+            is_seen &= tables.places >= bounds[1]
+        heads = shape[1] // 2
+        return Bags((heads, self._num_heads // heads), tables, torch.where(is_seen, 0.0, -torch.inf))
+
+    def clear(self) -> None:
+        """Free the kept tables."""
+        self._kept.clear()
+
+    def _make(self, spans: _Spans, shape: Sequence[int]) -> _Tables:
+        _, double, capacity, width = shape
+        heads = double // 2
+        group = self._num_heads // heads
+        row, base, count = torch.tensor([spans.rows, spans.firsts, spans.counts], dtype=torch.int32)[
+            ..., None
+        ]
+        tiles = max(spans.counts)
+        number = torch.arange(tiles, dtype=torch.int32)
+        tile = number + base  # [N, tiles]
+        # A tile that a token does not need is replaced by one row of its first tile.
+        is_read = (number < count)[:, :, None]
+        dims, tokens = torch.arange(width, dtype=torch.int32), torch.arange(TILE, dtype=torch.int32)
+        places = tile[:, :, None] * TILE + tokens
+        key_rows = torch.where(is_read, tile[:, :, None] * width + dims, base[:, :, None] * width)
+        value_rows = torch.where(is_read, places, base[:, :, None] * TILE).flatten(1)
+        head = torch.arange(heads, dtype=torch.int32) + row * double  # [N, Hkv]
+        key_rows = key_rows[:, None] + (head * (capacity * width // TILE))[:, :, None, None]
+        value_rows = value_rows[:, None] + ((head + heads) * capacity)[:, :, None]
+        size = len(spans.rows) * self._num_heads * tiles
+        return _Tables(
+            tiles,
+            key_rows[:, :, :, None].expand(-1, -1, -1, group, -1).flatten(),
+            torch.arange(0, size * width, width, dtype=torch.int32),
+            value_rows[:, :, None].expand(-1, -1, group, -1).flatten(),
+            torch.arange(0, size * TILE, tiles * TILE, dtype=torch.int32),
+            torch.full((tiles, 1, 1), self._scale),
+            places[:, None, None],
+        )
+
+
+class Cells:
+    """Where keys and values [2 * Hkv, D] of a token lie in a flat buffer of `shape` [rows, 2 * Hkv, C, D]."""
+
+    def __init__(self, shape: Sequence[int]) -> None:
+        self.shape = shape
+        _, double, capacity, width = shape
+        heads = torch.arange(double)[:, None] * (capacity * width)
+        dims = torch.arange(width)
+        both = heads[: double // 2] + dims * TILE, heads[double // 2 :] + dims
+        self._numbers = torch.stack([numbers.flatten() for numbers in both])
+
+    def of(self, held: Sequence[tuple[int, int]]) -> Tensor:
+        """Return the places of the numbers of tokens, given by (row, position): [N * 2 * Hkv * D]."""
+        _, double, capacity, width = self.shape
+        size = double * capacity * width
+        starts = [
+            (row * size + place // TILE * width * TILE + place % TILE, row * size + place * width)
+            for row, place in held
+        ]
+        found: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
+        return found.flatten()
+
+
+def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
+    """Return the keys of the tokens from `first` to `end` of a row as [1, Hkv, end - first, D]."""
+    _, double, capacity, width = buffer.shape
+    tiles = buffer[row, : double // 2].view(-1, capacity // TILE, width, TILE)
+    base = first // TILE
+    held = tiles[None, :, base : -(-end // TILE)].transpose(-1, -2).flatten(2, 3)
+    return held[:, :, first - base * TILE : end - base * TILE]
+
+
+def _sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted sum of the table's rows for each bag, [bags, table width]."""
+    made: Tensor = torch.ops.aten._embedding_bag_forward_only(
+        table, rows, starts, False, 0, False, weights, False, -1
+    )[0]
+    return made

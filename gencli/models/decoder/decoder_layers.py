@@ -1,0 +1,484 @@
+"""Layers of the decoder: attention, feed-forward block, mixture of experts; and the same on CUDA: one
+launch between two matrix products, two for attention, and experts that the device looks up itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from gencli.models.decoder.attention_plans import AttentionPlan, DevicePlan, Scoring
+from gencli.models.decoder.families import Activation, DecoderSpec, ExpertSpec
+from gencli.models.decoder.kernels.layer_kernels import (
+    ACTIVATIONS,
+    Norm,
+    added,
+    added_normed,
+    gated,
+    normalize_heads,
+    normed,
+    residual_sum,
+    rotate_and_store,
+)
+from gencli.models.decoder.products.dense_products import GroupedProduct, Product
+from gencli.models.decoder.products.product_maker import ProductMaker
+from gencli.models.decoder.weight_readers import WeightReader
+from gencli.models.kv.lane_buffers import as_stored
+from gencli.models.rope import rotate
+from processors.kernels.operation import operation
+
+P = TypeVar("P", AttentionPlan, DevicePlan)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[P]):
+    """Inputs of all layers in a pass over N tokens. `ropes` are cosines and sines for each of the spec's."""
+
+    plan: P
+    ropes: tuple[tuple[Tensor, Tensor], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attention:
+    """Self-attention of one layer. `qkv` gives queries, keys and values of all heads in one product."""
+
+    spec: DecoderSpec
+    index: int
+    qkv: Product
+    out: Product
+    query_norm: Norm | None
+    key_norm: Norm | None
+    sinks: Tensor | None
+
+    def __call__(
+        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None
+    ) -> Tensor:
+        """Return [R, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
+        spec = self.spec
+        heads, kv_heads = spec.num_heads, spec.num_kv_heads
+        made = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
+        if self.query_norm is not None and self.key_norm is not None:
+            norms = (self.query_norm, self.key_norm)
+            normalize_heads(made, heads, kv_heads, norms, is_whole=spec.qk_norm == "whole")
+        rope = spec.layer_ropes[self.index]
+        if rope is not None:
+            rotate(made[:, : heads + kv_heads], *step.ropes[rope])
+        step.plan.store(as_stored(made[:, heads:], buffer.dtype), buffer)
+        mixed = step.plan.attend(made, buffer, **self.scoring)
+        return self.out(mixed if wanted is None else mixed[wanted])
+
+    @property
+    def scoring(self) -> Scoring:
+        """Parameters of the layer's attention."""
+        spec = self.spec
+        window = spec.windows[self.index]
+        return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
+
+
+@dataclass(frozen=True, slots=True)
+class _Mlp:
+    """Gated feed-forward block: down(act(gate(x), up(x))). `gate_up` is one product for both."""
+
+    gate_up: Product
+    down: Product
+    act: Callable[[Tensor, Tensor, float], Tensor]
+    limit: float
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return [N, H] for `states` [N, H]."""
+        gate, up = self.gate_up(states).chunk(2, -1)
+        return self.down(self.act(gate, up, self.limit))
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Mixture of experts: the best `used` of them for each token, weighted by the router's softmax."""
+
+    router: Product
+    experts: tuple[_Mlp, ...]
+    used: int
+    is_normalized: bool
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return [N, H] for `states` [N, H]."""
+        shares = self.router(states).softmax(-1, dtype=torch.float32)
+        weights, chosen = shares.topk(self.used, -1)
+        if self.is_normalized:
+            weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights.to(states.dtype)
+        mixed = torch.zeros_like(states)
+        experts, order = chosen.flatten().sort(stable=True)
+        numbers = torch.arange(len(self.experts) + 1, device=states.device)
+        tokens, ordered = order // self.used, weights.flatten()[order, None]
+        ends = torch.searchsorted(experts, numbers).tolist()  # all that the host reads of the choice
+        for expert, (first, end) in zip(self.experts, pairwise(ends), strict=True):
+            if first < end:
+                some = tokens[first:end]
+                mixed.index_add_(0, some, expert(states[some]) * ordered[first:end])
+        return mixed
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer: attention and feed-forward block, each with a norm before or after it, or both."""
+
+    attention: _Attention
+    mlp: _Mlp | Experts | StackedExperts
+    norms: tuple[Norm | None, Norm | None, Norm | None, Norm | None]
+    residual_scale: float
+
+    def __call__(
+        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None = None
+    ) -> Tensor:
+        """Return the states after this layer, [R, H], of the tokens `wanted` [R] among `states` [N, H].
+
+        None stands for all tokens. Keys and values are written for all of them in any case.
+        """
+        before, after, mlp_before, mlp_after = self.norms
+        mixed = self.attention(states if before is None else before(states), buffer, step, wanted)
+        if wanted is not None:
+            states = states[wanted]
+        states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
+        made = self.mlp(states if mlp_before is None else mlp_before(states))
+        return residual_sum(states, made if mlp_after is None else mlp_after(made), self.residual_scale)
+
+
+def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
+    """Return the norm stored as `name`.weight."""
+    weight = reader.read(f"{name}.weight", (width,))
+    if spec.norm_offset:  # the sum has more digits than 16 bits hold
+        weight = weight.float() + spec.norm_offset
+    return Norm(weight, spec.norm_eps)
+
+
+def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> Layer:
+    """Return a layer with its weights and the products that `make` makes of them."""
+    prefix = f"model.layers.{index}."
+    names = spec.names
+
+    def norm(name: str | None) -> Norm | None:
+        return None if name is None else read_norm(spec, reader, prefix + name, spec.hidden)
+
+    mlp: _Mlp | Experts | StackedExperts
+    if index in spec.expert_layers:
+        mlp = _read_experts(spec, reader, make, prefix)
+    else:
+        gate_up = [prefix + name for name in names.gate_up]
+        down = f"{prefix}mlp.down_proj"
+        mlp = _read_mlp(spec, reader, make, gate_up, down, spec.inner, has_bias=spec.has_mlp_bias)
+    return Layer(
+        _read_attention(spec, reader, make, index, prefix),
+        mlp,
+        (
+            norm(names.attention_norm),
+            norm(names.attention_post_norm),
+            norm(names.mlp_norm),
+            norm(names.mlp_post_norm),
+        ),
+        spec.residual_scale,
+    )
+
+
+def _read_attention(
+    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int, prefix: str
+) -> _Attention:
+    heads, kv_heads, width = spec.num_heads, spec.num_kv_heads, spec.head_dim
+    sizes = (heads * width, kv_heads * width) if spec.qk_norm == "whole" else (width, width)
+    norms: list[Norm | None] = [None, None]
+    if spec.qk_norm is not None:
+        norms = [
+            read_norm(spec, reader, f"{prefix}self_attn.{name}_norm", size)
+            for name, size in zip("qk", sizes, strict=True)
+        ]
+    return _Attention(
+        spec,
+        index,
+        _product(
+            reader,
+            make,
+            [prefix + name for name in spec.names.qkv],
+            ((heads + 2 * kv_heads) * width, spec.hidden),
+            has_bias=spec.has_qkv_bias,
+        ),
+        _product(
+            reader,
+            make,
+            [f"{prefix}self_attn.o_proj"],
+            (spec.hidden, heads * width),
+            has_bias=spec.has_out_bias,
+        ),
+        norms[0],
+        norms[1],
+        reader.read(f"{prefix}self_attn.sinks", (heads,)).float() if spec.has_sinks else None,
+    )
+
+
+def _read_mlp(
+    spec: DecoderSpec,
+    reader: WeightReader,
+    make: ProductMaker,
+    gate_up: list[str],
+    down: str,
+    width: int,
+    *,
+    has_bias: bool,
+) -> _Mlp:
+    return _Mlp(
+        _product(reader, make, gate_up, (2 * width, spec.hidden), has_bias=has_bias),
+        _product(reader, make, [down], (spec.hidden, width), has_bias=has_bias),
+        ACTIVATIONS[spec.activation],
+        spec.gate_limit,
+    )
+
+
+def _read_experts(
+    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str
+) -> Experts | StackedExperts:
+    experts, names = spec.experts, spec.names
+    assert experts is not None
+    own = [f"{prefix}{names.experts}.{number}." for number in range(experts.count)]
+    gate, up, down = names.expert
+    has_bias, width = experts.has_bias or spec.has_mlp_bias, experts.width
+    chooser = prefix + names.router
+    router = make(
+        reader.read(f"{chooser}.weight", (experts.count, spec.hidden)),
+        reader.read(f"{chooser}.bias", (experts.count,)) if experts.has_bias else None,
+    )
+    if make.stacks_experts:
+        both, all_down = [one + name for one in own for name in (gate, up)], [one + down for one in own]
+        return StackedExperts(
+            router,
+            _stacked(reader, make, both, (experts.count, 2 * width, spec.hidden), has_bias=has_bias),
+            _stacked(reader, make, all_down, (experts.count, spec.hidden, width), has_bias=has_bias),
+            experts,
+            spec.activation,
+            spec.gate_limit,
+        )
+    made = (
+        _read_mlp(spec, reader, make, [one + gate, one + up], one + down, width, has_bias=has_bias)
+        for one in own
+    )
+    return Experts(router, tuple(made), experts.used, experts.is_normalized)
+
+
+def _stacked(
+    reader: WeightReader,
+    make: ProductMaker,
+    names: list[str],
+    shape: tuple[int, int, int],
+    *,
+    has_bias: bool,
+) -> GroupedProduct:
+    """Return the products of E experts, whose joined weights are [E, out, in]."""
+    count, outputs, inputs = shape
+    joined = make.weights_of(reader, [f"{name}.weight" for name in names], (count * outputs, inputs))
+    bias = None
+    if has_bias:
+        bias = reader.joined([f"{name}.bias" for name in names], (count * outputs,)).view(count, outputs)
+    return GroupedProduct(*(part.view(count, outputs, *part.shape[1:]) for part in joined), bias=bias)
+
+
+def _product(
+    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int], *, has_bias: bool
+) -> Product:
+    biases = [f"{name}.bias" for name in names] if has_bias else ()
+    return make.read(reader, [f"{name}.weight" for name in names], shape, biases)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """Residual sum not yet computed, states + scale * post(more); the launch of the next norm computes it."""
+
+    states: Tensor
+    more: Tensor | None = None
+    post: Norm | None = None
+    scale: float = 1.0
+
+    def value(self) -> Tensor:
+        """Return the states [N, H]."""
+        return self.states if self.more is None else added(self.states, self.more, self.post, self.scale)
+
+    def value_and_norm(self, norm: Norm | None) -> tuple[Tensor, Tensor]:
+        """Return the states [N, H], and their norm; without a norm the states twice."""
+        if norm is None:
+            states = self.value()
+            return states, states
+        if self.more is None:
+            return self.states, normed(self.states, norm)
+        return added_normed(self.states, self.more, self.post, self.scale, norm)
+
+
+def _through(
+    layer: Layer, given: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+) -> _Sum:
+    """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
+    before, after, mlp_before, mlp_after = layer.norms
+    states, given_norm = given.value_and_norm(before)
+    mixed = _attended(layer, given_norm, buffer, step, wanted)
+    if wanted is not None:
+        states = states[wanted]
+    states, mlp_norm = _Sum(states, mixed, after, layer.residual_scale).value_and_norm(mlp_before)
+    return _Sum(states, _mlp(layer, mlp_norm), mlp_after, layer.residual_scale)
+
+
+def _attended(
+    layer: Layer, states: Tensor, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+) -> Tensor:
+    """Return what attention adds, [R, H], for normalized `states` [N, H]; write keys and values."""
+    block = layer.attention
+    spec = block.spec
+    made = block.qkv(states).view(len(states), -1, spec.head_dim)
+    rope, norms = spec.layer_ropes[block.index], (block.query_norm, block.key_norm)
+    queries = rotate_and_store(
+        made,
+        buffer,
+        step.plan.cells,
+        None if rope is None else step.ropes[rope],
+        None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
+        is_whole=spec.qk_norm == "whole",
+    )
+    mixed = step.plan.attend(queries, buffer, **block.scoring)
+    return block.out(mixed if wanted is None else mixed[wanted])
+
+
+def _mlp(layer: Layer, states: Tensor) -> Tensor:
+    """Return what the layer's feed-forward block adds, [N, H], for normalized `states` [N, H]."""
+    block = layer.mlp
+    if isinstance(block, Experts | StackedExperts):
+        return block(states)
+    spec = layer.attention.spec
+    return block.down(gated(block.gate_up(states), spec.activation, spec.gate_limit))
+
+
+def fused_layers(
+    layers: Sequence[Layer],
+    norm: Norm,
+    states: Tensor,
+    step: Pass[DevicePlan],
+    buffers: Sequence[Tensor],
+    wanted: Tensor | None,
+    *,
+    early: dict[int, Tensor] | None,
+    places: Tensor | None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the states [R, H] of the tokens `wanted` [R] behind the final norm, and those of `places` [S].
+
+    `early` gets the states [R, H] in front of each layer that it names.
+    """
+    given = _Sum(states)
+    for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
+        if early and number in early:
+            given = _Sum(given.value())
+            early[number] = given.states if wanted is None else given.states[wanted]
+        is_last = number == len(layers) - 1 and places is None
+        given = _through(layer, given, buffer, step, wanted if is_last else None)
+    _, found = given.value_and_norm(norm)
+    if places is None:
+        return found, None
+    return found if wanted is None else found[wanted], found[places]
+
+
+@dataclass(frozen=True, slots=True)
+class StackedExperts:
+    """A mixture of experts whose weights are two stacks: gates and up [E, 2 * I, H], and down [E, H, I].
+
+    Six launches, of sizes that depend on shapes alone. The host waits for none. But for the router, a row has
+    the same bits among any other rows.
+    """
+
+    router: Product
+    gate_up: GroupedProduct
+    down: GroupedProduct
+    spec: ExpertSpec
+    activation: Activation
+    gate_limit: float = 0.0
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Return [N, H] for `states` [N, H]."""
+        used = self.spec.used
+        block = min(product.rows_of_tile(len(states) * used) for product in (self.gate_up, self.down))
+        shares, lists, tiles = routed(self.router(states), used, self.spec.is_normalized, block)
+        made = gated(self.gate_up(states, lists, tiles, block, used), self.activation, self.gate_limit)
+        return mixed(self.down(made, lists, tiles, block, 1), shares)
+
+
+def routed(logits: Tensor, used: int, is_normalized: bool, block: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the choice of `used` of E experts for each row by the router's `logits` [N, E].
+
+    The best ones by the softmax in float32 are chosen, the lowest number among equals. A pair is a row and a
+    slot, row * used + slot; the slots of a row are its experts in the order of their numbers. Returned are
+    the shares [N, used] of the experts, in the format of the logits, whose sum is 1 if `is_normalized`;
+    int32 lists [E, N], of which expert e has its pairs in row e, in ascending order; and int32 tiles [T, 3],
+    at most `block` pairs of one expert each: the expert, the first place in its list, and how many pairs,
+    0 for tiles that are not needed. T depends on N, E, `used` and `block` alone.
+    """
+    found: tuple[Tensor, Tensor, Tensor] = _routed(logits.contiguous(), used, is_normalized, block)
+    return found
+
+
+def mixed(made: Tensor, shares: Tensor) -> Tensor:
+    """Return the sum of a row's pairs `made` [N * used, H] times their shares [N, used]: [N, H].
+
+    It is added up in float32, slot by slot, and rounded once.
+    """
+    found: Tensor = _mixed(made, shares)
+    return found
+
+
+def num_entries(rows: int, experts: int, used: int, block: int) -> int:
+    """Return the most tiles that any choice takes.
+
+    n experts with p pairs in all take at most p / block full tiles and n others, and an expert has each row
+    once at most.
+    """
+    chosen = min(experts, rows * used)
+    return min(chosen + rows * used // block, chosen * -(-rows // block))
+
+
+def _routed_torch(
+    logits: Tensor, used: int, is_normalized: bool, block: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows, experts = logits.shape
+    odds = logits.softmax(-1, dtype=torch.float32)
+    best = odds.sort(dim=-1, descending=True, stable=True).indices[:, :used]
+    chosen = best.sort(-1).values
+    shares = odds.gather(-1, chosen)
+    if is_normalized:
+        shares = shares / shares.sum(-1, keepdim=True)
+    is_used = torch.zeros_like(odds, dtype=torch.int64).scatter_(1, chosen, 1)
+    places = (is_used.cumsum(0) - is_used).gather(1, chosen)
+    lists = chosen.new_zeros(experts, rows, dtype=torch.int32)
+    lists[chosen, places] = torch.arange(rows * used, dtype=torch.int32, device=logits.device).view(
+        rows, used
+    )
+    counts = is_used.sum(0)
+    starts = torch.arange(0, rows, block, device=logits.device)
+    sizes = (counts[:, None] - starts).clamp(0, block)
+    numbers = torch.arange(experts, device=logits.device)[:, None].expand(-1, len(starts))
+    entries = torch.stack([numbers, starts.expand(experts, -1), sizes], -1).view(-1, 3)
+    entries = entries[(entries[:, 2] == 0).sort(stable=True).indices]  # those that are needed come first
+    tiles = entries[: num_entries(rows, experts, used, block)].int()
+    return shares.to(logits.dtype), lists, tiles
+
+
+def _mixed_torch(made: Tensor, shares: Tensor) -> Tensor:
+    rows, used = shares.shape
+    pairs, weights = made.view(rows, used, made.shape[1]).float(), shares.float()
+    total = made.new_zeros(rows, made.shape[1], dtype=torch.float32)
+    for slot in range(used):
+        total += pairs[:, slot] * weights[:, slot, None]
+    return total.to(made.dtype)
+
+
+_MODULE = "gencli.models.decoder.kernels.routing_triton"
+_routed = operation(
+    "route_experts(Tensor logits, int used, bool is_normalized, int block) -> (Tensor, Tensor, Tensor)",
+    _routed_torch,
+    f"{_MODULE}:routed",
+)
+_mixed = operation("mix_experts(Tensor made, Tensor shares) -> Tensor", _mixed_torch, f"{_MODULE}:mixed")

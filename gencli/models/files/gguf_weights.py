@@ -1,0 +1,469 @@
+"""Read the weights of a GGUF file tensor by tensor, and make products of them: those of four bits as they
+are stored, others widened slice by slice. Source of the layouts: ggml-quants.c of ggml-org/ggml.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gencli.errors import ModelError
+from gencli.files import open_regular
+from gencli.models.decoder.products.coded_weights import GROUP, Int4Product, Int4Weights
+from gencli.models.decoder.products.dense_products import Float32Head, Product, adds_wide, can_pack
+from gencli.models.decoder.products.product_maker import (
+    EMBEDDINGS,
+    HEAD,
+    FixedInt4Product,
+    KernelOptions,
+    ProductMaker,
+    check_narrow,
+    choose_kernels,
+)
+from gencli.models.decoder.weight_readers import (
+    Embeddings,
+    HeldEmbeddings,
+    PartsReader,
+    WeightReader,
+    read_bytes,
+    stays_in_file,
+)
+from gencli.models.files.gguf_header import (
+    KEPT,
+    KINDS,
+    GgufHead,
+    GgufTensor,
+    Kind,
+    held_tensors,
+    read_gguf_head,
+)
+from gencli.models.files.gguf_metadata import GgufPlace, places_of
+from gencli.models.files.model_files import OnBytes
+
+_SLICE = 2**22  # numbers that are widened at a time
+# Tensors that belong to the configuration.
+_OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+
+
+class GgufReader(PartsReader[GgufPlace]):
+    """The tensors of a file by their names in a safetensors checkpoint, converted to `dtype` on `device`."""
+
+    def __init__(
+        self,
+        head: GgufHead,
+        streams: Mapping[Path, BinaryIO],
+        dtype: torch.dtype,
+        device: torch.device,
+        on_bytes: OnBytes | None,
+    ) -> None:
+        self._head, self._streams, self._places = head, streams, places_of(head)
+        nbytes = sum(tensor.nbytes for tensor in head.tensors.values())
+        super().__init__(set(self._places) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def kind(self, name: str) -> Kind:
+        """Return the number format of a tensor. Raises ModelError if it is absent or cannot be read."""
+        return self._find(name).tensor.kind
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor. Raises ModelError if it is absent or cannot be read."""
+        return self._find(name).shape
+
+    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
+        """Yield widened slices [rows, in] of joined matrices, as WeightReader.slices."""
+        for place in self.check(names, shape):
+            yield from self._wide_rows(place)
+        self.unread.difference_update(names)
+
+    def stored_rows(self, names: Sequence[str], shape: Sequence[int]) -> Iterator[tuple[Kind, Rows]]:
+        """Yield rows of joined matrices as they are stored, slice by slice, with their number format.
+
+        They are [rows, bytes of a row], in the checkpoint's order. Raises ModelError for another shape.
+        """
+        for place in self.check(names, shape):
+            for rows in self._raw_rows(place):
+                yield place.tensor.kind, rows
+        self.unread.difference_update(names)
+
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] whose rows stay in the file until they are looked up."""
+        (place,) = self.check([name], shape)
+        if name in self.unread:
+            self.unread.discard(name)
+            self._count(place.tensor.nbytes)
+        return GgufEmbeddings(place.tensor, open_regular(place.tensor.path), self.dtype)
+
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufPlace]:
+        """Return where tensors lie, as PartsReader.check."""
+        places = [self._find(name) for name in names]
+        shapes = [place.shape for place in places]
+        whole = (sum(one[0] for one in shapes), *shapes[0][1:])
+        if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
+            held = ", ".join(str(list(one)) for one in shapes)
+            raise ModelError(
+                f"{self._head.path}: {', '.join(place.tensor.name for place in places)} "
+                f"{'have the shapes' if shapes[1:] else 'has the shape'} {held}; the metadata asks for "
+                f"{list(shape)}{' together' if shapes[1:] else ''}."
+            )
+        return places
+
+    def _raw_rows(self, place: GgufPlace) -> Iterator[Rows]:
+        """Yield the stored bytes [rows, bytes of a row] slice by slice, in the checkpoint's order of rows."""
+        rows, row_bytes, values = _layout(place)
+        unit = rows // place.heads if place.heads else 1
+        step = max(1, _SLICE // values // unit) * unit
+        start = place.tensor.start + place.first * row_bytes
+        for row in range(0, rows, step):
+            count = min(step, rows - row)
+            found = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
+            self._count(found.nbytes)
+            # The file has row j of both halves of a head side by side, the checkpoint half after half.
+            if place.heads:
+                found = found.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
+            yield found.reshape(count, row_bytes)
+
+    def _fill(self, part: GgufPlace, target: Tensor) -> None:
+        """Widen rows of the file into `target`."""
+        flat, done = target.view(-1), 0
+        for rows in self._wide_rows(part):
+            made = rows.view(-1)
+            flat[done : done + len(made)].copy_(made)
+            done += len(made)
+
+    def _wide_rows(self, place: GgufPlace) -> Iterator[Tensor]:
+        """Yield the numbers [rows, values] slice by slice, in the checkpoint's order of rows."""
+        for rows in self._raw_rows(place):
+            made = widened(rows, place.tensor.kind)
+            yield made.float() - place.added if place.added else made
+
+    def _find(self, name: str) -> GgufPlace:
+        place = self._places.get(name)
+        if place is None:
+            raise ModelError(
+                f"{self._head.path} lacks the weights {name}.", hint="Is it an adapter, or part of a model?"
+            )
+        kind = place.tensor.kind
+        if not kind.nbytes:
+            known = ", ".join(sorted(known.name for known in KINDS.values()))
+            raise ModelError(
+                f"{self._head.path}: {place.tensor.name} has the format {kind.name}, which is not read.",
+                hint=f"gencli reads {known}.",
+            )
+        if place.heads and (place.shape[0] % (2 * place.heads) or _layout(place)[0] != place.shape[0]):
+            raise ModelError(f"{self._head.path}: {place.tensor.name} does not fit its heads.")
+        return place
+
+    def _bytes(self, path: Path, start: int, count: int) -> Rows:
+        try:
+            self._streams[path].seek(start)
+            found = np.fromfile(self._streams[path], np.uint8, count)
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
+        if len(found) != count:
+            raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
+        return found
+
+
+@contextmanager
+def open_gguf(
+    path: Path, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
+) -> Iterator[GgufReader]:
+    """Open a file, or all parts of one, for reading its weights.
+
+    Raises ModelError for a damaged file.
+    """
+    head = read_gguf_head(path)
+    with ExitStack() as stack:
+        streams: dict[Path, BinaryIO] = {}
+        for file in {tensor.path for tensor in head.tensors.values()}:
+            try:
+                streams[file] = stack.enter_context(open_regular(file))
+            except OSError as error:
+                raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
+        yield GgufReader(head, streams, dtype, device, on_bytes)
+
+
+def _layout(place: GgufPlace) -> tuple[int, int, int]:
+    """Return rows, bytes of a row, and values of a row. A vector of plain numbers has a row for each."""
+    kind = place.tensor.kind
+    if len(place.shape) == 1:
+        rows, values = (1, place.shape[0]) if kind.is_quantized else (place.shape[0], 1)
+    else:
+        rows, values = math.prod(place.shape[:-1]), place.shape[-1]
+    return rows, values // kind.values * kind.nbytes, values
+
+
+class GgufEmbeddings(Embeddings):
+    """Rows of a matrix [V, H] in a GGUF file; `dtype` is that of the result."""
+
+    nbytes = 0
+    device = torch.device("cpu")
+
+    def __init__(self, stored: GgufTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
+        self.dtype, self._stored, self._stream = dtype, stored, stream
+        self._row_bytes = stored.nbytes // stored.shape[0]
+        weakref.finalize(self, stream.close)
+        if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
+            os.posix_fadvise(stream.fileno(), stored.start, stored.nbytes, os.POSIX_FADV_WILLNEED)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
+        rows = torch.empty(len(ids), self._row_bytes, dtype=torch.uint8)
+        for target, number in zip(rows, ids.tolist(), strict=True):
+            read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
+        return widened(rows.numpy(), self._stored.kind).to(self.dtype)
+
+
+Rows = np.ndarray[Any, np.dtype[np.uint8]]  # [rows, bytes of a row]
+_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def widened(rows: Rows, kind: Kind) -> Tensor:
+    """Return stored rows [rows, bytes] as numbers [rows, values]: plain ones as they are, else float32."""
+    if kind.name in _PLAIN:
+        return torch.from_numpy(np.ascontiguousarray(rows)).view(_PLAIN[kind.name])
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
+    return torch.from_numpy(dequantize(rows, GGMLQuantizationType[kind.name]))
+
+
+_CPU = torch.device("cpu")
+_Form = Literal["int4"] | torch.dtype  # how a matrix is held
+
+
+def wide_dtype() -> torch.dtype:
+    """Return the number format of matrices beside kept ones: bfloat16 where this CPU computes it."""
+    return torch.bfloat16 if can_pack(torch.bfloat16) else torch.float32
+
+
+class RoundedProduct(Product):
+    """A product with weights in bfloat16 between states in float32; activations are rounded to bfloat16."""
+
+    kernel = "bfloat16"
+    is_invariant = False
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, inner: type[Product]) -> None:
+        self._inner, self._bias = inner(weight), bias
+        self.nbytes = self._inner.nbytes
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the product [N, out] with `given` [N, in], float32."""
+        made = self._inner(given.bfloat16()).float()
+        return made if self._bias is None else made.add_(self._bias)
+
+
+class JoinedProduct(Product):
+    """Products with the same inputs whose outputs lie side by side: queries, keys and values, for example."""
+
+    kernel = "joined"
+    is_invariant = False
+
+    def __init__(self, products: Sequence[Product]) -> None:
+        self._products = tuple(products)
+        self.nbytes = sum(product.nbytes for product in products)
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """Return the products [N, sum of out] with `given` [N, in]."""
+        return torch.cat([product(given) for product in self._products], -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptMaker(ProductMaker):
+    """Makes products of the blocks of a file.
+
+    `four` is the kernel of matrices of four bits. Others are held in the format `wide`, or in float32 as they
+    are stored if the states are; those in bfloat16 between states in float32 have the kernel `rounded`.
+    `used` are all kernels.
+    """
+
+    four: type[Product]
+    rounded: type[Product]
+    wide: torch.dtype
+    used: tuple[type[Product], ...] = ()
+
+    def read(
+        self, reader: WeightReader, weights: Sequence[str], shape: tuple[int, int], biases: Sequence[str] = ()
+    ) -> Product:
+        """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
+        assert isinstance(reader, GgufReader)
+        reader.check(weights, shape)
+        bias, start, made = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
+        for form, names in groupby(weights, key=lambda name: self._form(reader.kind(name), reader.dtype)):
+            same = list(names)
+            count = sum(reader.shape(name)[0] for name in same)
+            own = None if bias is None else bias[start : start + count]
+            made.append(self._product(reader, form, same, (count, shape[1]), own))
+            start += count
+        return made[0] if len(made) == 1 else JoinedProduct(made)
+
+    def weights_of(
+        self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
+    ) -> tuple[Tensor, ...]:
+        """Return joined weights [out, in]: codes, scales and zeros, or widened unless all have four bits."""
+        assert isinstance(reader, GgufReader)
+        if {self._form(reader.kind(name), reader.dtype) for name in names} == {"int4"}:
+            return _groups(reader, names, shape).tensors
+        return (reader.joined(names, shape),)
+
+    def read_ends(
+        self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
+    ) -> tuple[Embeddings, Product]:
+        """Return the embeddings and the vocabulary projection, both [V, H]."""
+        assert isinstance(reader, GgufReader)
+        name = EMBEDDINGS if is_tied else HEAD
+        reader.check([name], shape)
+        is_narrow = adds_wide(reader.dtype, reader.device)
+        weight = reader.joined([name], shape, dtype=reader.dtype if is_narrow else torch.float32)
+        head = Float32Head(self(weight) if is_narrow else self.head(weight))
+        if stays_in_file(shape[0] * shape[1] * reader.dtype.itemsize, reader.device):
+            return reader.embeddings(EMBEDDINGS, shape), head
+        return HeldEmbeddings(reader.read(EMBEDDINGS, shape)), head
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether the bits of a row are the same among any number of rows."""
+        return all(kernel.is_invariant for kernel in self.used)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the kernels."""
+        return tuple(sorted({kernel.kernel for kernel in self.used}))
+
+    def _product(
+        self,
+        reader: GgufReader,
+        form: _Form,
+        names: Sequence[str],
+        shape: tuple[int, int],
+        bias: Tensor | None,
+    ) -> Product:
+        if form == "int4":
+            made: Any = self.four
+            product: Product = made(_groups(reader, names, shape), bias)
+            return product
+        if form == reader.dtype:
+            return self.default(reader.joined(names, shape), bias)
+        weight = reader.joined(names, shape, dtype=torch.bfloat16)
+        return RoundedProduct(weight, bias, inner=self.rounded)
+
+    def _form(self, kind: Kind, states: torch.dtype) -> _Form:
+        """Return how a matrix of a number format is held between states of a format."""
+        if kind.name in KEPT:
+            return "int4"
+        return states if kind.name == "F32" else self.wide
+
+
+def kept_maker(
+    model: Path,
+    options: KernelOptions,
+    device: torch.device = _CPU,
+    dtype: torch.dtype = torch.float32,
+) -> KeptMaker:
+    """Return the maker for a file, between states in `dtype`.
+
+    Raises ModelError for a device without kernels, or a kernel by name.
+    """
+    if options.kernel != "auto":
+        raise ModelError(
+            f"`kernel` is {options.kernel}, but weights of four bits have a kernel of their own.",
+            hint="Leave `kernel` out, or widen them: `dtype` = float32.",
+        )
+    check_narrow(4, dtype, device)
+    on_cpu = device.type == "cpu"
+    wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
+    plain, other = (choose_kernels(Counter(), one, device, options) for one in (dtype, wide))
+    dense, rounded = plain.default, other.default
+    make = KeptMaker(
+        dense,
+        stacks_experts=plain.stacks_experts,
+        head=plain.head,
+        four=four,
+        rounded=rounded,
+        wide=wide,
+    )
+    kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
+    held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)
+    used = {kernels[make._form(tensor.kind, dtype)] for tensor in held}
+    return replace(make, used=tuple(used))
+
+
+def _groups(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
+    """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
+    made = Int4Weights(*(torch.empty(part.shape, dtype=part.dtype) for part in Int4Weights.parts(shape)))
+    start = 0
+    for kind, rows in reader.stored_rows(names, shape):
+        for target, part in zip(made.tensors, grouped(rows, kind).tensors, strict=True):
+            target[start : start + len(rows)] = part
+        start += len(rows)
+    if not made.is_finite:
+        raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
+    return Int4Weights(*(part.to(reader.device) for part in made.tensors))
+
+
+_MIDDLE = 8
+_Groups = tuple[Tensor, Tensor, Tensor]  # codes [N, groups, 32] uint8, scales and zeros [N, groups] float32
+
+
+def grouped(rows: Rows, kind: Kind) -> Int4Weights:
+    """Return stored rows [N, bytes of a row] as weights of four bits, [N, in]. `kind` is one of KEPT."""
+    blocks = torch.from_numpy(rows).view(len(rows), -1, kind.nbytes)
+    codes, scales, zeros = _READERS[kind.name](blocks)
+    pairs = codes.reshape(len(rows), -1, 2)
+    return Int4Weights(pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), zeros.bfloat16())
+
+
+def _q4_0(blocks: Tensor) -> _Groups:
+    """A scale d, then 16 bytes: value = (code - 8) * d."""
+    scales = _halves(blocks[..., :2])
+    return _nibbles(blocks[..., 2:]), scales[..., 0], torch.zeros_like(scales[..., 0])
+
+
+def _q4_1(blocks: Tensor) -> _Groups:
+    """A scale d, a minimum m, then 16 bytes: value = code * d + m."""
+    scale, low = _halves(blocks[..., :4]).unbind(-1)
+    return _nibbles(blocks[..., 4:]), scale, low + _MIDDLE * scale
+
+
+def _q4_k(blocks: Tensor) -> _Groups:
+    """Scales d and e, 12 bytes of 6-bit scales s and minima m, 8 groups: value = code * d * s - e * m.
+
+    The first four groups have the lower six bits of a byte each; the others four bits of a byte, and the
+    upper two of an earlier one.
+    """
+    outer = _halves(blocks[..., :4])
+    first, second, third = torch.split(blocks[..., 4:16], 4, -1)
+    scales = torch.cat([first & 63, third & 15 | (first >> 6) << 4], -1)
+    lows = torch.cat([second & 63, third >> 4 | (second >> 6) << 4], -1)
+    scale, low = outer[..., :1] * scales, outer[..., 1:] * lows
+    codes = _nibbles(blocks[..., 16:].reshape(len(blocks), -1, GROUP))
+    zero = _MIDDLE * scale - low
+    return codes.reshape(len(blocks), -1, GROUP), scale.flatten(1), zero.flatten(1)
+
+
+def _nibbles(packed: Tensor) -> Tensor:
+    """Return the lower four bits of all bytes [..., B], then the upper ones: [..., 2 * B]."""
+    return torch.cat([packed & 15, packed >> 4], -1)
+
+
+def _halves(given: Tensor) -> Tensor:
+    """Return bytes [..., 2 * N] as float16 numbers [..., N] in float32."""
+    return given.contiguous().view(torch.float16).float()
+
+
+_READERS: Mapping[str, Callable[[Tensor], _Groups]] = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k}
+assert _READERS.keys() == KEPT

@@ -1,1 +1,0 @@
-"""GGUF files, the format of llama.cpp: their header, configuration, weights and tokenizer."""

@@ -1,0 +1,428 @@
+"""Buffers of keys and values, one row per KV lane, grown on demand; the formats that keys and values are
+stored in; and steps of one token a row in static shapes, which graphs can replay.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import mmap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import is_
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gencli.core.step import Feed, cells_of, wanted_of
+from gencli.models.kv.lane_lengths import STEP, LaneLengths
+from gencli.models.rope import factors_of
+from processors.graphs import Graphs, bucket_of
+from processors.upload import upload_into
+
+if TYPE_CHECKING:
+    from gencli.models.kv.lane_batches import ForwardBatch
+
+
+_LEAST_MAPPED = 2**20  # bytes
+
+
+def _zeros(shape: tuple[int, int, int, int], like: Tensor) -> Tensor:
+    """Return zeros [rows, heads, capacity, D], with the dtype and device of `like`.
+
+    On CUDA a token's heads are adjacent in memory, as kernels for packed texts read them. On a CPU the zeros
+    lie in a mapping of their own, which goes back to the system when a larger buffer replaces them. The
+    allocator would keep it: the holes of growing buffers took a tenth of the memory of a run.
+    """
+    if like.is_cuda:
+        rows, heads, capacity, width = shape
+        return like.new_zeros(rows, capacity, heads, width).transpose(1, 2)
+    count = math.prod(shape)
+    if like.device.type != "cpu" or count * like.dtype.itemsize < _LEAST_MAPPED:
+        return like.new_zeros(shape)
+    return torch.frombuffer(mmap.mmap(-1, count * like.dtype.itemsize), dtype=like.dtype).view(shape)
+
+
+class LaneBuffer:
+    """Keys or values of one layer, [rows, heads, capacity, head_dim], grown on demand.
+
+    The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
+    Whoever writes may order the numbers of each `tile` tokens as they like: tokens are copied and zeroed in
+    whole tiles.
+    """
+
+    def __init__(self, rows: LaneRows, *, tile: int = 1) -> None:
+        self._rows, self._tile = rows, tile
+        self._data = torch.empty(0, 0, 0, 0)
+
+    def reserve(self, num_rows: int, length: int, *, like: Tensor) -> Tensor:
+        """Return the buffer after growing it to hold `length` tokens in `num_rows` rows.
+
+        A new buffer has the heads, the head_dim, the dtype and the device of `like` [B, H, Q, D].
+        """
+        if not self.holds(num_rows, length):
+            self._grow(num_rows, length, like)
+        return self._data
+
+    def regrow(self, num_rows: int, length: int) -> None:
+        """Grow a buffer that was written to, as `reserve`; no-op before."""
+        if self._data.nbytes:
+            self.reserve(num_rows, length, like=self._data)
+
+    @property
+    def data(self) -> Tensor:
+        """The buffer as it is now; empty before the first write."""
+        return self._data
+
+    def holds(self, num_rows: int, length: int) -> bool:
+        """Return whether it holds `length` tokens in `num_rows` rows without growing."""
+        return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
+
+    def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
+        """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
+        data = self.reserve(*batch.room, like=states)
+        if batch.target is None:  # adjacent lanes of equal length: one slice
+            held = data[batch.lanes, :, : batch.kv_length]
+            held[:, :, batch.start :] = states
+            return held
+        fed = states.transpose(1, 2)  # [B, Q, H, D]
+        data.transpose(1, 2)[batch.target] = fed.flatten(0, 1) if batch.source is None else fed[batch.source]
+        return data[batch.lanes, :, : batch.kv_length]
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens of one row to another."""
+        data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
+        tokens = self._whole(length)
+        data[target, :, :tokens] = data[source, :, :tokens]
+
+    def wipe(self, row: int, length: int) -> None:
+        """Zero the first `length` tokens of the row, so that no data reaches the next request."""
+        if row < self._data.shape[0]:
+            self._data[row, :, : self._whole(length)] = 0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the buffer."""
+        return self._data.nbytes
+
+    def free_cache(self) -> None:
+        """Free the buffer; all of its lanes must be empty."""
+        self._data = torch.empty(0, 0, 0, 0)
+
+    def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
+        """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
+
+        The number of rows doubles at least; the capacity is a multiple of STEP tokens, in whole
+        tiles.
+        """
+        old_rows, _, capacity, _ = self._data.shape
+        if num_rows > old_rows:
+            num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
+        capacity = max(self._whole(-(-length // STEP) * STEP), capacity)
+        data = _zeros((max(num_rows, old_rows), like.shape[1], capacity, like.shape[3]), like)
+        for row, held in self._rows.held():
+            tokens = self._whole(held)
+            data[row, :, :tokens] = self._data[row, :, :tokens]
+        self._data = data
+        return data
+
+    def _whole(self, length: int) -> int:
+        """Return the tokens in the tiles that hold `length` tokens."""
+        return -(-length // self._tile) * self._tile
+
+
+class LaneStore:
+    """The rows of all lanes, and the buffers that hold them. There are `spare` rows more than lanes."""
+
+    def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
+        self.rows = LaneRows(lengths, spare=spare)
+        self.buffers: Sequence[LaneBuffer] = ()
+        self._lengths = lengths
+        self._written = [0] * len(
+            self.rows
+        )  # maximum number of tokens written to each row since it was wiped
+
+    def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
+        """Return the feeds with each lane replaced by its buffer row.
+
+        Record how many tokens each row may hold, rejected drafts and failed passes included.
+        """
+        seated = tuple(feed._replace(lane=self.rows.take(feed.lane)) for feed in feeds)
+        for feed in seated:
+            self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
+        return seated
+
+    def holds(self, num_rows: int, length: int) -> bool:
+        """Return whether the buffers hold `length` tokens in `num_rows` rows without growing."""
+        return all(buffer.holds(num_rows, length) for buffer in self.buffers)
+
+    def reserve(self, num_rows: int, length: int) -> None:
+        """Grow the buffers that were written to, as LaneBuffer.reserve."""
+        for buffer in self.buffers:
+            buffer.regrow(num_rows, length)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy one lane to another; no-op for an empty source."""
+        if length := self._lengths[source]:
+            start, end = self.rows.take(source), self.rows.take(target)
+            self._written[end] = length
+            for buffer in self.buffers:
+                buffer.fork(start, end, length)
+
+    def wipe(self, lane: int) -> None:
+        """Zero everything written to the lane, and free its row."""
+        row = self.rows.find(lane)
+        if row is None:
+            return
+        for buffer in self.buffers:
+            buffer.wipe(row, self._written[row])
+        self._written[row] = 0
+        self.rows.free(lane)
+
+    def free_cache(self) -> None:
+        """Free all buffers; every lane must be empty."""
+        for buffer in self.buffers:
+            buffer.free_cache()
+
+
+class LaneRows:
+    """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
+
+    A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
+    There are `spare` rows more than lanes.
+    """
+
+    def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
+        self._lengths = lengths
+        self._rows: dict[int, int] = {}  # by lane
+        self._free = list(range(len(lengths)))
+        self._most = spare + len(lengths)
+
+    def __len__(self) -> int:
+        """Return the maximum number of rows."""
+        return self._most
+
+    @property
+    def spare(self) -> int:
+        """The lowest row that no lane has; of a row more than lanes there is one always."""
+        return self._free[0] if self._free else len(self._lengths)
+
+    def find(self, lane: int) -> int | None:
+        """Return the row of the lane; None without one."""
+        return self._rows.get(lane)
+
+    def take(self, lane: int) -> int:
+        """Return the row of the lane, after assigning one if needed."""
+        if lane not in self._rows:
+            self._rows[lane] = heapq.heappop(self._free)
+        return self._rows[lane]
+
+    def free(self, lane: int) -> None:
+        """Free the row of the lane, which must have one."""
+        heapq.heappush(self._free, self._rows.pop(lane))
+
+    def held(self) -> list[tuple[int, int]]:
+        """Return (row, tokens) of every lane that is not empty and has a row."""
+        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]
+
+
+SCALE_BYTES = 4
+_LARGEST = {kind: torch.finfo(kind).max for kind in (torch.float16, torch.float8_e4m3fn)}
+_TOP = 127.0  # the largest code of int8
+
+
+def stored_width(dtype: torch.dtype, head_dim: int) -> int:
+    """Return how many numbers of `dtype` the keys or values of a token and head take."""
+    return head_dim + (SCALE_BYTES if dtype == torch.int8 else 0)
+
+
+def as_stored(held: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return keys and values [..., D] as they are stored in `dtype`, [..., stored_width].
+
+    Values beyond the range of a format without scales become its largest.
+    """
+    if held.dtype == dtype:
+        return held
+    if dtype == torch.int8:
+        wide = held.float()
+        scales = wide.abs().amax(-1, True) / _TOP
+        codes = (wide / torch.where(scales == 0, 1.0, scales)).round_().to(torch.int8)
+        return torch.cat([codes, scales.view(torch.int8)], -1)
+    if dtype in _LARGEST:
+        held = held.clamp(-_LARGEST[dtype], _LARGEST[dtype])
+    return held.to(dtype)
+
+
+def widened(stored: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return keys and values [..., D] in `dtype`, as `as_stored` has stored them."""
+    if stored.dtype != torch.int8:
+        return stored.to(dtype)
+    codes, scales = stored[..., :-SCALE_BYTES], stored[..., -SCALE_BYTES:].view(torch.float32)
+    return (codes * scales).to(dtype)
+
+
+SPARE_ROWS = 1  # more than lanes, so that the rows that fill a bucket always have one to write to
+MOST_ALONE = 16  # tokens of a feed that are computed one by one, with the bits of decode steps
+
+_PARTS = 4  # capacities between two powers of two
+# Tokens of a static step with drafts. With more of them graphs are predicted to save less than 9 % of a step
+# of 1B on an H100, and nothing of larger models. And a graph keeps the memory of its attention, which grows
+# with tokens and keys: 134 MB for 128 tokens of 8B with 8,192 keys.
+_MOST_DRAFTED = 128
+
+
+def is_decode_step(feeds: Sequence[Feed]) -> bool:
+    """Return whether each feed is one token with wanted logits."""
+    return all(len(feed.tokens) == 1 and feed.num_logits == 1 for feed in feeds)
+
+
+def is_drafted_step(feeds: Sequence[Feed]) -> bool:
+    """Return whether each feed is one token or one with draft tokens, and the step short enough to be static.
+
+    Of one token of a feed, not a prompt's, no logits may be wanted: a draft model lacks two tokens of a text
+    that took all of its drafts.
+    """
+    is_short = all(
+        0 < feed.num_logits <= len(feed.tokens) <= feed.num_logits + (feed.start > 0)
+        and len(feed.tokens) <= MOST_ALONE
+        and not feed.num_scored
+        for feed in feeds
+    )
+    return is_short and sum(len(feed.tokens) for feed in feeds) <= _MOST_DRAFTED
+
+
+def roomy(length: int, context: int) -> int:
+    """Return the capacity (tokens) of buffers for `length` tokens: some room to grow, a quarter at most.
+
+    Each growth moves the buffers, after which steps are recorded anew.
+    """
+    step = max(STEP, (1 << (length - 1).bit_length()) // (2 * _PARTS))
+    return min(_up(length, step), _up(context, STEP))
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The `count` rows of a step: fed token i is in row `places[i]`. The others write to buffer row `spare`.
+
+    `num_held` is how many rows the buffers need. With `in_place` a row has the number of its buffer row.
+    """
+
+    count: int
+    places: Sequence[int]
+    spare: int
+    num_held: int
+    in_place: bool = False
+
+    def spread(self, values: Sequence[int], other: int = 0) -> Sequence[int]:
+        """Return the values of the fed tokens by row, `other` in the rows that have none."""
+        if not self.in_place:
+            return [*values, *[other] * (self.count - len(values))]
+        by_row = dict(zip(self.places, values, strict=True))
+        return [by_row.get(number, other) for number in range(self.count)]
+
+
+def step_rows(feeds: Sequence[Feed], spare: int, *, most: int = 0) -> StepRows:
+    """Return the rows of a static step; `feeds` have buffer rows as lanes, and `spare` is one without a lane.
+
+    With `most`, the maximum number of buffer rows, the rows are in place unless that leaves more rows idle
+    than are fed: keys and values are then read where they are. That takes feeds of one token.
+    """
+    num_fed, top = sum([len(feed.tokens) for feed in feeds]), max(feed.lane for feed in feeds) + 1
+    in_place = top <= min(2 * num_fed, most)
+    count = min(bucket_of(top), most) if in_place else bucket_of(num_fed)
+    places = [feed.lane for feed in feeds] if in_place else range(num_fed)
+    num_held = max(top, count if in_place else 0, spare + 1 if count > num_fed else 0)
+    return StepRows(count, places, spare, num_held, in_place)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StaticInputs:
+    """Static tensors of a step [rows]: buffer rows to write to, positions, ids, numbers of rotary factors.
+
+    The keys that are looked at are those before `end`.
+    """
+
+    rows: Tensor
+    positions: Tensor
+    ids: Tensor
+    factors: Tensor | None
+    end: int
+
+
+class StaticSteps:
+    """Runs steps of one token a row. `graphs` record them by the bucket of rows and that of keys.
+
+    The inputs of a bucket are one static tensor [4 or 5, rows]: buffer rows, positions, with `switches` of a
+    long rope the numbers of the rotary factors, the rows whose logits are wanted, ids. Without a graph the
+    same shapes are launched one by one.
+    """
+
+    def __init__(self, graphs: Graphs, device: torch.device, switches: tuple[int, ...] = ()) -> None:
+        self._graphs, self._device, self._switches = graphs, device, switches
+        self._inputs: dict[tuple[int, bool], Tensor] = {}  # by the number of rows, and whether in place
+        self._placed: tuple[Tensor, ...] = ()  # tensors whose addresses are in the graphs
+
+    def __call__(
+        self,
+        feeds: Sequence[Feed],
+        rows: StepRows,
+        placed: tuple[Tensor, ...],
+        capacity: int,
+        run: Callable[[StaticInputs], Tensor],
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return the wanted logits [R, V] of the feeds, a new tensor.
+
+        `run` gives those of static inputs, [rows, V]; `placed` are the tensors that it reads or writes
+        beside them, of `capacity` tokens. `ids` [R] on the device replace the tokens, of which all are
+        wanted then.
+        """
+        if len(placed) != len(self._placed) or not all(map(is_, placed, self._placed)):
+            self._graphs.clear()
+            self._placed = placed
+        held = self._fill(feeds, rows, ids)
+        end = min(max(STEP, 1 << (max(feed.end for feed in feeds) - 1).bit_length()), capacity)
+        factors = held[2] if self._switches else None
+        inputs = StaticInputs(held[0], held[1], held[-1], factors, end)
+        made = self._graphs.run((rows.count, rows.in_place, end), lambda: run(inputs))
+        assert isinstance(made, Tensor)
+        num_wanted = sum([feed.num_logits for feed in feeds])
+        if rows.in_place or num_wanted < len(rows.places):
+            return made.index_select(0, held[-2, :num_wanted])
+        logits = made[:num_wanted]
+        return logits.clone() if self._graphs.records else logits  # the next replay overwrites them
+
+    def free(self) -> None:
+        """Drop the graphs, whose buffers are freed."""
+        self._graphs.clear()
+        self._placed = ()
+
+    def _fill(self, feeds: Sequence[Feed], rows: StepRows, ids: Tensor | None) -> Tensor:
+        """Write the inputs of the feeds into the static tensor of their bucket, in one copy from the host."""
+        lanes, positions = zip(*cells_of(feeds), strict=True)
+        columns = [rows.spread(lanes, rows.spare), rows.spread(positions)]
+        if self._switches:
+            columns.append(
+                rows.spread([factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens])
+            )
+        wanted = [rows.places[index] for index in wanted_of(feeds)]
+        columns.append([*wanted, *[0] * (rows.count - len(wanted))])
+        height = len(columns) + 1
+        if ids is None:
+            columns.append(rows.spread([token for feed in feeds for token in feed.tokens]))
+        key = rows.count, rows.in_place
+        if key not in self._inputs:
+            self._inputs[key] = torch.zeros(height, rows.count, dtype=torch.int64, device=self._device)
+        inputs = self._inputs[key]
+        upload_into([*chain(*columns)], inputs.view(-1)[: len(columns) * rows.count])
+        if ids is not None and rows.in_place:
+            inputs[-1].index_copy_(0, inputs[-2, : len(ids)], ids)
+        elif ids is not None:
+            inputs[-1, : len(ids)].copy_(ids)
+        return inputs
+
+
+def _up(number: int, step: int) -> int:
+    return -(-number // step) * step

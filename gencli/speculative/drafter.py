@@ -1,0 +1,368 @@
+"""The drafter interface, and drafters that look up what a text did before: by its last n-gram, and by
+suffix counts. A drafter only proposes draft tokens; the target model accepts or rejects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, overload
+
+from gencli.core.request import Request
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from gencli.speculative.draft_model import DraftSampler
+
+
+class Text(Sequence[int]):
+    """Prompt and output of a sample as one sequence: a live view, without a copy. Slices are tuples."""
+
+    __slots__ = ("_output", "_prompt")
+
+    def __init__(self, prompt: Sequence[int], output: Sequence[int] = ()) -> None:
+        self._prompt, self._output = prompt, output
+
+    def __len__(self) -> int:
+        return len(self._prompt) + len(self._output)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        size = len(self._prompt)
+        if isinstance(place, int):
+            place = place + len(self) if place < 0 else place
+            return self._prompt[place] if place < size else self._output[place - size]
+        start, stop, step = place.indices(len(self))
+        if step != 1:
+            return tuple(self[i] for i in range(start, stop, step))
+        return (*self._prompt[start:stop], *self._output[max(0, start - size) : max(0, stop - size)])
+
+
+@dataclass(frozen=True, slots=True)
+class DraftAsk:
+    """A request for draft tokens in one slot: `tokens` are prompt and output, `most` >= 1 is the limit."""
+
+    slot: int
+    tokens: Sequence[int]
+    most: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn(Sequence[int]):
+    """Draft tokens sampled from a distribution q, with q's logits, for rejection sampling.
+
+    A plain sequence of draft tokens means q(token) = 1. For each of the `tokens`: its logits [V] float32 as
+    the request's chain left them, and its probability under q.
+    """
+
+    tokens: tuple[int, ...]
+    logits: tuple[Tensor, ...]
+    probabilities: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+        return self.tokens[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Measurement of one step without prefill: `accepted` of `drafted` draft tokens in `lanes` texts.
+
+    `seconds`: forward pass, sampling and verification by work_clock; drafting is not included.
+    """
+
+    lanes: int
+    drafted: int
+    accepted: int
+    seconds: float
+
+
+class Drafter:
+    """Proposes draft tokens. State of a sample is indexed by the sample's slot.
+
+    Between `admit` and `release` a slot belongs to one sample; each sample of a request has its own slot.
+    `is_autoregressive`: one forward pass per draft token (a model); otherwise proposing k tokens costs about
+    the same for any k.
+    `is_reading`: the last call of `propose` also prefilled a text, a cost that occurs once per text.
+    `notices`: lines for the user, shown once on stderr.
+    """
+
+    is_autoregressive: bool = False
+    is_reading: bool = False
+    notices: tuple[str, ...] = ()
+    name: ClassVar[str] = ""  # of a plugin: what `draft` calls it
+
+    def bind(self, chooser: DraftSampler) -> None:
+        """Take the sampler that chooses from draft logits as the requests do. Called once, first of all."""
+
+    def handles(self, request: Request) -> bool:
+        """Whether it drafts for this request. `admit` is called only for requests that it handles."""
+        return True
+
+    def is_autoregressive_for(self, request: Request) -> bool:
+        """Whether its drafts for this request cost one forward pass per token."""
+        return self.is_autoregressive and self.handles(request)
+
+    def admit(self, slot: int, request: Request) -> None:
+        """A sample takes the slot; overwrite the state of the slot's previous sample."""
+
+    def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
+        """Propose 0 to `most` draft tokens for each ask, in the order of the asks.
+
+        Where `Request.drafts_decide`, the drafts must depend on the request and its text alone. For requests
+        verified by rejection, sampled drafts are returned as Drawn and use noise independent of the target's.
+        """
+        raise NotImplementedError
+
+    def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
+        """Record that `accepted` of the `proposed` draft tokens were accepted. Called if `proposed` > 0."""
+
+    def measure(self, step: Measured) -> None:
+        """Record the cost of the step that followed the last `propose`, with or without drafts."""
+
+    def release(self, slot: int) -> None:
+        """The sample has left the slot, finished or interrupted."""
+
+    def trim(self) -> None:
+        """Free memory after out-of-memory. No slot is in use."""
+
+
+_SIZES = (5, 4, 3, 2)  # n-gram sizes in tokens, the largest first
+_MAX_POSITIONS = 8  # latest occurrences kept per n-gram
+
+
+class _Index:
+    """Positions after each n-gram of a growing text. Each token is indexed once."""
+
+    def __init__(self) -> None:
+        self._positions: dict[tuple[int, ...], list[int]] = {}
+        self._seen = 0  # number of indexed tokens
+
+    def extend(self, text: Sequence[int]) -> None:
+        """Index the new tokens except the last, which nothing follows yet."""
+        begin = max(0, self._seen - _SIZES[0] + 1)
+        part = tuple(text[begin:])
+        for end in range(self._seen + 1, len(text)):
+            for size in _SIZES:
+                if size <= end:
+                    positions = self._positions.setdefault(part[end - begin - size : end - begin], [])
+                    positions.append(end)
+                    del positions[:-_MAX_POSITIONS]
+        self._seen = max(self._seen, len(text) - 1)
+
+    def find(self, text: Sequence[int]) -> list[int]:
+        """Positions after earlier occurrences of the longest n-gram that ends the text, the latest last."""
+        tail = tuple(text[-_SIZES[0] :])
+        found = (self._positions.get(tail[-size:]) for size in _SIZES if size <= len(tail))
+        return next(filter(None, found), [])
+
+
+class NgramDrafter(Drafter):
+    """Copies what followed the latest earlier occurrence of the text's last 5, 4, 3 or 2 tokens.
+
+    Probability of a token: the share of known occurrences that continue with it.
+    """
+
+    def __init__(self) -> None:
+        self._indexes: dict[int, _Index] = {}
+        self._min_p: dict[int, float] = {}
+
+    def admit(self, slot: int, request: Request) -> None:
+        self._indexes[slot], self._min_p[slot] = _Index(), request.drafting.min_p
+
+    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
+        return [self._run(ask) for ask in asks]
+
+    def release(self, slot: int) -> None:
+        del self._indexes[slot], self._min_p[slot]
+
+    def _run(self, ask: DraftAsk) -> list[int]:
+        index, text, run = self._indexes[ask.slot], ask.tokens, list[int]()
+        index.extend(text)
+        positions = index.find(text)
+        while positions and len(run) < ask.most:
+            # Beyond the end of the text, the copy continues with its own tokens.
+            token = _token(text, run, positions[-1] + len(run))
+            agreeing = [position for position in positions if _token(text, run, position + len(run)) == token]
+            if len(agreeing) < self._min_p[ask.slot] * len(positions):
+                break
+            run.append(token)
+            positions = agreeing
+        return run
+
+
+def _token(text: Sequence[int], run: Sequence[int], position: int) -> int:
+    return text[position] if position < len(text) else run[position - len(text)]
+
+
+_NODES = 250_000  # most nodes of a tree; a full one takes about 60 MB
+_MIN_ACCEPTANCE = 0.2  # estimated acceptance of a whole run, below which it ends
+
+
+@dataclass(slots=True)
+class _SuffixText:
+    """Counts of a slot's text: the tree, the nodes of the text's suffixes, and the counted tokens.
+
+    `whole`: the live text of the last ask, which may be longer than `tokens`. `is_alone`: other outputs are
+    not used for its drafts. `is_private`: its output is not used for those of others.
+    """
+
+    num_prompt: int
+    min_p: float
+    is_alone: bool
+    is_private: bool
+    counts: SuffixCounts
+    ends: list[int] = field(default_factory=lambda: [0])
+    tokens: list[int] = field(default_factory=list)
+    whole: Sequence[int] = ()
+
+
+class SuffixDrafter(Drafter):
+    """Proposes the most frequent continuation of the longest known suffix of the text.
+
+    Counts come from the text itself and from finished outputs. Memory is bounded: finished outputs fill two
+    trees, and when the younger is full the older is dropped.
+    """
+
+    def __init__(self, *, nodes: int = _NODES) -> None:
+        self._nodes = nodes
+        self._texts: dict[int, _SuffixText] = {}
+        self._young, self._old = SuffixCounts(nodes), SuffixCounts(nodes)
+
+    def admit(self, slot: int, request: Request) -> None:
+        min_p, is_private = request.drafting.min_p, bool(request.salt)
+        is_alone, counts = request.drafts_decide or is_private, SuffixCounts(self._nodes)
+        self._texts[slot] = _SuffixText(len(request.prompt_ids), min_p, is_alone, is_private, counts)
+
+    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
+        return [self._run(ask) for ask in asks]
+
+    def release(self, slot: int) -> None:
+        """Count the finished output for later texts."""
+        text = self._texts.pop(slot)
+        if text.is_private:
+            return
+        if self._young.is_full:
+            self._young, self._old = SuffixCounts(self._nodes), self._young
+        ends = [0]
+        for token in text.whole[text.num_prompt :]:
+            ends = self._young.grow(ends, token)
+
+    def trim(self) -> None:
+        self._young, self._old = SuffixCounts(self._nodes), SuffixCounts(self._nodes)
+
+    def _run(self, ask: DraftAsk) -> list[int]:
+        text = self._texts[ask.slot]
+        text.whole = ask.tokens
+        for token in ask.tokens[len(text.tokens) :]:
+            text.tokens.append(token)
+            text.ends = text.counts.grow(text.ends, token)
+        sources = [(text.counts, text.ends)]
+        if not text.is_alone:
+            sources += [(counts, counts.ends(text.tokens)) for counts in (self._young, self._old)]
+        runs = (_best_run(counts.guesses(ends), ask.most, text.min_p) for counts, ends in sources)
+        return max(runs, key=lambda run: run[0])[1]
+
+
+def _best_run(guesses: Iterable[Guess], most: int, min_p: float) -> tuple[float, list[int]]:
+    """The draft tokens, and the expected number of them that are accepted."""
+    expected, probability, run = 0.0, 1.0, list[int]()
+    for guess in guesses:
+        probability *= guess.probability
+        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == most:
+            break
+        run.append(guess.token)
+        expected += probability
+    return expected, run
+
+
+DEPTH = 10  # longest counted n-gram, in tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A possible next token and its estimated probability."""
+
+    token: int
+    probability: float
+
+
+class SuffixCounts:
+    """Number of occurrences of each n-gram of up to DEPTH tokens, as a tree that grows token by token.
+
+    A node is an n-gram; node 0 is the empty one. Each node has the number of its continuations and the most
+    frequent one. A full tree, of `most` nodes, adds no new n-grams.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._child: dict[tuple[int, int], int] = {}  # child node by node and token
+        self._count, self._followed, self._best = [0], [0], [-1]
+
+    def __len__(self) -> int:
+        return len(self._count)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether new n-grams are no longer added."""
+        return len(self) >= self._most
+
+    def grow(self, ends: Sequence[int], token: int) -> list[int]:
+        """Count a token after a text. `ends`: nodes of the text's suffixes, the shortest first.
+
+        Return the nodes of the longer text's suffixes. An empty text has [0].
+        """
+        grown = [0]
+        for node in ends:
+            child = self._child.get((node, token))
+            if child is None:
+                if self.is_full:
+                    break  # longer n-grams with this ending are unknown too
+                child = self._child[node, token] = len(self._count)
+                for column, value in ((self._count, 0), (self._followed, 0), (self._best, -1)):
+                    column.append(value)
+            self._count[child] += 1
+            self._followed[node] += 1
+            best = self._best[node]
+            if best < 0 or self._count[child] >= self._count[self._child[node, best]]:
+                self._best[node] = token  # the latest of equal counts
+            grown.append(child)
+        return grown[:DEPTH]
+
+    def ends(self, text: Sequence[int]) -> list[int]:
+        """Nodes of the known suffixes of a text, the shortest first."""
+        nodes = [0]
+        for token in text[-DEPTH + 1 :]:
+            nodes = self.step(nodes, token)
+        return nodes
+
+    def step(self, ends: Sequence[int], token: int) -> list[int]:
+        """As `grow`, without counting: unknown n-grams are left out."""
+        children = (self._child.get((node, token)) for node in ends)
+        return [0, *(child for child in children if child is not None)][:DEPTH]
+
+    def guesses(self, ends: Sequence[int]) -> Iterator[Guess]:
+        """Yield the most frequent continuation, token by token, of the longest suffix with continuations.
+
+        Probability: count / (number of continuations + 1/d), for a suffix of d tokens. A continuation seen
+        once has 1/2 after one token and 8/9 after eight.
+        """
+        while True:
+            depth = next((d for d in range(len(ends) - 1, 0, -1) if self._followed[ends[d]]), 0)
+            if not depth:
+                return
+            node = ends[depth]
+            token = self._best[node]
+            count = self._count[self._child[node, token]]
+            yield Guess(token, count / (self._followed[node] + 1 / depth))
+            ends = self.step(ends, token)

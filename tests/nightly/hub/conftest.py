@@ -1,3 +1,0 @@
-"""The fixtures of tests/hub."""
-
-from tests.hub.conftest import _server, gencli, hub
