@@ -21,7 +21,7 @@ from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
 from gencli.scoring.scorer import Scorer, make_convention
 from gencli.scoring.windows import Window, cut_window, encoded, prefix_id, text_windows
-from gencli.templates.conversation import render_conversation
+from gencli.templates.chat_templates import render_conversation
 
 try:
     from lm_eval.api.model import TemplateLM

@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any, cast
 
-from processors.grammar.compile.threads import start_thread
+from processors.grammar.compile_guards import start_thread
 
 __all__ = ["OUT_OF_MEMORY", "Child", "ChildDied", "ChildLate", "limit_memory", "serve"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from processors.grammar.backends.bits import forbid, pack, words
+from processors.grammar.grammar_backend import forbid, pack, words
 from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.run import Edits
 from processors.pipeline import Pipeline, StageCall

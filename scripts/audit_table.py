@@ -16,11 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from gencli.structured.choose import choose
-from gencli.structured.errors import SchemaError
-from gencli.structured.files import named_file
-from gencli.structured.plan import UNIQUE_NAMES, Variant
-from gencli.structured.read.source import read_schema
+from gencli.structured.backend_choice import choose
+from gencli.structured.output_spec import UNIQUE_NAMES, Variant
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.schema_inputs import named_file
+from gencli.structured.schema_source import read_schema
 from tests.structured.probes.verdicts import PROBES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,8 +20,8 @@ from gencli.text.tokenizer import HFTokenizer
 from processors.base import Env
 from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backends.base import Ask
-from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.grammar_backend import Ask
+from processors.grammar.grammar_compiler import GrammarCompiler
 from processors.testing import ToyVocabulary
 from processors.testing.grammars import HOSTILE
 

@@ -27,18 +27,15 @@ from gencli.core.request import Limits, Request
 from gencli.models.other_runners import FakeRunner
 from gencli.runtime.models import ModelChoice, load
 from gencli.runtime.wiring import bare_engine
-from gencli.structured.choose import choose
+from gencli.structured.backend_choice import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backends.base import load_backend
-from processors.grammar.backends.bits import mask_of, words
-from processors.grammar.state.closing import Closer
-from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.json_statistics import JsonContext
-from processors.grammar.state.spot import Spot
-from processors.grammar.state.work import Work
+from processors.grammar.closing import Closer, Spot
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
+from processors.grammar.grammar_backend import load_backend, mask_of, words
+from processors.grammar.short_texts import SearchBudget
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
 NAMES = ("xgrammar", "llguidance")
@@ -80,7 +77,9 @@ class Measure:
         except GrammarError:
             return None
         closer = Closer(self.canonical, lambda matcher: mask_of(backend, matcher, self.size)[0])
-        path = closer.find(Spot(grammar.matcher(), b"", JsonContext(), closer.canonical), 4096, Work(20_000))
+        path = closer.find(
+            Spot(grammar.matcher(), b"", JsonContext(), closer.canonical), 4096, SearchBudget(20_000)
+        )
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

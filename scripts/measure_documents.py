@@ -42,14 +42,12 @@ from gencli.json_reader import parse_json  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
-from gencli.structured.choose import choose  # noqa: E402
-from gencli.structured.output_spec import OutputSpec  # noqa: E402
-from gencli.structured.plan import Plan  # noqa: E402
-from gencli.structured.validate.verdict import OutputValidator  # noqa: E402
+from gencli.structured.backend_choice import choose  # noqa: E402
+from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.constraint import Constraint  # noqa: E402
-from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
+from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
 from processors.rng import derive  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"

@@ -27,10 +27,10 @@ from gencli.json_reader import parse_json  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
-from gencli.structured.choose import choose  # noqa: E402
+from gencli.structured.backend_choice import choose  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
-from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
+from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
 
 TYPES = {int: "integer", str: "string"}
 

@@ -23,8 +23,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from gencli.structured.choose import Candidate, candidate, choose  # noqa: E402
-from gencli.structured.plan import Variant  # noqa: E402
+from gencli.structured.backend_choice import BackendCandidate, candidate, choose  # noqa: E402
+from gencli.structured.output_spec import Variant  # noqa: E402
 from tests.structured.probes.acceptor import Refused, acceptor  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
@@ -80,7 +80,7 @@ def observed(backend: str, schema: Any, case: Case) -> str:
     return "exact" if all(accepts(json.dumps(one, ensure_ascii=False)) for one in case.valid) else "tight"
 
 
-def claim(one: Candidate) -> str:
+def claim(one: BackendCandidate) -> str:
     """Return what the audit claims about a candidate."""
     return "exact" if one.is_exact else "loose" if one.loose else "tight"
 

@@ -2,7 +2,7 @@
 
     python scripts/probe_backends.py
 
-writes gencli/structured/audit/support.json and the table in docs/structured-output.md.
+writes gencli/structured/support.json and the table in docs/structured-output.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WORDS = {
     "unknown": "not probed",
 }
 PAGE = ROOT / "docs" / "structured-output.md"
-SUPPORT = ROOT / "gencli" / "structured" / "audit" / "support.json"
+SUPPORT = ROOT / "gencli" / "structured" / "support.json"
 
 
 def probed() -> dict[str, Any]:

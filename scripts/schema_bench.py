@@ -38,21 +38,17 @@ from gencli.errors import GencliError  # noqa: E402
 from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.models import ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
-from gencli.structured.deadline import Deadline  # noqa: E402
+from gencli.structured.output_spec import OutputValidator  # noqa: E402
 from gencli.structured.planning import PlanRequest, plan_output  # noqa: E402
-from gencli.structured.validate.verdict import OutputValidator  # noqa: E402
+from gencli.structured.schema_errors import Deadline  # noqa: E402
 from processors.catalog import GrammarParams, TemperatureParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.constraint import Constraint  # noqa: E402
-from processors.grammar.backends.bits import mask_of, words  # noqa: E402
-from processors.grammar.compile.compiler import GrammarCompiler  # noqa: E402
-from processors.grammar.state.closing import Closer  # noqa: E402
-from processors.grammar.state.forced_tokens import CanonicalTokenizer  # noqa: E402
-from processors.grammar.state.guide import guide_of  # noqa: E402
-from processors.grammar.state.json_statistics import JsonContext  # noqa: E402
-from processors.grammar.state.pattern_samples import samples_of  # noqa: E402
-from processors.grammar.state.spot import Spot  # noqa: E402
-from processors.grammar.state.work import Work  # noqa: E402
+from processors.grammar.closing import Closer, Spot  # noqa: E402
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext  # noqa: E402
+from processors.grammar.grammar_backend import mask_of, words  # noqa: E402
+from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
+from processors.grammar.short_texts import SearchBudget, guide_of, samples_of  # noqa: E402
 from processors.rng import derive  # noqa: E402
 
 OUTCOMES = ("valid", "refused", "cut", "invalid", "wrong", "error")
@@ -128,7 +124,7 @@ class Bench:
         )
         matcher, samples = self.compiler.compile(constraint).matcher(), samples_of(constraint)
         spot = Spot(matcher, b"", JsonContext(), closer.canonical, samples, guide_of(constraint))
-        path = closer.find(spot, 100_000, Work(10_000_000))
+        path = closer.find(spot, 100_000, SearchBudget(10_000_000))
         return None if path is None else len(path)
 
     @staticmethod

@@ -66,7 +66,7 @@ gencli.models.files.hub_download -> gencli.models.files.model_files
 gencli.models.files.local_models -> gencli.models.files.gguf_header
 gencli.models.files.hub_download -> gencli
 gencli.models.files.local_models -> gencli.config.options.drafts
-gencli.models.files.model_card -> gencli.text.pieces
+gencli.models.files.model_card -> gencli.text.detokenizer
 gencli.models.files.model_card -> gencli.text.tokenizer
 gencli.models.files.gguf_tokenizer -> gencli.text.fast_tokenizer
 gencli.models.quantized_copy -> gencli
@@ -79,15 +79,15 @@ gencli.runtime.llm -> gencli.scoring.scores
 gencli.runtime.llm -> gencli.scoring.windows
 gencli.server.options -> gencli.batch.options
 gencli.server.plan -> gencli.batch.plan
-gencli.templates.conversation -> gencli.text.tokenizer
-gencli.templates.prompt -> gencli.config.settings
+gencli.templates.chat_templates -> gencli.text.tokenizer
+gencli.templates.prompt_templates -> gencli.config.settings
 """
 
 
 # A library of its own is imported by one file.
 OWN_LIBRARY = {
-    "processors.grammar.backends.xgrammar": "xgrammar",
-    "processors.grammar.backends.llguidance": "llguidance",
+    "processors.grammar.xgrammar": "xgrammar",
+    "processors.grammar.llguidance": "llguidance",
     "processors.fused": "numpy",
     "processors.tail": "numpy",
     "processors.noise": "numpy",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gencli.json_reader import DOCUMENT, DocumentError, JsonLimits, parse_json
-from gencli.structured.validate.select import compact
+from gencli.structured.schema_errors import compact
 
 REFUSED = [
     ("", 1, 1, "ends where a value"), (" \n ", 2, 2, "ends where a value"),

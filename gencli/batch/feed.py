@@ -7,7 +7,7 @@ from gencli.batch.records import Row
 from gencli.config.job import Job
 from gencli.config.requests import make_request
 from gencli.core.request import Request
-from gencli.templates.conversation import render_conversation
+from gencli.templates.chat_templates import render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 

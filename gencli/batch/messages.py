@@ -7,7 +7,7 @@ from typing import Any
 from gencli.batch.formats.jsonl import parse_json
 from gencli.batch.records import Row
 from gencli.config.job import Job
-from gencli.templates.conversation import Message, check_messages, with_system
+from gencli.templates.chat_templates import Message, check_messages, with_system
 
 __all__ = ["conversation", "read_messages"]
 

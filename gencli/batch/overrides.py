@@ -18,8 +18,8 @@ from gencli.config.peers import meant_option
 from gencli.config.presets.keys import KEYS, hint_of
 from gencli.config.settings import Layer, Settings
 from gencli.errors import UsageError
-from gencli.structured.files import named_file
-from gencli.watermark.key_file import NamedKey
+from gencli.structured.schema_inputs import named_file
+from gencli.watermark_keys import NamedKey
 from processors.registry import Registry, builtin_registry
 
 __all__ = ["ROW", "refuse_key", "row_jobs", "row_layer", "typed"]

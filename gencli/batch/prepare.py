@@ -35,8 +35,8 @@ from gencli.models.files.gguf_header import weight_format
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import read_card
 from gencli.models.files.model_files import OnBytes
-from gencli.templates.prompt import wanted_template
-from gencli.watermark.key_file import NamedKey, file_fingerprint
+from gencli.templates.prompt_templates import wanted_template
+from gencli.watermark_keys import NamedKey, file_fingerprint
 
 __all__ = ["Batch", "prepare"]
 

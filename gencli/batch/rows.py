@@ -18,10 +18,10 @@ from gencli.batch.overrides import refuse_key, typed
 from gencli.batch.records import ColumnError, Failure, Record, Row
 from gencli.config.jobs import REQUEST_KEYS, Jobs
 from gencli.errors import UsageError
-from gencli.templates.conversation import has_system
+from gencli.templates.chat_templates import has_system
 
 if TYPE_CHECKING:
-    from gencli.templates.prompt import PromptTemplate
+    from gencli.templates.prompt_templates import PromptTemplate
 
 __all__ = ["RowOptions", "kept_columns", "listed", "make_rows", "nested_options", "prompt_of", "read_rows"]
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gencli.errors import GenerationError, UsageError
-from gencli.templates.conversation import render_conversation
-from gencli.templates.instructions import NOTHING, Instructions
+from gencli.templates.chat_templates import NOTHING, Instructions, render_conversation
 
 if TYPE_CHECKING:
     from gencli.config.job import Job

@@ -32,7 +32,7 @@ def _refuse_path(entry: Assigned, path: str, settings: Settings, structure: Outp
             f"{entry.said}: the condition has the path {path!r} of a JSON document, but {what}.",
             hint="Add `json_schema`, `pydantic` or `json`, or leave the stage out.",
         )
-    from gencli.structured.check.reach import unreached
+    from gencli.structured.schema_check import unreached
 
     is_open = settings["extra_properties"] or structure.kind == "json"
     if (found := unreached(structure.plan.schema, path, is_open=is_open)) is not None:

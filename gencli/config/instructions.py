@@ -11,7 +11,7 @@ from gencli.config.options.structure import IN_PROMPT
 from gencli.config.settings import FLAG, Settings
 from gencli.errors import UsageError
 from gencli.structured.output_spec import DOCUMENTS, OutputSpec
-from gencli.templates.instructions import NOTHING, Instructions
+from gencli.templates.chat_templates import NOTHING, Instructions
 
 __all__ = ["CHOICES_TEXT", "SCHEMA_TEXT", "TOOLS_TEXT", "wanted_instructions"]
 

@@ -20,10 +20,9 @@ from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_not
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
 from gencli.plugins.notices import plugin_notices
 from gencli.plugins.registry import make_registry
-from gencli.structured.audit.notices import plan_notices
-from gencli.structured.output_spec import OutputSpec
-from gencli.templates.instructions import NOTHING, Instructions
-from gencli.text.patterns import check_pattern
+from gencli.structured.output_spec import OutputSpec, plan_notices
+from gencli.templates.chat_templates import NOTHING, Instructions
+from gencli.text.text_stream import check_pattern
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.constraint import Constraint

@@ -17,8 +17,8 @@ from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import ConfigError, UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.plugins.registry import make_registry
-from gencli.structured.files import named_file
-from gencli.watermark.key_file import file_fingerprint
+from gencli.structured.schema_inputs import named_file
+from gencli.watermark_keys import file_fingerprint
 from gencli.yaml_tree import Bounds
 
 __all__ = ["CODE", "Recipe", "code_of", "files_of"]

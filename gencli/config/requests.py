@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gencli.config.job import Job
 from gencli.core.request import Guidance, Request
-from gencli.templates.conversation import render_conversation
-from gencli.templates.instructions import NOTHING, Instructions
+from gencli.templates.chat_templates import NOTHING, Instructions, render_conversation
 from processors.marker import Marker
 
 if TYPE_CHECKING:

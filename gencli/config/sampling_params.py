@@ -129,6 +129,6 @@ def _stage(name: str, entries: list[dict[str, Any]]) -> Any:
 
 
 def _schema_of(kind: Any) -> Any:
-    from gencli.structured.read.models import model_of
+    from gencli.structured.schema_inputs import model_of
 
     return model_of(kind).schema()

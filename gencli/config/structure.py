@@ -9,10 +9,9 @@ from gencli.config.options.option import Option
 from gencli.config.options.run import option
 from gencli.config.settings import FLAG, Settings
 from gencli.errors import UsageError
-from gencli.structured.audit.notices import refuse_open
-from gencli.structured.deadline import Deadline
-from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec
+from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
 from gencli.structured.planning import PlanRequest, plan_output
+from gencli.structured.schema_errors import Deadline
 
 __all__ = ["build_output_spec"]
 
@@ -124,7 +123,7 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
                 hint=f"A record has the document under parsed; leave {name(key)} out.",
             )
     if settings["select"] is not None:
-        from gencli.structured.validate.select import check_pointer
+        from gencli.structured.schema_errors import check_pointer
 
         check_pointer(settings["select"])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gencli.config.settings import Assigned, Settings
 from gencli.errors import UsageError
-from gencli.watermark.key_file import STAGES, read_key_file
+from gencli.watermark_keys import STAGES, read_key_file
 from processors.catalog.watermark import GumbelMarkParams, KgwParams
 from processors.chain import Chain
 from processors.params import Params

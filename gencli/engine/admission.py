@@ -11,7 +11,7 @@ from gencli.core.request import Drafting, Request
 from gencli.engine.rewind import can_rewind
 from gencli.errors import UsageError
 from gencli.models.model_runner import ModelSpec
-from gencli.text.stream import StopRules, TextStream
+from gencli.text.text_stream import StopRules, TextStream
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission
 from processors.catalog import IgnoreEosParams, MinTokensParams

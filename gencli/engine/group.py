@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gencli.core.events import Event
 from gencli.engine.sequence import Sequence
-from gencli.text.stream import TextStream
+from gencli.text.text_stream import TextStream
 
 __all__ = ["Group", "heads"]
 

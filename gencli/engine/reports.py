@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gencli.core.events import Error, Finish, Timings
-from gencli.text.stream import Finish as Reason
+from gencli.text.text_stream import Finish as Reason
 
 if TYPE_CHECKING:
     from gencli.engine.sequence import Sequence

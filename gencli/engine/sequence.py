@@ -13,8 +13,8 @@ from gencli.core.request import Request
 from gencli.engine.prompt_scores import PromptScoring
 from gencli.engine.reports import Taken, failed, finished
 from gencli.errors import GencliError, GenerationError
-from gencli.text.stream import Delta, TextStream
-from gencli.text.stream import Finish as Reason
+from gencli.text.text_stream import Delta, TextStream
+from gencli.text.text_stream import Finish as Reason
 from processors.base import Document, GrammarStatus
 from processors.explain.view import RowView
 

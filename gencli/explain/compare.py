@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gencli.explain.replay import Look, Replay
-from gencli.text.shown import shown
+from gencli.text.escapes import shown
 from processors.explain.divergence import Divergence, divergence
 from processors.explain.kept import KeptLogits
 

@@ -9,8 +9,7 @@ from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.runtime.grammars import PerSpec
-from gencli.structured.output_spec import OutputSpec
-from gencli.structured.validate.verdict import OutputValidator
+from gencli.structured.output_spec import OutputSpec, OutputValidator
 from processors.rng import derive
 
 __all__ = ["RetryingEngine"]

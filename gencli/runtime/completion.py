@@ -16,7 +16,7 @@ from gencli.results.by_token import ByToken, token_ids
 from gencli.results.results import failure
 from gencli.results.scores import Scores
 from gencli.runtime.habits import OF_COMPLETION, OF_SAMPLE, missing
-from gencli.text.shown import shown
+from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Completion", "Completions", "Sample"]

@@ -14,14 +14,12 @@ from gencli.errors import ConfigError
 from gencli.models.files.model_card import end_ids
 from gencli.recent import Recent
 from gencli.runtime.models import Loaded
-from gencli.structured.audit.notices import plan_notices
-from gencli.structured.errors import OutOfTime
-from gencli.structured.output_spec import OutputSpec
-from gencli.structured.plan import Plan, Variant
+from gencli.structured.output_spec import OutputSpec, Plan, Variant, plan_notices
+from gencli.structured.schema_errors import OutOfTime
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.errors import GrammarError, GrammarTimeout
-from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.grammar_compiler import GrammarCompiler
 
 __all__ = ["Compiled", "Compiling", "Grammars", "PerSpec", "compile_plan", "grammar_env", "make_compiler"]
 

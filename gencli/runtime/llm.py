@@ -38,8 +38,8 @@ from gencli.scoring.options import CHAIN_KEYS
 from gencli.scoring.scorer import Scorer, Terms, make_convention
 from gencli.scoring.scores import MODES, Score
 from gencli.scoring.windows import CONVENTIONS
-from gencli.templates.conversation import Message, check_messages, render_conversation
-from gencli.text.shown import shown
+from gencli.templates.chat_templates import Message, check_messages, render_conversation
+from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Processor
 from processors.rng import derive

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gencli.errors import UsageError
-from gencli.templates.conversation import Message, check_messages
+from gencli.templates.chat_templates import Message, check_messages
 
 __all__ = ["ChatItem", "ChoiceItem", "Item", "PairItem", "TextItem", "read_item"]
 

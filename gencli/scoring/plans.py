@@ -17,7 +17,7 @@ from gencli.scoring.windows import (
     prefix_id,
     text_windows,
 )
-from gencli.templates.conversation import render_conversation
+from gencli.templates.chat_templates import render_conversation
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["Part", "Planner"]

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from processors.grammar.compile.threads import Lane
+from processors.grammar.compile_guards import Lane
 
 __all__ = ["Pool"]
 

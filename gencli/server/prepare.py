@@ -29,10 +29,9 @@ from gencli.server.wire.call import Call, Prompt
 from gencli.server.wire.errors import ApiError, bad_field
 from gencli.server.wire.fields import BODY_KEYS
 from gencli.server.wire.vendors import UNLIMITED
-from gencli.structured.calls.tool_formats import ToolFormat, detect_format
-from gencli.templates.conversation import render_conversation
-from gencli.text.infill import Infill, infill_of
-from gencli.text.tokenizer import Tokenizer
+from gencli.structured.tool_calls import ToolFormat, detect_format
+from gencli.templates.chat_templates import render_conversation
+from gencli.text.tokenizer import Infill, Tokenizer, infill_of
 from processors.registry import Registry
 from processors.rng import derive
 

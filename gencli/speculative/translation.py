@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from gencli.errors import ModelError
 from gencli.speculative.drafter import Text
 from gencli.text.tokenizer import Tokenizer
-from processors.grammar.state.forced_tokens import tokens_behind
+from processors.grammar.forced_tokens import tokens_behind
 
 __all__ = ["Transcript", "Translation"]
 

@@ -1,15 +1,20 @@
-"""The specification of an output: its kind of structure, the plan that enforces it, and its reader."""
+"""The specification of an output: its kind of structure, the plan that enforces it, notices of what the
+mask leaves open, and the check of finished texts. A plan has the variants of a constraint, best first,
+and the keywords that each enforces. A finished text is checked independently of the mask.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
+from gencli.core.events import Finish, ValidationResult
 from gencli.core.request import Jump
-from gencli.structured.plan import Plan
-
-__all__ = ["DOCUMENTS", "KINDS", "OutputSpec"]
+from gencli.errors import ConfigError, GencliError
+from gencli.structured.schema_errors import compact, select
+from processors.constraint import Constraint
 
 KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
 DOCUMENTS = ("json", "json_schema", "pydantic")  # kinds whose whole output is one JSON document
@@ -54,3 +59,236 @@ class OutputSpec:
     def is_data(self) -> bool:
         """Whether results are for programs: written one after another, without labels."""
         return self.is_parsed or self.select is not None
+
+
+Enforcement = Literal["mask", "check", "unknown"]
+UNIQUE_NAMES = "unique names"  # required by JSON, not by a keyword
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One keyword of a schema: enforced by the mask, enforced by the final check, or unknown.
+
+    `pointer`: JSON pointer of the keyword in the given schema. `reason`: why the mask does not enforce the
+    keyword, or how it was rewritten so that it does.
+    """
+
+    pointer: str
+    keyword: str
+    verdict: Enforcement
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The findings for one back end, keyword by keyword."""
+
+    backend: str
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the mask enforces every keyword."""
+        return all(finding.verdict == "mask" for finding in self.findings)
+
+    @property
+    def open(self) -> tuple[Finding, ...]:
+        """The keywords that the mask does not enforce."""
+        return tuple(finding for finding in self.findings if finding.verdict != "mask")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A constraint in the form for one back end, and the keywords that the back end enforces."""
+
+    constraint: Constraint
+    audit: Audit
+
+
+class TextCheck(Protocol):
+    """Interface of a check whether a finished text has the requested structure."""
+
+    def faults(self, text: str) -> tuple[str, ...]:
+        """Return the faults of the text, one sentence each; () if it is valid."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The variants, best first, and the reason for their order.
+
+    `schema`: schema that validates finished documents; None if the output is not a JSON document. `check`:
+    validates the finished text; None if the mask or `schema` suffices. `seconds`: time left for compiling.
+    """
+
+    variants: tuple[Variant, ...]
+    reason: str = ""
+    schema: Any = None
+    check: TextCheck | None = None
+    seconds: float = math.inf
+
+
+_MEANINGS: dict[Enforcement, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}
+_NUM_SHOWN = 12
+_NAMED = "name all properties and give additionalProperties: false, "
+
+
+def plan_notices(plan: Plan) -> Iterator[str]:
+    """Yield a notice that lists the keywords that the mask does not enforce, with reasons; else nothing.
+
+    Repeated free property names are omitted, because no keyword requires unique names.
+    """
+    first = plan.variants[0]
+    if first.constraint.kind != "json_schema":
+        return
+    found = [line(finding) for finding in first.audit.open if finding.keyword != UNIQUE_NAMES]
+    if not found:
+        return
+    more = len(found) - _NUM_SHOWN
+    rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
+    yield "\n  ".join([plan.reason, *found[:_NUM_SHOWN], *rest])
+
+
+def refuse_open(plan: Plan, *, name: str) -> None:
+    """Raise ConfigError if the mask leaves any keyword of the schema to the final check."""
+    if found := plan.variants[0].audit.open:
+        lines = "\n".join(f"  {line(finding)}" for finding in found)
+        names = any(finding.keyword == UNIQUE_NAMES for finding in found)
+        raise ConfigError(
+            f"{name}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
+            hint=f"Take these out of the schema (a remark may be called x-NAME), {_NAMED * names}"
+            f"or leave {name} out: the check at the end stands anyway.",
+        )
+
+
+def line(finding: Finding) -> str:
+    """Return a finding as one line."""
+    place = finding.pointer or "/"
+    reason = f" ({finding.reason})" if finding.reason else ""
+    return f"{finding.keyword} at {place}: {meaning(finding.verdict)}{reason}"
+
+
+def meaning(verdict: Enforcement) -> str:
+    """Return a verdict in words."""
+    return _MEANINGS[verdict]
+
+
+class OutputValidator:
+    """Validates the texts of a run; without a specification it only reports an unfinished grammar."""
+
+    def __init__(self, spec: OutputSpec | None) -> None:
+        self._spec = spec
+        self._faults = _value_check(spec)
+
+    def __call__(self, finish: Finish, marker: str = "") -> Finish:
+        """Return the event with its verdict; unchanged if there is nothing to validate.
+
+        The text up to `marker` is reasoning.
+        """
+        if finish.document is None and self._spec is None:
+            return finish
+        pieces = split_thinking(finish.text, marker) if marker else None
+        text = pieces.rest if pieces else finish.text
+        fault = _cut(finish, self._spec)
+        verdict = ValidationResult((fault,), written=text) if fault else self.validate(text)
+        verdict = replace(verdict, thinking=pieces.thinking if pieces else None)
+        return replace(finish, text=text, verdict=verdict)
+
+    def validate(self, text: str) -> ValidationResult:
+        """Validate a complete text from the end of the marker `after` on."""
+        spec = self._spec
+        if spec is None:
+            return ValidationResult(written=text)
+        try:
+            value = spec.read(text) if spec.read else None
+            faults = self._faults(value)
+            if not faults and spec.plan.check is not None:
+                faults = spec.plan.check.faults(text)
+            return ValidationResult(faults, value, text if faults else _written(value, text, spec))
+        except GencliError as error:
+            return ValidationResult((error.message,), written=text)
+
+
+def _value_check(spec: OutputSpec | None) -> Callable[[Any], tuple[str, ...]]:
+    if spec is None or spec.kind not in DOCUMENTS:
+        return lambda value: ()
+    from gencli.structured.schema_validator import Validator
+
+    return Validator(spec.plan.schema, spec.has_formats).faults
+
+
+def _written(value: Any, text: str, spec: OutputSpec) -> str:
+    if spec.select is not None:
+        return select(value, spec.select)
+    return compact(value) if spec.is_parsed else text
+
+
+def _cut(finish: Finish, spec: OutputSpec | None) -> str:
+    """Return why the text ends before its grammar does; "" if it does not."""
+    if finish.document not in (None, "open", "free"):
+        return ""
+    place = "before it was complete"
+    if spec and spec.after and finish.document != "open":
+        place = f"before {spec.after!r}, behind which the result begins"
+    if finish.reason != "length":
+        return f"it ended {place} ({finish.reason})"
+    if finish.matched in ("max_tokens", "max_time"):
+        return f"`{finish.matched}` cut it {place}; raise it"
+    return f"the context ended {place}; shorten the prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A text in two parts: thinking, with the marker, and the result."""
+
+    thinking: str = ""
+    rest: str = ""
+
+
+def split_thinking(text: str, marker: str) -> Pieces:
+    """Split a finished text at the marker. Without the marker all of it is reasoning."""
+    _check(marker)
+    before, found, rest = text.partition(marker)
+    return Pieces(before + found, rest)
+
+
+class ThinkingSplitter:
+    """Splits a stream at the first marker; holds back only a possible beginning of the marker."""
+
+    def __init__(self, marker: str) -> None:
+        _check(marker)
+        self._marker, self._held, self._is_over = marker, "", False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the marker was found."""
+        return self._is_over
+
+    def feed(self, text: str) -> Pieces:
+        """Add a piece of text; return the text that it makes certain."""
+        if self._is_over:
+            return Pieces(rest=text)
+        text = self._held + text
+        if self._marker in text:
+            self._held, self._is_over = "", True
+            return split_thinking(text, self._marker)
+        held = _overlap(text, self._marker)
+        self._held = text[len(text) - held :]
+        return Pieces(thinking=text[: len(text) - held])
+
+    def finish(self) -> Pieces:
+        """Return the held text when the stream ends."""
+        held, self._held = self._held, ""
+        return Pieces(thinking=held)
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Return the length of the longest suffix of the text that is a proper prefix of the marker."""
+    longest = min(len(text), len(marker) - 1)
+    return next((length for length in range(longest, 0, -1) if text.endswith(marker[:length])), 0)
+
+
+def _check(marker: str) -> None:
+    if not marker:
+        hint = "Give the text that ends the thinking, such as </think>."
+        raise ConfigError("The marker to constrain after is empty.", hint=hint)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from gencli.errors import ConfigError, UsageError
 from gencli.files import read_file
 from gencli.json_reader import parse_json
-from gencli.structured.deadline import NEVER, Deadline
-from gencli.structured.files import named_file
-from gencli.structured.output_spec import DOCUMENTS, OutputSpec
-from gencli.structured.plan import Plan
+from gencli.structured.output_spec import DOCUMENTS, OutputSpec, Plan
+from gencli.structured.schema_errors import NEVER, Deadline
+from gencli.structured.schema_inputs import named_file
 from processors.constraint import WHITESPACE
 
 if TYPE_CHECKING:
-    from gencli.structured.calls.embedded import Schemas
+    from gencli.structured.tool_calls import Schemas
 
 __all__ = ["PlanRequest", "plan_output"]
 
@@ -79,18 +78,18 @@ def _document(kind: str, value: Any, request: PlanRequest) -> OutputSpec:
         schema = {"type": "object"}
         return OutputSpec(kind, _choose(schema, request), read=parse_json, schema=schema)
     if kind == "pydantic":
-        from gencli.structured.read.models import load_model
+        from gencli.structured.schema_inputs import load_model
 
         model = load_model(value)
         spec = _checked(kind, model.schema(), request)
         return replace(spec, plan=replace(spec.plan, check=model))
-    from gencli.structured.read.source import read_schema
+    from gencli.structured.schema_source import read_schema
 
     return _checked(kind, read_schema(value), request)
 
 
 def _checked(kind: str, schema: Any, request: PlanRequest) -> OutputSpec:
-    from gencli.structured.check.check import check_schema
+    from gencli.structured.schema_check import check_schema
 
     notices = check_schema(schema, request.deadline)
     return OutputSpec(
@@ -99,8 +98,8 @@ def _checked(kind: str, schema: Any, request: PlanRequest) -> OutputSpec:
 
 
 def _choose(schema: Any, request: PlanRequest) -> Plan:
-    from gencli.structured.audit.audit import without_formats
-    from gencli.structured.choose import choose
+    from gencli.structured.audit import without_formats
+    from gencli.structured.backend_choice import choose
 
     plan = choose(
         schema,
@@ -116,10 +115,10 @@ def _choose(schema: Any, request: PlanRequest) -> Plan:
 def _plain(kind: str, value: Any, request: PlanRequest) -> Plan:
     """Return the plan of a structure whose outputs are checked as text."""
     if kind == "structural_tag":
-        from gencli.structured.calls.tags import plan_structural_tag
+        from gencli.structured.structural_tags import plan_structural_tag
 
         return plan_structural_tag(_text(kind, value, request), _schemas(request))
-    from gencli.structured.notations.plans import plan_choices, plan_grammar, plan_lark, plan_regex
+    from gencli.structured.text_plans import plan_choices, plan_grammar, plan_lark, plan_regex
 
     if kind == "choice":
         return plan_choices(value)
@@ -129,15 +128,15 @@ def _plain(kind: str, value: Any, request: PlanRequest) -> Plan:
 
 
 def _schemas(request: PlanRequest) -> Schemas:
-    from gencli.structured.calls.embedded import Schemas
-    from gencli.structured.validate.validator import Validator
+    from gencli.structured.schema_validator import Validator
+    from gencli.structured.tool_calls import Schemas
 
     return Schemas(partial(_choose, request=request), Validator, request.deadline)
 
 
 def _tools(value: str, request: PlanRequest) -> OutputSpec:
     from gencli.models.files.model_card import declared_template
-    from gencli.structured.calls.tools import plan_tools
+    from gencli.structured.tool_plans import plan_tools
 
     text = _text("tools", value, request)
     template, special = declared_template(request.model)
@@ -163,8 +162,8 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
 
 
 def _answer(request: PlanRequest) -> Any:
-    from gencli.structured.check.check import check_schema
-    from gencli.structured.read.source import read_schema
+    from gencli.structured.schema_check import check_schema
+    from gencli.structured.schema_source import read_schema
 
     schema = read_schema(request.answer or "")
     check_schema(schema, request.deadline)

@@ -1,4 +1,6 @@
-r"""Escapes of characters: decodes those of `stop`, encodes control characters of untrusted text."""
+"""Escapes of characters: decodes those of `stop`, encodes control characters of untrusted text; texts in
+the `repr` of a value.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,6 @@ import re
 import unicodedata
 
 from gencli.errors import UsageError
-
-__all__ = ["escape_controls", "unescape"]
 
 _ESCAPE = re.compile(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))",
@@ -75,3 +75,14 @@ def _character(escape: str, code: int) -> str:
     if 0xD800 <= code <= 0xDFFF:
         raise UsageError(f"{escape} is half a character.", hint=r"Write the whole one as \UNNNNNNNN.")
     return chr(code)
+
+
+def shown(text: str, most: int = 60) -> str:
+    """Return the text as Python writes it, with controls escaped, cut so that it has `most` characters."""
+    quoted = repr(text[: most + 1])
+    if len(text) <= most and len(quoted) <= most:
+        return quoted
+    size = most
+    while len(quoted := repr(f"{text[:size]}...")) > most:
+        size -= 1
+    return quoted

@@ -1,10 +1,13 @@
-"""Tokenizers: text to ids and ids to text, for Hugging Face models and for the fake model."""
+"""Tokenizers: text to ids and ids to text, for Hugging Face models and for the fake model; prompts that
+fill a hole between two texts.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,13 +17,16 @@ from gencli.models.files.checkpoint import check_files
 from gencli.models.files.gguf_header import is_gguf
 from gencli.models.files.local_models import is_bundled
 from gencli.recent import Recent
-from gencli.templates.content import Form, content_form, in_form
-from gencli.templates.messages import MAX_CHAT, Order, Rendered
-from gencli.templates.renderer import renderer
-from gencli.text.detok import ByteDecoder, TokenDecoder, WindowDecoder
-from gencli.text.pieces import PieceRules, Pieces, byte_alphabet, read_rules
-
-__all__ = ["ByteTokenizer", "HFTokenizer", "Tokenizer", "no_template"]
+from gencli.templates.chat_templates import MAX_CHAT, Form, Order, Rendered, content_form, in_form, renderer
+from gencli.text.detokenizer import (
+    ByteDecoder,
+    PieceRules,
+    Pieces,
+    TokenDecoder,
+    WindowDecoder,
+    byte_alphabet,
+    read_rules,
+)
 
 _RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 
@@ -173,7 +179,7 @@ class HFTokenizer:
         with `trust_remote_code`. Raises ModelError.
         """
         from gencli.models.files.gguf_tokenizer import load_gguf_tokenizer
-        from gencli.text.fast_loader import load_fast
+        from gencli.text.fast_tokenizer import load_fast
 
         if Path(name).is_dir():
             check_files(Path(name))
@@ -344,7 +350,7 @@ class HFTokenizer:
         template = self._hf.get_chat_template(None, kwargs.get("tools"))
         order = Order(template, variables, is_chat=True, limit=MAX_CHAT)
         if self._is_bundled:
-            from gencli.templates.environment import render_here
+            from gencli.templates.template_worker import render_here
 
             return render_here(order)
         return renderer.render(order)
@@ -406,3 +412,70 @@ def _load_error(name: str | Path, error: BaseException | None) -> ModelError:
     if "trust_remote_code" in str(error):
         hint = "Its tokenizer has code of its own; allow it to run with `trust_remote_code`."
     return ModelError(f"No tokenizer could be loaded from {name}: {reason}", hint=hint)
+
+
+# Tokens before prefix, suffix and middle, and tokens that end the middle besides end-of-text. Those of
+# Codestral are left out: many Mistral tokenizers have them although their models do not know them.
+_FAMILIES: tuple[tuple[tuple[str, str, str], tuple[str, ...]], ...] = (
+    (("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"), ("<|fim_pad|>",)),  # Qwen, CodeGemma
+    (("<fim_prefix>", "<fim_suffix>", "<fim_middle>"), ("<fim_pad>",)),  # StarCoder, Granite
+    (("<fim-prefix>", "<fim-suffix>", "<fim-middle>"), ("<fim-pad>",)),  # SantaCoder
+    (("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"), ()),  # DeepSeek
+    (("▁<PRE>", "▁<SUF>", "▁<MID>"), ("▁<EOT>",)),  # CodeLlama
+    (("<PRE>", "<SUF>", "<MID>"), ("<EOT>",)),
+    (("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"), ()),  # GLM
+)
+_MARK = "\n"  # a text to which no tokenizer prepends a space
+
+
+@dataclass(frozen=True, slots=True)
+class Infill:
+    """The ids before prefix, suffix and middle; `ends`: ids that end the middle."""
+
+    prefix: int
+    suffix: int
+    middle: int
+    ends: tuple[int, ...] = ()
+
+    def prompt(self, tokenizer: Tokenizer, before: str, after: str) -> tuple[int, ...]:
+        """Return the ids of a fill-in-the-middle prompt; the model continues with the text between both."""
+        bos = tokenizer.bos_id
+        begin = (bos,) if bos is not None and tokenizer.encode("a")[:1] == [bos] else ()
+        head = tokenizer.encode(before, special=False)
+        return (*begin, self.prefix, *head, self.suffix, *_inner(tokenizer, after), self.middle)
+
+
+def infill_of(tokenizer: Tokenizer) -> Infill | None:
+    """Return the fill-in-the-middle tokens; None if the tokenizer has none."""
+    for names, ends in _FAMILIES:
+        found, others = _ids(tokenizer, names), _ids(tokenizer, ends)
+        if len(found) == len(names):
+            prefix, suffix, middle = found
+            return Infill(prefix, suffix, middle, tuple(others))
+    return None
+
+
+def _ids(tokenizer: Tokenizer, names: Iterable[str]) -> list[int]:
+    return [token for name in names if (token := _id(tokenizer, name)) is not None]
+
+
+def _id(tokenizer: Tokenizer, name: str) -> int | None:
+    """Return the id of a token by name; None if the tokenizer reads the name as plain text."""
+    ids = tokenizer.encode(name, special=False)
+    is_token = len(ids) == 1 and _plain(tokenizer.decode(ids, skip_special=False)) == _plain(name)
+    return ids[0] if is_token else None
+
+
+def _plain(name: str) -> str:
+    """Return the name without spaces, which SentencePiece writes as U+2581 and decoders may drop."""
+    return name.replace("\u2581", "").replace(" ", "")
+
+
+def _inner(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a text inside another, without the space that some tokenizers prepend."""
+    ids = tokenizer.encode(text, special=False)
+    first = tokenizer.encode("a", special=False)
+    if not first or not tokenizer.token_bytes[first[0]].startswith(b" "):
+        return ids
+    mark, both = tokenizer.encode(_MARK, special=False), tokenizer.encode(_MARK + text, special=False)
+    return both[len(mark) :] if both[: len(mark)] == mark else ids

@@ -26,7 +26,7 @@ from processors.catalog import (
     TopPParams,
 )
 from processors.catalog.adjust import SequenceBiasParams
-from processors.grammar.state.forced_tokens import ANCHOR, PROBES
+from processors.grammar.forced_tokens import ANCHOR, PROBES
 from processors.reference.view import HIGHEST, LOWEST, View, exempt, exp_all, finite, masked, ranking
 
 __all__ = [

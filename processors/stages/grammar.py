@@ -13,19 +13,21 @@ from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backends.base import Ask, Backend, Grammar, load_backend
-from processors.grammar.backends.bits import count_allowed, mask_of, set_ids, words
-from processors.grammar.state.closing import Closer
-from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.grammar_state import GrammarState, Rules
-from processors.grammar.state.guide import Guide, guide_of
-from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
-from processors.grammar.state.narrowing import SLACK, Narrower
-from processors.grammar.state.pattern_samples import samples_of
-from processors.grammar.state.readable import Document, Readable
-from processors.grammar.state.spot import Spot
-from processors.grammar.state.token_kinds import TokenKinds
-from processors.grammar.state.triggers import find_triggers
+from processors.grammar.closing import Closer, Spot, TokenKinds
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
+from processors.grammar.grammar_backend import (
+    Ask,
+    Backend,
+    Grammar,
+    count_allowed,
+    load_backend,
+    mask_of,
+    set_ids,
+    words,
+)
+from processors.grammar.grammar_state import Document, GrammarState, Readable, Rules
+from processors.grammar.narrowing import SLACK, Narrower, find_triggers
+from processors.grammar.short_texts import Guide, guide_of, samples_of
 from processors.kernels.bitmask import apply_bitmask
 from processors.marker import Marker
 from processors.rows import Rows

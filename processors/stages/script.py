@@ -13,7 +13,7 @@ from torch import Tensor
 from processors.base import Admission, Env, Noise, Processor, Vocabulary
 from processors.catalog import Phase
 from processors.errors import TokenError
-from processors.grammar.state.forced_tokens import tokens_behind
+from processors.grammar.forced_tokens import tokens_behind
 from processors.params import Params
 from processors.rows import Rows
 from processors.upload import upload

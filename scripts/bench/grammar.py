@@ -27,7 +27,7 @@ from processors.base import Env
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.constraint import Constraint
-from processors.grammar.backends.base import load_backend
+from processors.grammar.grammar_backend import load_backend
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 

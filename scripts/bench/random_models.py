@@ -15,8 +15,7 @@ from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.families import read_spec
 from gencli.models.files.checkpoint import read_checkpoint
 from gencli.models.files.model_files import Quantize, read_object
-from gencli.text.detok import ByteDecoder
-from gencli.text.pieces import PieceRules, Pieces, byte_alphabet
+from gencli.text.detokenizer import ByteDecoder, PieceRules, Pieces, byte_alphabet
 
 VOCABULARY = 32_000
 

@@ -13,7 +13,7 @@ from gencli.models.other_runners import FakeRunner
 from gencli.runtime.grammars import Grammars
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
-from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.grammar_compiler import GrammarCompiler
 from processors.rng import derive
 
 TOKENIZER = ByteTokenizer()

@@ -13,7 +13,7 @@ from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
-from gencli.templates.prompt import read_template
+from gencli.templates.prompt_templates import read_template
 
 
 def jobs(**flags):

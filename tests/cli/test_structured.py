@@ -172,8 +172,8 @@ def test_what_does_not_stand_together_is_refused_by_both_names(gencli):
 def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch):
     for backend in ["xgrammar", "llguidance"]:
         with monkeypatch.context() as patch:
-            patch.setattr("processors.grammar.backends.slow_tokens.WATCHED_SECONDS", -1.0)
-            patch.setattr("processors.grammar.backends.slow_tokens.MAX_STEP_SECONDS", -1.0)
+            patch.setattr("processors.grammar.compile_guards.WATCHED_SECONDS", -1.0)
+            patch.setattr("processors.grammar.compile_guards.MAX_STEP_SECONDS", -1.0)
             result = gencli(
                 "run", "--model", "fake", "--regex", "[ab]{9}", "--grammar-backend", backend, "hi"
             )

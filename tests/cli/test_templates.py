@@ -6,7 +6,7 @@ import pytest
 
 from gencli.cli.parser.prompts import read_prompts
 from gencli.errors import UsageError
-from gencli.templates.prompt import PromptTemplate
+from gencli.templates.prompt_templates import PromptTemplate
 
 SHOW = ("-m", "fake", "--show-prompt")
 

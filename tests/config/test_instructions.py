@@ -7,7 +7,7 @@ import pytest
 from gencli.config.job import make_job, notices
 from gencli.config.settings import FLAG, Layer, resolve
 from gencli.errors import UsageError
-from gencli.templates.instructions import NOTHING
+from gencli.templates.chat_templates import NOTHING
 
 SCHEMA = '{"type": "object", "properties": {"né": {"type": "string", "description": "{tools}"}}}'
 TOOL = {

@@ -2,7 +2,7 @@
 
 from gencli.core.request import Request
 from gencli.engine.sequence import Sequence
-from gencli.text.stream import StopRules, TextStream
+from gencli.text.text_stream import StopRules, TextStream
 from gencli.text.tokenizer import ByteTokenizer
 
 

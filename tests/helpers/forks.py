@@ -40,14 +40,14 @@ IMPORTED = (
     "gencli.models.model_memory",
     "gencli.runtime.comparing",
     "gencli.scoring.options",
-    "gencli.structured.check.check",
-    "gencli.structured.choose",
-    "gencli.structured.validate.validator",
-    "gencli.text.fast_loader",
+    "gencli.structured.schema_check",
+    "gencli.structured.backend_choice",
+    "gencli.structured.schema_validator",
+    "gencli.text.fast_tokenizer",
     "platformdirs.unix",
     "processors.fused",
-    "processors.grammar.backends.llguidance",
-    "processors.grammar.backends.xgrammar",
+    "processors.grammar.llguidance",
+    "processors.grammar.xgrammar",
     "shellingham",
     "transformers.models.llama.modeling_llama",
     "xgrammar",
@@ -82,7 +82,7 @@ def serve(path, python):
 
 def quick_command(command, python):
     """The command of a child of a module: that of `python()` for the module that imports torch."""
-    heavy = "processors.grammar.compile.worker"
+    heavy = "processors.grammar.compile_worker"
     return lambda module: [str(python()), "-m", module] if module == heavy else command(module)
 
 

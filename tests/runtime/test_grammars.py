@@ -6,8 +6,8 @@ import pytest
 
 from gencli.errors import ConfigError
 from gencli.runtime.grammars import Grammars, compile_plan
-from gencli.structured.errors import OutOfTime
-from gencli.structured.plan import Audit, Finding, Plan, Variant
+from gencli.structured.output_spec import Audit, Finding, Plan, Variant
+from gencli.structured.schema_errors import OutOfTime
 from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gencli.json_reader import parse_json
-from gencli.structured.validate.select import compact
+from gencli.structured.schema_errors import compact
 
 JSON = st.recursive(
     st.none()

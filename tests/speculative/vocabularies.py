@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.other_runners import FakeRunner
 from gencli.text.tokenizer import HFTokenizer
-from processors.grammar.state.forced_tokens import tokens_behind
+from processors.grammar.forced_tokens import tokens_behind
 
 LINES = (
     "Once upon a time there was a little girl who lived in a red house near the forest.",

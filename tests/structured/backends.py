@@ -7,7 +7,7 @@ import xgrammar
 from llguidance import LLMatcher, LLTokenizer
 from xgrammar import Grammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
 
-from processors.grammar.backends.json_ebnf import grammar_of_schema, with_schema_grammars
+from processors.grammar.json_grammars import grammar_of_schema, with_schema_grammars
 
 END = 256
 

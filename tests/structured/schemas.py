@@ -2,9 +2,9 @@
 
 import json
 
-from gencli.structured.calls.embedded import Schemas
-from gencli.structured.plan import Audit, Finding, Plan, Variant
-from gencli.structured.validate.validator import Validator
+from gencli.structured.output_spec import Audit, Finding, Plan, Variant
+from gencli.structured.schema_validator import Validator
+from gencli.structured.tool_calls import Schemas
 from processors.constraint import Constraint
 
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from gencli.structured.choose import choose
-from gencli.structured.errors import SchemaError
+from gencli.structured.backend_choice import choose
+from gencli.structured.schema_errors import SchemaError
 from tests.helpers.refusal import refusal
 
 INT = {"type": "integer"}

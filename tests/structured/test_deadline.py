@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gencli.structured.check.check import check_schema
-from gencli.structured.choose import choose
-from gencli.structured.deadline import Deadline
-from gencli.structured.errors import OutOfTime
+from gencli.structured.backend_choice import choose
+from gencli.structured.schema_check import check_schema
+from gencli.structured.schema_errors import Deadline, OutOfTime
 
 OVER = Deadline(3.0, 0.0)
 KIND = {"type": "string", "maxLength": 3}

@@ -1,10 +1,9 @@
 """A Python caller plans, compiles and validates an output from a schema alone, without a command line."""
 
 from gencli.runtime.grammars import compile_plan
-from gencli.structured.output_spec import DOCUMENTS, KINDS
+from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputValidator
 from gencli.structured.planning import PlanRequest, plan_output
-from gencli.structured.validate.verdict import OutputValidator
-from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.grammar_compiler import GrammarCompiler
 from tests.processors.grammar.kit import env_of
 
 SCHEMA = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'

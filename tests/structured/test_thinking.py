@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.validate.thinking import Pieces, ThinkingSplitter, split_thinking
+from gencli.structured.output_spec import Pieces, ThinkingSplitter, split_thinking
 
 MARKER = "<</think>"
 TEXTS = ["", "a<b", "hm</think>{}", "hm<</think>{}", "<<</think></think><</think>x", "a<</thin", "<</think>"]

@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import ModelError
-from gencli.templates.conversation import has_system, render_conversation, with_system
+from gencli.templates.chat_templates import has_system, render_conversation, with_system
 from gencli.text.tokenizer import ByteTokenizer
 
 TURN = {"role": "user", "content": "hi"}

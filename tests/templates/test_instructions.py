@@ -1,7 +1,6 @@
 """Where a conversation or a prompt has the text that tells the model of its schema or tools."""
 
-from gencli.templates.conversation import render_conversation
-from gencli.templates.instructions import NOTHING, Instructions
+from gencli.templates.chat_templates import NOTHING, Instructions, render_conversation
 from gencli.text.tokenizer import ByteTokenizer
 
 TURN = {"role": "user", "content": "hi"}

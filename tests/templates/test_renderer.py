@@ -2,8 +2,7 @@
 
 import pytest
 
-from gencli.templates.messages import Order
-from gencli.templates.renderer import Renderer
+from gencli.templates.chat_templates import Order, Renderer
 
 
 @pytest.fixture(scope="module")

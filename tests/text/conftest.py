@@ -10,7 +10,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from gencli.text.pieces import byte_alphabet
+from gencli.text.detokenizer import byte_alphabet
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.tokenizers import unpack_tokenizer
 

@@ -7,8 +7,7 @@ from functools import cache
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from gencli.text.fast_loader import load_fast
-from gencli.text.fast_tokenizer import FastTokenizer
+from gencli.text.fast_tokenizer import FastTokenizer, load_fast
 from gencli.text.tokenizer import HFTokenizer
 from tests.text.conftest import TEXTS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 
-from gencli.text.detok import WindowDecoder
+from gencli.text.detokenizer import WindowDecoder
 from gencli.text.tokenizer import ByteTokenizer
 
 BYTE_LEVEL = ["byte-level", "gpt-2", "qwen2"]

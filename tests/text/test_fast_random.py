@@ -3,8 +3,7 @@
 import json
 import random
 
-from gencli.text.fast_loader import load_fast
-from gencli.text.fast_tokenizer import FastTokenizer
+from gencli.text.fast_tokenizer import FastTokenizer, load_fast
 from tests.text.fast_folders import CLASSES, assert_same, change, save
 
 TYPES = [None, "llama", "qwen2", "qwen3", "gemma2", "gpt2", "olmo", "olmo2", "granite", "phi3", "mistral"]

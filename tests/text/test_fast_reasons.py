@@ -6,8 +6,8 @@ import pytest
 
 from gencli.errors import ModelError
 from gencli.models.files import model_card as library
-from gencli.text import fast_loader
-from gencli.text.fast_loader import load_fast
+from gencli.text import fast_tokenizer as fast_loader
+from gencli.text.fast_tokenizer import load_fast
 from gencli.text.tokenizer import HFTokenizer
 from tests.text.fast_folders import assert_same, change, save
 

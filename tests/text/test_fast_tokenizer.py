@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gencli.models.files.local_models import bundled_folder
-from gencli.text.fast_classes import REGISTERED
-from gencli.text.fast_loader import load_fast
+from gencli.text.fast_tokenizer import REGISTERED, load_fast
 from gencli.text.tokenizer import HFTokenizer
 from tests.text.fast_folders import assert_same, change, save
 
@@ -123,7 +122,7 @@ def test_model_types_are_those_of_transformers():
 
 
 def test_the_process_of_templates_imports_no_transformers():
-    code = "import sys, gencli.templates.worker; print(*sys.modules)"
+    code = "import sys, gencli.templates.template_worker; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "tokenizers"} & set(done.stdout.split())
 

@@ -1,7 +1,6 @@
 """Prompts that fill a hole: the tokens of each family around the two texts."""
 
-from gencli.text.infill import infill_of
-from gencli.text.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer, infill_of
 from tests.text.conftest import byte_level, llama_like, metaspace
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from gencli.errors import GenerationError, UsageError
-from gencli.text.patterns import MAX_WINDOW
-from gencli.text.stops import StopMatch, StopMatcher
+from gencli.text.text_stream import MAX_WINDOW, StopMatch, StopMatcher
 
 
 def run(text, cuts, strings=(), patterns=(), include=False):
@@ -170,8 +169,8 @@ def test_what_a_character_is_compared_with_does_not_grow_with_the_text():
 
 
 def test_a_pattern_that_is_slow_in_all_its_searches_together_is_an_error(monkeypatch):
-    monkeypatch.setattr("gencli.text.patterns._MAX_SECONDS", -1.0)
-    monkeypatch.setattr("gencli.text.patterns._PER_CHARACTER", 0.0)
+    monkeypatch.setattr("gencli.text.text_stream._MAX_SECONDS", -1.0)
+    monkeypatch.setattr("gencli.text.text_stream._PER_CHARACTER", 0.0)
     matcher = StopMatcher(patterns=[r"(.+)+\1{9}Z"])
     with pytest.raises(GenerationError, match="s in total on 1 characters"):
         matcher.push("abc")

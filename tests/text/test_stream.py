@@ -6,7 +6,7 @@ import pytest
 
 from gencli.core.request import Stops
 from gencli.errors import UsageError
-from gencli.text.stream import Delta, Finish, StopRules, TextStream
+from gencli.text.text_stream import Delta, Finish, StopRules, TextStream
 from gencli.text.tokenizer import ByteTokenizer
 
 BOS, EOS = 256, 257

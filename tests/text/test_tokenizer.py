@@ -11,8 +11,7 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.other_runners import FakeRunner
-from gencli.templates.conversation import render_conversation
-from gencli.templates.instructions import Instructions
+from gencli.templates.chat_templates import Instructions, render_conversation
 from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 from processors.chain import Chain
 from tests.text.conftest import wrap

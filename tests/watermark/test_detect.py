@@ -3,8 +3,15 @@
 import math
 import random
 
-from gencli.watermark.detect import LEAST_SCORED, detect
-from gencli.watermark.evidence import Evidence, GumbelScorer, KgwScorer, Scorer, SynthIdScorer
+from gencli.watermark_detector import (
+    LEAST_SCORED,
+    Evidence,
+    GumbelScorer,
+    KgwScorer,
+    Scorer,
+    SynthIdScorer,
+    detect,
+)
 from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.reference.watermark import uniform
 

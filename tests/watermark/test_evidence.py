@@ -7,7 +7,7 @@ import torch
 from transformers import GPT2Config, WatermarkDetector, WatermarkingConfig
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
-from gencli.watermark.evidence import GumbelScorer, KgwScorer, SynthIdScorer
+from gencli.watermark_detector import GumbelScorer, KgwScorer, SynthIdScorer
 from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.reference.watermark import uniform
 from processors.watermarks.philox import derived_key

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.watermark.key_file import NamedKey, file_fingerprint, read_key_file
+from gencli.watermark_keys import NamedKey, file_fingerprint, read_key_file
 from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
 from tests.helpers.refusal import refusal
 

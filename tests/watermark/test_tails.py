@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from gencli.watermark.tails import ln_binomial_tail, ln_gamma_tail, ln_normal_tail
+from gencli.tail_probabilities import ln_binomial_tail, ln_gamma_tail, ln_normal_tail
 
 
 def test_known_values():

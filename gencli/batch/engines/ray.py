@@ -19,7 +19,7 @@ from gencli.errors import UsageError
 from gencli.plugins.registry import make_registry
 from gencli.runtime.quiet import quiet_libraries
 from gencli.runtime.reporter import Recorder, Reporter
-from gencli.watermark.key_file import NamedKey
+from gencli.watermark_keys import NamedKey
 
 __all__ = ["open_pool"]
 

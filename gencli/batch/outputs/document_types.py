@@ -11,11 +11,8 @@ from typing import Any
 
 from gencli.batch.outputs.base import ListOf, StructOf, Type
 from gencli.errors import UsageError
-from gencli.structured.errors import SchemaError
-from gencli.structured.schema.groups import declared_types
-from gencli.structured.schema.pointers import child
-from gencli.structured.schema.published import with_published
-from gencli.structured.schema.refs import References, refs_in
+from gencli.structured.json_schema import References, declared_types, refs_in, with_published
+from gencli.structured.schema_errors import SchemaError, child
 
 __all__ = ["property_types"]
 

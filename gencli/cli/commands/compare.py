@@ -22,7 +22,7 @@ from gencli.config.sides import COMPARED, Side, gather_side, refuse_differences
 from gencli.errors import GencliError, UsageError
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
-from gencli.templates.prompt import wanted_template
+from gencli.templates.prompt_templates import wanted_template
 from processors.conversion import Bounds
 from processors.errors import ProcessorsError
 from processors.registry import Registry

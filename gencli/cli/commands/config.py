@@ -30,7 +30,7 @@ from gencli.json_text import to_json
 from gencli.plugins.listing import list_stages
 from gencli.plugins.registry import PluginRegistry, make_registry
 from gencli.runtime.quiet import quiet_libraries
-from gencli.templates.find import template_folders
+from gencli.templates.prompt_templates import template_folders
 
 __all__ = ["command"]
 

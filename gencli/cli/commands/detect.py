@@ -18,17 +18,17 @@ from gencli.config.options.run import option
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.runtime.quiet import quiet_libraries
-from gencli.structured.files import exists
+from gencli.structured.schema_inputs import exists
 from processors.conversion import Bounds
 from processors.params import MOST
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
-    from gencli.watermark.detect import Detection
+    from gencli.watermark_detector import Detection
 
 __all__ = ["PAGE", "command", "run"]
 
-_LEVEL, _LEAST = 0.001, 16  # the same as in gencli.watermark.detect, which needs torch
+_LEVEL, _LEAST = 0.001, 16  # the same as in gencli.watermark_detector, which needs torch
 _CODES = {"marked": 0, "not marked": 6, "not enough tokens": 7}
 _SHOWN = 60  # characters of both ends of a window
 
@@ -70,15 +70,14 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     if kind == "none" or name is None:
         missing = "--watermark" if kind == "none" else "--watermark-key"
         raise UsageError(f"detect needs {missing}.", hint="Add --watermark KIND and --watermark-key FILE.")
-    from gencli.watermark.key_file import read_key_file
+    from gencli.watermark_keys import read_key_file
 
     params, text = read_key_file(kind, name), _text(arguments)
     with quiet_libraries(is_on=not values["debug"]):
         from gencli.models.files.local_models import find_local
         from gencli.models.files.model_card import declared_vocabulary
         from gencli.runtime.models import load_tokenizer
-        from gencli.watermark.detect import detect
-        from gencli.watermark.evidence import scorer_of
+        from gencli.watermark_detector import detect, scorer_of
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
         folder = find_local(values["model"]) if values["model"] != "fake" else None

@@ -28,7 +28,7 @@ from gencli.config.settings import CHAT_DEFAULT, Settings
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
 from gencli.structured.output_spec import DOCUMENTS
-from gencli.templates.prompt import wanted_template
+from gencli.templates.prompt_templates import wanted_template
 
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import Beside

@@ -15,8 +15,7 @@ from gencli.config.options.flags import with_flags
 from gencli.config.options.option import Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError
-from gencli.structured.audit.notices import meaning
-from gencli.structured.plan import Finding, Plan
+from gencli.structured.output_spec import Finding, Plan, meaning
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -55,11 +54,11 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise unknown_word("gencli schema", word, ("audit",))
     if len(schemas) != 1:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
-    from gencli.structured.audit.audit import audit_json, without_formats
-    from gencli.structured.check.check import check_schema
-    from gencli.structured.choose import choose
-    from gencli.structured.deadline import Deadline
-    from gencli.structured.read.source import read_schema
+    from gencli.structured.audit import audit_json, without_formats
+    from gencli.structured.backend_choice import choose
+    from gencli.structured.schema_check import check_schema
+    from gencli.structured.schema_errors import Deadline
+    from gencli.structured.schema_source import read_schema
 
     deadline = Deadline.after(values["grammar_timeout"])
     schema = read_schema(schemas[0])

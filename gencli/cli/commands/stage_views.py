@@ -11,7 +11,7 @@ from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 from gencli.plugins.listing import Listed, sentence
-from gencli.watermark.key_file import STAGES
+from gencli.watermark_keys import STAGES
 from processors.conditions.when import NO_CONDITION
 from processors.params import WHEN, WHEN_DOC
 from processors.params import describe as describe_fields

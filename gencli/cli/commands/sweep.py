@@ -34,7 +34,7 @@ from gencli.explain.grid import VARIED, Axis, cells, read_axis
 from gencli.explain.text_measures import MEASURES
 from gencli.runtime.quiet import importing, quiet_libraries
 from gencli.runtime.waiting import set_wait
-from gencli.templates.prompt import wanted_template
+from gencli.templates.prompt_templates import wanted_template
 from processors.registry import Registry
 
 __all__ = ["PAGE", "command", "run"]

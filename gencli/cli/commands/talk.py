@@ -43,8 +43,7 @@ from gencli.runtime.drafters import make_drafter
 from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.models import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_choice
-from gencli.structured.validate.thinking import Pieces, ThinkingSplitter
-from gencli.structured.validate.verdict import OutputValidator
+from gencli.structured.output_spec import OutputValidator, Pieces, ThinkingSplitter
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]

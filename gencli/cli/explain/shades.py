@@ -8,7 +8,7 @@ from itertools import takewhile, zip_longest
 from gencli.cli.explain.levels import facts_of, level_of
 from gencli.core.events import Token
 from gencli.explain.levels import Scale
-from gencli.text.detok import TokenDecoder
+from gencli.text.detokenizer import TokenDecoder
 
 __all__ = ["Shades"]
 

@@ -22,7 +22,7 @@ from gencli.errors import GenerationError, UsageError
 from gencli.explain.record import token_record
 from gencli.explain.trace_file import TracedText, TraceWriter, read_trace
 from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.templates.prompt import wanted_template
+from gencli.templates.prompt_templates import wanted_template
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.params import MOST

@@ -15,7 +15,7 @@ from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file, read_stream
 
 if TYPE_CHECKING:
-    from gencli.templates.prompt import PromptTemplate
+    from gencli.templates.prompt_templates import PromptTemplate
 
 __all__ = ["PATIENCE", "STDIN", "Prompts", "read_prompts"]
 
@@ -77,7 +77,7 @@ def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: Prompt
 
 
 def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
-    from gencli.templates.prompt import TemplateFault
+    from gencli.templates.prompt_templates import TemplateFault
 
     try:
         return _not_empty(template.render(columns), "The prompt that the template makes")

@@ -7,7 +7,7 @@ from gencli.cli.terminal.stderr import Stderr
 from gencli.core.events import Event, PromptScores, Reading, Token
 from gencli.results.results import Results
 from gencli.results.summary import thinking
-from gencli.structured.validate.thinking import ThinkingSplitter
+from gencli.structured.output_spec import ThinkingSplitter
 
 __all__ = ["LiveThinking", "ThinkingSummary"]
 

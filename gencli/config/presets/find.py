@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from gencli.errors import ConfigError
-from gencli.structured.files import exists
+from gencli.structured.schema_inputs import exists
 from processors.names import close_names, did_you_mean
 
 __all__ = [

@@ -15,7 +15,7 @@ from gencli.config.settings import PRESET, Assigned
 from gencli.config.watermark import MARKS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
-from gencli.text.patterns import check_pattern
+from gencli.text.text_stream import check_pattern
 from gencli.yaml_tree import PRESET_BOUNDS, Bounds, Fault, Node, node_of, parse
 from processors.chain import fields_of
 from processors.conditions.when import When

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gencli.structured.files import named_file
-from gencli.templates.find import template_file
+from gencli.structured.schema_inputs import named_file
+from gencli.templates.prompt_templates import template_file
 
 __all__ = ["placed"]
 

@@ -12,7 +12,7 @@ from gencli.engine.beams.results import best_reachable, chosen_events, interrupt
 from gencli.engine.branches import Child
 from gencli.engine.group import Group
 from gencli.engine.sequence import Sequence as Beam
-from gencli.text.stream import TextStream
+from gencli.text.text_stream import TextStream
 
 __all__ = ["Extend", "FinishedList", "Search"]
 

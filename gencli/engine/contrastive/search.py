@@ -11,7 +11,7 @@ from gencli.core.events import Event
 from gencli.core.request import Contrastive
 from gencli.engine.group import Group
 from gencli.engine.sequence import Sequence
-from gencli.text.stream import TextStream
+from gencli.text.text_stream import TextStream
 from processors.contrastive import contrastive_scores, directions
 
 __all__ = ["ContrastiveSearch", "Directions"]

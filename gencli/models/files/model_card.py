@@ -27,7 +27,7 @@ from gencli.models.files.model_files import (
     read_table,
     read_text,
 )
-from gencli.text.pieces import read_rules
+from gencli.text.detokenizer import read_rules
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer

@@ -8,10 +8,9 @@ from typing import Any
 
 from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
 from gencli.server.wire.errors import ApiError
-from gencli.structured.calls.call_stream import CallPart, CallStream, Found
-from gencli.structured.calls.tool_formats import ToolFormat
-from gencli.structured.calls.tools import Calls
-from gencli.structured.validate.thinking import ThinkingSplitter
+from gencli.structured.output_spec import ThinkingSplitter
+from gencli.structured.tool_calls import CallPart, CallStream, FoundCalls, ToolFormat
+from gencli.structured.tool_plans import Calls
 from processors.explain.view import RowView
 
 __all__ = ["Answers", "Delta", "Shape", "Usage", "usage_body"]
@@ -114,14 +113,14 @@ class _Sample:
         """Return the increment without reasoning that is not shown."""
         return delta if self._shape.has_reasoning else replace(delta, reasoning="")
 
-    def _split(self, event: Token) -> tuple[str, Found]:
+    def _split(self, event: Token) -> tuple[str, FoundCalls]:
         """Return the reasoning in new tokens, and the text and calls after it."""
         reasoning, text = "", event.text
         if self._thinking:
             self.num_thought += 0 if self._thinking.is_over else len(event.ids)
             pieces = self._thinking.feed(text)
             reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
-        return reasoning, self._calls.feed(text) if self._calls else Found(text)
+        return reasoning, self._calls.feed(text) if self._calls else FoundCalls(text)
 
     def end(self, event: Finish) -> Delta:
         verdict = event.verdict
@@ -135,7 +134,7 @@ class _Sample:
 
     def _rest(self) -> Delta:
         """Return the held text at the end of an answer, which might have become a marker or a call."""
-        found = self._calls.finish() if self._calls else Found()
+        found = self._calls.finish() if self._calls else FoundCalls()
         return Delta(found.text, self._thinking.finish().thinking if self._thinking else "")
 
     def _whole(self, event: Finish) -> Delta:
@@ -147,10 +146,10 @@ class _Sample:
             self.num_thought += len(held.ids) if length < len(thinking) else 0
             length += len(held.text)
         if self._calls is None or (self._shape.has_answer and not _has_calls(event)):
-            found = Found(verdict.written if verdict and verdict.is_valid else event.text)
+            found = FoundCalls(verdict.written if verdict and verdict.is_valid else event.text)
         else:
             found, rest = self._calls.feed(event.text), self._calls.finish()
-            found = Found(found.text + rest.text, found.calls)
+            found = FoundCalls(found.text + rest.text, found.calls)
         return Delta(
             found.text,
             thinking.removesuffix(self._shape.marker),

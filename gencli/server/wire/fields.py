@@ -13,8 +13,7 @@ from gencli.errors import GencliError
 from gencli.server.wire.errors import ApiError, bad_field, unknown_field
 from gencli.server.wire.hints import INSTEAD, asks_for_nothing, is_hint, is_known
 from gencli.server.wire.vendors import RENAMED, SPECIAL
-from gencli.structured.files import is_schema_name, named_file
-from gencli.structured.read.concise import parse_concise
+from gencli.structured.schema_inputs import is_schema_name, named_file, parse_concise
 from processors.registry import Registry, builtin_registry
 
 __all__ = [

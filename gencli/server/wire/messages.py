@@ -8,7 +8,7 @@ from typing import Any
 from gencli.errors import UsageError
 from gencli.json_reader import DocumentError, parse_json
 from gencli.server.wire.errors import ApiError
-from gencli.templates.conversation import ROLES, text_content
+from gencli.templates.chat_templates import ROLES, text_content
 
 __all__ = ["read_messages"]
 

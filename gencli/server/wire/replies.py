@@ -20,7 +20,7 @@ from gencli.server.wire.logprobs import (
     prompt_logprobs,
 )
 from gencli.server.wire.notes import Notes
-from gencli.structured.calls.call_stream import CallPart
+from gencli.structured.tool_calls import CallPart
 
 __all__ = ["PING", "Reply", "StreamReply", "WholeReply", "sse"]
 

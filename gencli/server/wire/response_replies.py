@@ -11,7 +11,7 @@ from gencli.server.wire.answers import Answers, Usage
 from gencli.server.wire.errors import ApiError
 from gencli.server.wire.logprobs import token_entries
 from gencli.server.wire.replies import Reply, sse
-from gencli.structured.calls.call_stream import CallPart
+from gencli.structured.tool_calls import CallPart
 
 __all__ = ["ResponseStream", "ResponseWhole"]
 

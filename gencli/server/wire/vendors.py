@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gencli.server.wire.errors import bad_field
-from gencli.structured.notations.grammar_reader import looks_like_lark
+from gencli.structured.grammar_readers import looks_like_lark
 from processors.conversion import whole
 
 __all__ = ["RENAMED", "SPECIAL", "UNLIMITED"]

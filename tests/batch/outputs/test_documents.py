@@ -12,8 +12,7 @@ from gencli.batch.outputs.documents import document_columns
 from gencli.batch.outputs.output import plan_output
 from gencli.batch.records import Outcome
 from gencli.errors import UsageError
-from gencli.structured.output_spec import OutputSpec
-from gencli.structured.plan import Plan
+from gencli.structured.output_spec import OutputSpec, Plan
 from tests.batch.test_openai import result
 
 CITY = {"type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}}

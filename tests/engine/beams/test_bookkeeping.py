@@ -11,7 +11,7 @@ from gencli.engine.beams.results import best_reachable, chosen_events, length_sc
 from gencli.engine.beams.search import FinishedList, Search
 from gencli.engine.branches import Child, assign_slots
 from gencli.engine.sequence import Sequence
-from gencli.text.stream import StopRules, TextStream
+from gencli.text.text_stream import StopRules, TextStream
 from tests.engine.beams.harness import request
 from tests.engine.harness import TOKENIZER
 

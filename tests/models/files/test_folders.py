@@ -11,7 +11,7 @@ from gencli.errors import ModelError
 from gencli.models.files.checkpoint import open_checkpoint
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import declared_template, read_card
-from gencli.templates import renderer as renderer_module
+from gencli.templates import chat_templates as renderer_module
 from gencli.text.tokenizer import HFTokenizer
 from processors.child import Child
 from tests.models.cases import case
@@ -117,7 +117,7 @@ def test_a_bundled_model_needs_no_process_for_its_template(monkeypatch):
 
 
 def test_a_process_that_dies_is_told_from_one_that_is_late():
-    child = Child("gencli.templates.worker")
+    child = Child("gencli.templates.template_worker")
     assert child.ask(None, 60).error == ""
     child.close()
     assert not child.is_alive

@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.watermark.key_file import KINDS
+from gencli.watermark_keys import KINDS
 from tests.watermark.test_key_file import params
 
 

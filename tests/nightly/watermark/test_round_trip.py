@@ -3,7 +3,7 @@
 import pytest
 
 from gencli import SamplingParams
-from gencli.watermark.detect import detect
+from gencli.watermark_detector import detect
 from tests.slow.watermark.test_round_trip import (
     MARKS,
     PROMPTS,

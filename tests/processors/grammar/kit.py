@@ -7,16 +7,12 @@ from functools import cache
 
 import torch
 
-from gencli.text.pieces import byte_alphabet
+from gencli.text.detokenizer import byte_alphabet
 from processors.base import Env
 from processors.constraint import Constraint
-from processors.grammar.backends.base import Ask, load_backend
-from processors.grammar.backends.bits import mask_of, words
-from processors.grammar.backends.byte_vocabulary import GrammarVocabulary
-from processors.grammar.state.closing import Closer
-from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.json_statistics import JsonContext
-from processors.grammar.state.spot import Spot
+from processors.grammar.closing import Closer, Spot
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
+from processors.grammar.grammar_backend import Ask, GrammarVocabulary, load_backend, mask_of, words
 from processors.testing import ToyVocabulary
 from tests.helpers.tokenizers import tokenizer_json
 

@@ -22,7 +22,7 @@ from gencli.server.wire.errors import ApiError
 from gencli.server.wire.logprobs import TokenNames
 from gencli.server.wire.replies import Reply, StreamReply, WholeReply, sse
 from gencli.server.wire.response_replies import ResponseStream
-from gencli.structured.calls.tool_formats import detect_format
+from gencli.structured.tool_calls import detect_format
 from gencli.text.tokenizer import ByteTokenizer
 
 NAMES = TokenNames(ByteTokenizer())

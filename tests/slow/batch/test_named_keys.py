@@ -3,9 +3,8 @@
 from itertools import product
 
 from gencli.runtime.models import load_tokenizer
-from gencli.watermark.detect import detect
-from gencli.watermark.evidence import scorer_of
-from gencli.watermark.key_file import read_key_file
+from gencli.watermark_detector import detect, scorer_of
+from gencli.watermark_keys import read_key_file
 from tests.batch.test_named_keys import KEYS, base, keys, texts
 
 

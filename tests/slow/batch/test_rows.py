@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from gencli.batch.records import Record
 from gencli.batch.rows import RowOptions, make_rows
 from gencli.config.jobs import REQUEST_KEYS
-from gencli.templates import renderer as renderer_module
-from gencli.templates.messages import MAX_PROMPT
-from gencli.templates.prompt import read_template
+from gencli.templates import chat_templates as renderer_module
+from gencli.templates.chat_templates import MAX_PROMPT
+from gencli.templates.prompt_templates import read_template
 from tests.batch.formats.test_formats import VALUES
 from tests.batch.test_rows import cells, jobs, reason
 

@@ -3,9 +3,9 @@
 import json
 
 from gencli.runtime.grammars import compile_plan
-from gencli.structured.plan import Audit, Plan, Variant
+from gencli.structured.output_spec import Audit, Plan, Variant
 from processors.constraint import Constraint
-from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.grammar_compiler import GrammarCompiler
 from tests.processors.grammar.kit import env_of
 from tests.runtime.test_grammars import variant
 

@@ -1,6 +1,6 @@
 """Templates are rendered in a process of their own, which does not outlive its bounds."""
 
-from gencli.templates import renderer as module
+from gencli.templates import chat_templates as module
 from tests.templates.test_renderer import order, renderer
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from gencli.models.files.local_models import bundled_folder
-from gencli.text.fast_classes import DEFAULTS
+from gencli.text.fast_tokenizer import DEFAULTS
 from tests.text.fast_folders import CLASSES, assert_same, change, save
 
 

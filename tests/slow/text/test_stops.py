@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gencli.errors import GenerationError, UsageError
-from gencli.text.stops import StopMatch, StopMatcher
+from gencli.text.text_stream import StopMatch, StopMatcher
 from tests.text.test_stops import patterns, run
 
 many = settings(max_examples=400)

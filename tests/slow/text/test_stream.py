@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gencli.text.stream import MAX_PERIOD, LoopDetector
+from gencli.text.text_stream import MAX_PERIOD, LoopDetector
 from gencli.text.tokenizer import ByteTokenizer
 from tests.text.test_stream import run
 

@@ -32,6 +32,6 @@ def test_token_bytes_join_to_the_text(make, texts, hf_decode):
 
 
 def test_importing_the_module_imports_neither_torch_nor_transformers():
-    code = "import sys, gencli.text.tokenizer, gencli.text.stream; print(*sys.modules)"
+    code = "import sys, gencli.text.tokenizer, gencli.text.text_stream; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "transformers", "regex"} & set(done.stdout.split())

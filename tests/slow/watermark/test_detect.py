@@ -1,6 +1,6 @@
 """False alarms have the stated rate; a marked passage is found inside a longer text."""
 
-from gencli.watermark.detect import detect
+from gencli.watermark_detector import detect
 from tests.watermark.test_detect import SCORERS, VOCAB, marked, texts
 
 

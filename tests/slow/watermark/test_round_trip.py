@@ -6,9 +6,8 @@ from transformers import AutoModelForCausalLM, WatermarkDetector, WatermarkingCo
 
 from gencli import LLM, SamplingParams
 from gencli.models.files.local_models import bundled_folder
-from gencli.watermark.detect import detect
-from gencli.watermark.evidence import KgwScorer, scorer_of
-from gencli.watermark.key_file import read_key_file
+from gencli.watermark_detector import KgwScorer, detect, scorer_of
+from gencli.watermark_keys import read_key_file
 
 PROMPTS = ["Once upon a time", "One winter, a fox"]
 

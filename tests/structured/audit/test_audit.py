@@ -2,10 +2,9 @@
 
 import json
 
-from gencli.structured.audit.audit import UNIQUE_NAMES, audit, audit_json, without_formats
-from gencli.structured.audit.shapes import shapes_of
-from gencli.structured.choose import candidate, choose
-from gencli.structured.schema.refs import walk
+from gencli.structured.audit import UNIQUE_NAMES, audit, audit_json, shapes_of, without_formats
+from gencli.structured.backend_choice import candidate, choose
+from gencli.structured.json_schema import walk
 from scripts.measure_schemas import BACKENDS
 
 PERSON = {

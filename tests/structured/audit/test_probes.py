@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.structured.audit.support import SUPPORT
+from gencli.structured.flat_schema import SUPPORT
 from scripts.probe_backends import PAGE, page
 from scripts.probe_backends import SUPPORT as SUPPORT_FILE
 from tests.structured.probes.acceptor import VERSIONS, Refused

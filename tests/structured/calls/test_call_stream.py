@@ -3,8 +3,7 @@
 import random
 from itertools import pairwise
 
-from gencli.structured.calls.call_stream import CallPart, CallStream
-from gencli.structured.calls.tool_formats import detect_format
+from gencli.structured.tool_calls import CallPart, CallStream, detect_format
 from tests.structured.calls.test_tools import TEMPLATES, WRITE
 
 ARGUMENTS = '{"a": "q\\"}, \\\\", "b": [{}, {"name": "x"}], "é": "\\ud83d\\ude00 😀 </tool_call>"}'

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gencli.structured.calls.tags import plan_structural_tag
-from gencli.structured.errors import SchemaError
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.structural_tags import plan_structural_tag
 from tests.helpers.refusal import refusal
 from tests.structured.backends import accepts
 from tests.structured.schemas import SCHEMAS

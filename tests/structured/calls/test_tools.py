@@ -5,12 +5,11 @@ from functools import partial
 
 import pytest
 
-from gencli.structured.calls.embedded import Schemas
-from gencli.structured.calls.tool_formats import detect_format
-from gencli.structured.calls.tools import plan_tools, read_tools
-from gencli.structured.choose import choose
-from gencli.structured.errors import SchemaError
-from gencli.structured.validate.validator import Validator
+from gencli.structured.backend_choice import choose
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.schema_validator import Validator
+from gencli.structured.tool_calls import Schemas, detect_format
+from gencli.structured.tool_plans import plan_tools, read_tools
 from tests.structured.backends import all_accept
 from tests.structured.schemas import SCHEMAS
 

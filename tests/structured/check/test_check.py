@@ -5,10 +5,9 @@ import re
 import pytest
 
 from gencli.json_reader import DOCUMENT
-from gencli.structured.check.check import MAX_BYTES, check_schema
-from gencli.structured.check.misspelled import likely_keywords, misspelled
-from gencli.structured.errors import SchemaError
-from gencli.structured.schema.drafts import DRAFTS
+from gencli.structured.json_schema import DRAFTS
+from gencli.structured.schema_check import MAX_BYTES, check_schema, likely_keywords, misspelled
+from gencli.structured.schema_errors import SchemaError
 from tests.helpers.refusal import refusal
 
 DRAFT = {draft.name: draft.uri for draft in DRAFTS}

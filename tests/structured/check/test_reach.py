@@ -1,6 +1,6 @@
 """A path is refused if no document of the schema has it, and only then."""
 
-from gencli.structured.check.reach import unreached
+from gencli.structured.schema_check import unreached
 
 ITEM = {"properties": {"name": {"type": "string"}, "sub": {"$ref": "#/$defs/item"}}}
 UNION = {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"x": True}}]}

@@ -4,7 +4,7 @@ import json
 import re
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.plans import plan_choices
+from gencli.structured.text_plans import plan_choices
 from tests.helpers.refusal import refusal
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.plans import plan_lark
+from gencli.structured.text_plans import plan_lark
 from tests.helpers.refusal import refusal
 from tests.structured.backends import accepts
 

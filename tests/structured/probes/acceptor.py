@@ -12,8 +12,7 @@ import llguidance
 import xgrammar
 from llguidance._tokenizer import TokenizerWrapper
 
-from processors.grammar.backends.json_ebnf import grammar_of_schema
-from processors.grammar.backends.json_lark import as_lark
+from processors.grammar.json_grammars import as_lark, grammar_of_schema
 
 __all__ = ["VERSIONS", "Refused", "acceptor"]
 

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
-from gencli.structured.audit.shapes import shapes_of
-from gencli.structured.audit.support import keyword_of
-from gencli.structured.schema.groups import APPLICATORS, GROUPS
-from gencli.structured.schema.refs import walk
+from gencli.structured.audit import shapes_of
+from gencli.structured.flat_schema import keyword_of
+from gencli.structured.json_schema import APPLICATORS, GROUPS, walk
 
 __all__ = ["IDLE", "removals"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from gencli.structured.rewrite.formats import PATTERNS as PATTERNS_OF
+from gencli.structured.rewrite_strings import PATTERNS as PATTERNS_OF
 from tests.structured.probes.probe import Probe, judged, texts_of
 
 S = {"type": "string"}

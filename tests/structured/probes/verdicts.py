@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gencli.structured.audit.shapes import shapes_of
-from gencli.structured.schema.refs import walk
+from gencli.structured.audit import shapes_of
+from gencli.structured.json_schema import walk
 from tests.structured.probes import applicators, arrays, marked, numbers, objects, strings, values
 from tests.structured.probes.acceptor import Refused, acceptor
 from tests.structured.probes.probe import Probe

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.structured.check.check import check_schema
-from gencli.structured.errors import SchemaError
-from gencli.structured.read.concise import TYPES, parse_concise
+from gencli.structured.schema_check import check_schema
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.schema_inputs import TYPES, parse_concise
 from tests.helpers.refusal import refusal
 
 

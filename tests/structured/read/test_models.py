@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.check.check import check_schema
-from gencli.structured.read.models import load_model
+from gencli.structured.schema_check import check_schema
+from gencli.structured.schema_inputs import load_model
 from tests.helpers.refusal import refusal
 
 pytest.importorskip("pydantic")

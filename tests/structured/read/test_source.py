@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from gencli.structured.check.check import MAX_BYTES
-from gencli.structured.errors import SchemaError
-from gencli.structured.read.source import read_schema
+from gencli.structured.schema_check import MAX_BYTES
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.schema_source import read_schema
 from tests.helpers.refusal import refusal
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 3.141592653589793}}}

@@ -6,12 +6,11 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gencli.structured.errors import GiveUp
-from gencli.structured.regex.automaton import between, searched
-from gencli.structured.regex.ecma_reader import parse_regex
-from gencli.structured.regex.ecma_search import searches
-from gencli.structured.regex.tree import RegexError
-from gencli.structured.rewrite.strings import are_apart, single_pattern
+from gencli.structured.ecma_regex import parse_regex, searches
+from gencli.structured.grammar_tree import RegexError
+from gencli.structured.pattern_sets import between, searched
+from gencli.structured.rewrite_strings import are_apart, single_pattern
+from gencli.structured.schema_errors import GiveUp
 from tests.helpers.refusal import refusal
 
 CASES = [

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.structured.regex.ecma_search import MAX_REPEATS, check_pattern, searches
+from gencli.structured.ecma_regex import MAX_REPEATS, check_pattern, searches
 from tests.helpers.refusal import refusal
 
 MATCHES = [

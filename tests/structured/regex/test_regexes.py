@@ -6,9 +6,8 @@ import pytest
 import regex
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.plans import RegexCheck, plan_regex
-from gencli.structured.regex.output_reader import MOST_LETTERS, MOST_NESTED
-from gencli.structured.regex.tree import MOST_REPEATS
+from gencli.structured.grammar_tree import MOST_REPEATS
+from gencli.structured.text_plans import MOST_LETTERS, MOST_NESTED, RegexCheck, plan_regex
 from tests.helpers.refusal import refusal
 from tests.structured.backends import accepts, all_accept
 

@@ -4,8 +4,8 @@ import json
 import random
 from itertools import permutations
 
-from gencli.structured.choose import candidate, choose
-from gencli.structured.rewrite.marks import MAX_BRANCHED
+from gencli.structured.backend_choice import candidate, choose
+from gencli.structured.rewrite_objects import MAX_BRANCHED
 from tests.structured.probes.acceptor import acceptor
 
 BACKENDS = ["xgrammar", "llguidance"]

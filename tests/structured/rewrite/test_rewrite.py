@@ -7,15 +7,13 @@ import re
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from gencli.structured.choose import candidate, choose
-from gencli.structured.errors import GiveUp
-from gencli.structured.regex.ecma_reader import parse_regex, whole
-from gencli.structured.regex.printer import show
-from gencli.structured.regex.tree import RegexError
-from gencli.structured.regex.words import complement, finite_texts, texts_without
-from gencli.structured.rewrite.node import plain
-from gencli.structured.rewrite.rewrite import rewrite
-from gencli.structured.rewrite.strings import safe_patterns
+from gencli.structured.backend_choice import candidate, choose, rewritten_for
+from gencli.structured.ecma_regex import parse_regex, whole
+from gencli.structured.flat_schema import plain
+from gencli.structured.grammar_tree import RegexError, show
+from gencli.structured.pattern_sets import complement, finite_texts, texts_without
+from gencli.structured.rewrite_strings import safe_patterns
+from gencli.structured.schema_errors import GiveUp
 from tests.helpers.refusal import refusal
 from tests.structured.probes.acceptor import Refused, acceptor
 
@@ -242,7 +240,7 @@ def test_the_values_are_the_same():
     for name in sorted(set(CASES) - {"all readings of a class"}):
         backend, schema, valid, invalid = CASES[name]
         kind = Draft202012Validator(
-            plain(rewrite(schema, backend, extra=True).schema), format_checker=FormatChecker()
+            plain(rewritten_for(schema, backend, extra=True).schema), format_checker=FormatChecker()
         )
         assert all(map(kind.is_valid, valid)), name
         assert not any(map(kind.is_valid, invalid)), name
@@ -368,7 +366,7 @@ def test_what_is_too_deep_is_left_as_it_is():
     for _ in range(200):
         schema = {"items": schema}
     with pytest.raises(GiveUp, match="deep"):
-        rewrite(schema, "llguidance")
+        rewritten_for(schema, "llguidance")
 
 
 PATTERNS = [

@@ -1,8 +1,8 @@
 """The draft of a schema that declares none."""
 
-from gencli.structured.check.check import check_schema
-from gencli.structured.schema.drafts import DRAFTS, draft_of, with_draft
-from gencli.structured.validate.validator import Validator
+from gencli.structured.json_schema import DRAFTS, draft_of, with_draft
+from gencli.structured.schema_check import check_schema
+from gencli.structured.schema_validator import Validator
 
 PAIR = {"type": "array", "items": [{"type": "integer"}, {"type": "boolean"}], "additionalItems": False}
 

@@ -7,11 +7,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema_specifications import REGISTRY
 
-from gencli.structured.check.check import check_schema
-from gencli.structured.choose import choose
-from gencli.structured.errors import SchemaError
-from gencli.structured.schema.published import with_published
-from gencli.structured.validate.validator import Validator
+from gencli.structured.backend_choice import choose
+from gencli.structured.json_schema import with_published
+from gencli.structured.schema_check import check_schema
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.schema_validator import Validator
 from tests.helpers.refusal import refusal
 from tests.structured.probes.acceptor import acceptor
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.structured.errors import SchemaError
-from gencli.structured.schema.refs import find_cycle, resolve, walk
+from gencli.structured.json_schema import find_cycle, resolve, walk
+from gencli.structured.schema_errors import SchemaError
 
 HOLDERS = {
     "items": {},

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gencli.errors import GenerationError, UsageError
-from gencli.structured.validate.select import check_pointer, select
+from gencli.structured.schema_errors import check_pointer, select
 from tests.helpers.refusal import refusal
 
 DOCUMENT = {

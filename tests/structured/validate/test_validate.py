@@ -3,8 +3,8 @@
 from decimal import Decimal
 
 from gencli.json_reader import DOCUMENT, parse_json
-from gencli.structured.schema.drafts import DRAFTS
-from gencli.structured.validate.validator import Validator
+from gencli.structured.json_schema import DRAFTS
+from gencli.structured.schema_validator import Validator
 
 PERSON = {
     "type": "object",

@@ -4,13 +4,13 @@ import os
 import shutil
 
 import pytest
+from tests.models.hub.server import COMMIT, Fault
 
 from gencli.errors import ModelError
 from gencli.models.files.checkpoint import identify
 from gencli.models.files.hub_download import fetch, plan_fetch
 from gencli.models.files.local_models import HubName, find_snapshot, missing_files, repository_folder
 from gencli.runtime.models import ModelChoice, load
-from tests.models.hub.server import COMMIT, Fault
 from tests.models.cases import case
 
 NAME = HubName("some/one")

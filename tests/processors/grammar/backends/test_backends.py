@@ -9,8 +9,8 @@ import torch
 
 from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backends import llguidance
-from processors.grammar.backends.base import Ask
+from processors.grammar import llguidance
+from processors.grammar.grammar_backend import Ask
 from tests.processors.grammar.kit import (
     GRAMMARS,
     VALUES,

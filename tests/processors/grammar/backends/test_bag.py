@@ -4,7 +4,7 @@ from itertools import product
 
 from llguidance import LLMatcher, LLTokenizer
 
-from processors.grammar.backends.bag import Bag, Brackets, in_a_row, spelled
+from processors.grammar.json_grammars import Bag, Brackets, in_a_row, spelled
 
 SIGNS = 'COMMA: ","\nBEGIN: "["\nEND: "]"\nNO_ITEMS: "[]"\n'
 LIST = Brackets("BEGIN", "END", "NO_ITEMS")

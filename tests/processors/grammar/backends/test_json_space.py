@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from gencli.structured.choose import choose
+from gencli.structured.backend_choice import choose
 from gencli.structured.planning import PlanRequest, plan_output
 from tests.processors.grammar.kit import compiled, vocabulary_of
 

@@ -8,9 +8,8 @@ import pytest
 
 from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.compile.compiler import GrammarCompiler
-from processors.grammar.compile.limits import is_small
-from processors.grammar.compile.store import GrammarStore
+from processors.grammar.compile_guards import GrammarStore, is_small
+from processors.grammar.grammar_compiler import GrammarCompiler
 from tests.processors.grammar.kit import PERSON, TREE, env_of
 
 SMALL_SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'

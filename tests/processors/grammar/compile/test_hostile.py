@@ -4,8 +4,8 @@ import pytest
 
 from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.grammar.backends import slow_tokens as pace
-from processors.grammar.compile import trial
+from processors.grammar import compile_guards as pace
+from processors.grammar import grammar_compiler as trial
 from processors.testing.grammars import HOSTILE
 from tests.processors.grammar.kit import backend_of, compiled, env_of, legal, vocabulary_of
 

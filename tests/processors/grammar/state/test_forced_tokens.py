@@ -1,6 +1,6 @@
 """Forced text in the tokenizer's tokens."""
 
-from processors.grammar.state.forced_tokens import CanonicalTokenizer
+from processors.grammar.forced_tokens import CanonicalTokenizer
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()

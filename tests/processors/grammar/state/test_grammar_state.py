@@ -3,11 +3,11 @@
 import torch
 
 from processors.constraint import Constraint
-from processors.grammar.backends.bits import words
-from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.grammar_state import GrammarState, Rules
-from processors.grammar.state.narrowing import Narrower
-from processors.grammar.state.token_kinds import TokenKinds
+from processors.grammar.closing import TokenKinds
+from processors.grammar.forced_tokens import CanonicalTokenizer
+from processors.grammar.grammar_backend import words
+from processors.grammar.grammar_state import GrammarState, Rules
+from processors.grammar.narrowing import Narrower
 from processors.marker import Marker
 from tests.processors.grammar.kit import backend_of, closer_of, env_of, ids_of
 

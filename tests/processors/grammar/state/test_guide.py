@@ -3,7 +3,7 @@
 import json
 
 from processors.constraint import Constraint
-from processors.grammar.state.guide import Guide, guide_of
+from processors.grammar.short_texts import Guide, guide_of
 
 LARGE = {"type": "object", "properties": {"text": {"type": "string", "minLength": 100}}, "required": ["text"]}
 

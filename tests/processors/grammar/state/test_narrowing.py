@@ -6,14 +6,11 @@ import torch
 
 from processors.base import Env
 from processors.constraint import Constraint
-from processors.grammar.backends.base import load_backend
-from processors.grammar.backends.bits import allowed_ids, mask_of, words
-from processors.grammar.state.guide import guide_of
-from processors.grammar.state.json_statistics import JsonContext
-from processors.grammar.state.narrowing import SLACK, Narrower, Outlook
-from processors.grammar.state.spot import Spot
-from processors.grammar.state.token_kinds import TokenKinds
-from processors.grammar.state.work import Work
+from processors.grammar.closing import Spot, TokenKinds
+from processors.grammar.forced_tokens import JsonContext
+from processors.grammar.grammar_backend import allowed_ids, load_backend, mask_of, words
+from processors.grammar.narrowing import SLACK, Narrower, Outlook
+from processors.grammar.short_texts import SearchBudget, guide_of
 from processors.testing import ToyVocabulary
 from tests.processors.grammar.kit import Words, closer_of, json_spot
 
@@ -81,7 +78,7 @@ class Open:
 
     def fits_alone(self, token, left):
         assert self.spot.accept(token)
-        found = self.closer.path(self.spot, left - 1, Work(8000), hint=self.path)
+        found = self.closer.path(self.spot, left - 1, SearchBudget(8000), hint=self.path)
         self.spot.rollback(1)
         return found is not None
 

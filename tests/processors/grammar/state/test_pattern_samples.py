@@ -4,7 +4,7 @@ import json
 import re
 
 from processors.constraint import Constraint
-from processors.grammar.state.pattern_samples import sample, samples_of
+from processors.grammar.short_texts import sample, samples_of
 
 PATTERNS = {
     r"\.json$": ".json",

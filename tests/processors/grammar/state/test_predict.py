@@ -7,11 +7,10 @@ import pytest
 
 from processors.base import Env
 from processors.constraint import Constraint
-from processors.grammar.backends.base import load_backend
-from processors.grammar.state.forced_tokens import CanonicalTokenizer
-from processors.grammar.state.json_statistics import JsonContext, SeparatorModel
-from processors.grammar.state.predict import predict_next
-from processors.grammar.state.spot import Spot
+from processors.grammar.closing import Spot
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
+from processors.grammar.grammar_backend import load_backend
+from processors.grammar.grammar_state import predict_next
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()

@@ -4,12 +4,9 @@ import json
 
 from processors.base import Env
 from processors.constraint import Constraint
-from processors.grammar.backends.base import load_backend
-from processors.grammar.backends.bits import allowed_ids, mask_of, words
-from processors.grammar.state.narrowing import Narrower
-from processors.grammar.state.spot import Spot
-from processors.grammar.state.token_kinds import TokenKinds
-from processors.grammar.state.triggers import TriggerTokens, find_triggers
+from processors.grammar.closing import Spot, TokenKinds
+from processors.grammar.grammar_backend import allowed_ids, load_backend, mask_of, words
+from processors.grammar.narrowing import Narrower, TriggerTokens, find_triggers
 from tests.processors.grammar.kit import Words, closer_of, env_of
 
 SCHEMA = {"type": "object", "properties": {"<f=": {"const": "the cat"}}, "required": ["<f="]}

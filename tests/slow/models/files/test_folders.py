@@ -6,7 +6,7 @@ import pytest
 
 from gencli.errors import ModelError
 from gencli.models.files.local_models import bundled_folder
-from gencli.templates import renderer as renderer_module
+from gencli.templates import chat_templates as renderer_module
 from gencli.text.tokenizer import HFTokenizer
 from tests.models.cases import case
 from tests.models.files.test_folders import ENDLESS, TURN, change, folder, refusal

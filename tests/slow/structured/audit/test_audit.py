@@ -3,8 +3,8 @@
 import json
 import random
 
-from gencli.structured.choose import candidate
-from gencli.structured.errors import SchemaError
+from gencli.structured.backend_choice import candidate
+from gencli.structured.schema_errors import SchemaError
 from scripts.measure_schemas import BACKENDS, cases, claim, is_wrong, observed
 from tests.structured.probes.acceptor import Refused, acceptor
 from tests.structured.random_schemas import VALUES, drawn, is_valid

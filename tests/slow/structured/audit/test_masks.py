@@ -2,9 +2,9 @@
 
 import json
 
-from gencli.structured.choose import candidate
+from gencli.structured.backend_choice import candidate
 from processors.base import Env
-from processors.grammar.backends.base import load_backend
+from processors.grammar.grammar_backend import load_backend
 from processors.testing import ToyVocabulary
 from scripts.measure_schemas import BACKENDS, cases, observed
 

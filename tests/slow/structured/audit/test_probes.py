@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.structured.audit.support import SUPPORT
+from gencli.structured.flat_schema import SUPPORT
 from tests.structured.audit.test_probes import BACKENDS, refusing
 from tests.structured.probes.acceptor import VERSIONS
 from tests.structured.probes.probe import validator_of

@@ -4,7 +4,7 @@ import json
 import random
 from itertools import pairwise
 
-from gencli.structured.calls.tool_formats import parse_calls
+from gencli.structured.tool_calls import parse_calls
 from tests.structured.calls.test_call_stream import EMPTY, FORMS, NESTED, read
 from tests.structured.calls.test_tools import WRITE
 

@@ -1,6 +1,6 @@
 """`--tools`: calls in the model's own form, enforced by either back end, read back and checked."""
 
-from gencli.structured.calls.tool_formats import Call
+from gencli.structured.tool_calls import Call
 from tests.structured.backends import all_accept
 from tests.structured.calls.test_tools import ROME, TWO, WRITE, plan
 

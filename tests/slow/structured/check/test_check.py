@@ -2,8 +2,8 @@
 
 import re
 
-from gencli.structured.check.check import MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
-from gencli.structured.errors import SchemaError
+from gencli.structured.schema_check import MAX_PATTERNS, MAX_SUBSCHEMAS, check_schema
+from gencli.structured.schema_errors import SchemaError
 from tests.helpers.refusal import refusal
 from tests.structured.check.test_check import DRAFT
 

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from gencli.structured.notations.plans import plan_grammar
+from gencli.structured.text_plans import plan_grammar
 from tests.structured.backends import all_accept
 
 # A grammar, the letters of its texts, and how many texts of up to five letters it has.

@@ -6,7 +6,7 @@ from itertools import product
 import regex
 
 from gencli.errors import ConfigError
-from gencli.structured.notations.plans import plan_grammar, plan_regex
+from gencli.structured.text_plans import plan_grammar, plan_regex
 from tests.structured.backends import all_accept
 
 ATOMS = ["a", "b", "[ab]", "[^a]", ".", "(?s:.)", r"\w", r"\W", "é", "(?i:a)", r"[^\w]", r"\s"]

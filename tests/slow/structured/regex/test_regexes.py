@@ -5,7 +5,7 @@ import re
 
 import regex
 
-from gencli.structured.notations.plans import plan_regex
+from gencli.structured.text_plans import plan_regex
 from tests.structured.backends import all_accept
 
 LETTERS = 'abcxkABKS019 _-.*/\\^$]{}":\t\n\u00a0éÉß٣漢\u017f\u212a😀'

@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.structured.choose import choose
+from gencli.structured.backend_choice import choose
 from tests.structured.rewrite.test_orders import INNER, OBJECT, PROPERTIES, VALUES, I, O, S, accepts, shuffled
 
 

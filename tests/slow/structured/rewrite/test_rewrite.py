@@ -2,9 +2,9 @@
 
 import json
 
-from gencli.structured.choose import candidate
-from gencli.structured.rewrite.formats import LENGTHS
-from gencli.structured.schema.formats import FORMATS
+from gencli.structured.backend_choice import candidate
+from gencli.structured.rewrite_strings import LENGTHS
+from gencli.structured.schema_validator import FORMATS
 from tests.structured.probes.acceptor import acceptor
 from tests.structured.rewrite.test_rewrite import CASES, LLGUIDANCE, S, verdict
 

@@ -2,9 +2,9 @@
 
 import re
 
-from gencli.structured.check.check import check_schema
-from gencli.structured.errors import SchemaError
-from gencli.structured.validate.validator import Validator
+from gencli.structured.schema_check import check_schema
+from gencli.structured.schema_errors import SchemaError
+from gencli.structured.schema_validator import Validator
 from tests.helpers.refusal import refusal
 
 

@@ -1,7 +1,6 @@
 """The final check says what is wrong and where, as the drafts mean it, and ends in time."""
 
-from gencli.structured.schema.formats import FORMATS
-from gencli.structured.validate.validator import MAX_FAULTS, Validator
+from gencli.structured.schema_validator import FORMATS, MAX_FAULTS, Validator
 
 
 def test_faults_are_few_and_short():

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from processors.grammar.backends.base import Ask
+from processors.grammar.grammar_backend import Ask
 from tests.processors.grammar.backends.test_backends import BACKENDS, UNTOUCHED
 from tests.processors.grammar.kit import (
     GRAMMARS,

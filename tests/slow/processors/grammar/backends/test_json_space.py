@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gencli.structured.choose import choose
+from gencli.structured.backend_choice import choose
 from tests.processors.grammar.backends.test_json_space import BACKENDS, NUMBER, record
 from tests.processors.grammar.kit import compiled, legal, vocabulary_of
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from processors.errors import GrammarTimeout
-from processors.grammar.compile import compiler as compiler_module
-from processors.grammar.compile.store import GrammarStore
+from processors.grammar import grammar_compiler as compiler_module
+from processors.grammar.compile_guards import GrammarStore
 from processors.testing.grammars import HOSTILE
 from tests.processors.grammar.compile.test_compiler import compilers, schema
 from tests.processors.grammar.kit import state_of

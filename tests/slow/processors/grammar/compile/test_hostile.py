@@ -7,7 +7,7 @@ import pytest
 
 from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
-from processors.grammar.compile.compiler import GrammarCompiler
+from processors.grammar.grammar_compiler import GrammarCompiler
 from processors.testing.grammars import HOSTILE
 from tests.processors.grammar.kit import env_of, legal
 

@@ -3,7 +3,7 @@
 import json
 from itertools import product
 
-from processors.grammar.state.work import Work
+from processors.grammar.short_texts import SearchBudget
 from tests.processors.grammar.state.test_closing import TOY, opened, string
 
 BACKENDS = ("xgrammar", "llguidance")
@@ -22,12 +22,12 @@ BEGUN = ("", "{", '{"items":["', '{"items":["ab', '{"items":["abc","', '{"items"
 def test_a_completion_completes_the_document_and_leaves_the_spot_alone():
     for backend, begun in product(BACKENDS, BEGUN):
         closer, spot = opened(LISTS, backend, begun.encode())
-        path = closer.find(spot, 100, Work(12_000))
+        path = closer.find(spot, 100, SearchBudget(12_000))
         items = json.loads(begun.encode() + TOY.decode(path))["items"]
         assert items, (backend, begun)
         assert all(len(item) >= 2 for item in items), (backend, begun)
-        assert closer.find(spot, 100, Work(12_000)) == path, (backend, begun)
-        assert closer.find(spot, len(path) - 1, Work(12_000)) is None, (backend, begun)
+        assert closer.find(spot, 100, SearchBudget(12_000)) == path, (backend, begun)
+        assert closer.find(spot, len(path) - 1, SearchBudget(12_000)) is None, (backend, begun)
         assert spot.text == begun.encode(), (backend, begun)
 
 
@@ -46,7 +46,7 @@ SHORTEST = [
 def test_a_string_with_a_pattern_ends_by_the_fewest_bytes():
     for backend, (schema, begun, most) in product(BACKENDS, SHORTEST):
         closer, spot = opened(schema, backend, begun)
-        path = closer.find(spot, 400, Work(12_000))
+        path = closer.find(spot, 400, SearchBudget(12_000))
         assert len(path) <= most, (backend, schema, begun)
         assert isinstance(json.loads(begun + TOY.decode(path)), str), (backend, schema, begun)
 
@@ -63,7 +63,7 @@ ENDLESS = [
 def test_without_a_search_a_string_that_need_not_end_does():
     for whitespace, schema, backend in product((0, 8), ENDLESS, BACKENDS):
         closer, spot = opened(schema, backend, b"", whitespace)
-        path = closer.path(spot, 120, Work(12_000))
+        path = closer.path(spot, 120, SearchBudget(12_000))
         assert path, (whitespace, schema, backend)
         for token in path:
             assert spot.accept(token), (whitespace, schema, backend)

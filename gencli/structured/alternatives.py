@@ -1,0 +1,497 @@
+"""A schema as flat schemas, one of which has to hold: allOf merged, anyOf expanded, not and if resolved,
+complements, keywords of older drafts converted to 2020-12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from gencli.structured.flat_schema import (
+    ALSO,
+    AT,
+    FRACTION,
+    Flat,
+    Schema,
+    Scope,
+    intersect_flat,
+    is_empty,
+    key_of,
+    origins,
+    put,
+    without,
+)
+from gencli.structured.json_schema import APPLICATORS
+from gencli.structured.pattern_sets import complement, texts_without
+from gencli.structured.schema_errors import GiveUp
+
+
+class _TooMany(GiveUp):
+    """A schema would become too many flat schemas."""
+
+
+_LIMIT = 48  # flat schemas of one schema
+_DEPENDENT = ("dependentRequired", "dependentSchemas")
+_HARD = ("not", "if", "oneOf", *_DEPENDENT, "$dynamicRef", "$recursiveRef")
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_APART = frozenset((*APPLICATORS, *_DEPENDENT, *_UNEVALUATED))
+
+
+def alternatives(
+    schema: Schema, scope: Scope, *, strict: bool = False, path: tuple[str, ...] = ()
+) -> list[Flat]:
+    """Return flat schemas, one of which has to hold; [] if no value satisfies the schema.
+
+    Keywords that a mask cannot enforce are left to the final check and noted in the scope. With `strict`, or
+    if the result would be too large, GiveUp is raised instead. A reference without other keywords stays
+    {"$ref": pointer}.
+    """
+    if isinstance(schema, bool):
+        return [{AT: {}}] if schema else []
+    scope.spend()
+    node = modernize(schema, scope)
+    asserting = [key for key in node if key != AT]
+    if asserting == ["$ref"] and not strict:
+        return [node]
+    spread = _Spread(scope, strict, path)
+    parts: list[list[Flat]] = []
+    is_own_done = False
+    for keyword in asserting:
+        if keyword not in _APART and not is_own_done:
+            is_own_done = True
+            own = without(node, *_APART)
+            parts.append([own])
+            if is_empty(own):
+                scope.unsatisfiable.update(place for places in own[AT].values() for place in places)
+                return []
+        elif keyword in _APART - set(_UNEVALUATED) - {"then", "else"}:
+            parts.extend(spread.keyword(node, keyword))
+    return spread.unevaluated(node, spread.product(parts))
+
+
+class _Spread:
+    """The keywords whose subschemas apply to the same value, one method each."""
+
+    def __init__(self, scope: Scope, strict: bool, path: tuple[str, ...]) -> None:
+        self.scope = scope
+        self.strict = strict
+        self.path = path
+
+    def keyword(self, node: Flat, keyword: str) -> list[list[Flat]]:
+        places = [
+            place
+            for key in (keyword, "then", "else")
+            if keyword in (key, "if")
+            for place in node[AT].get(key, ())
+        ]
+        try:
+            found = self._spell(node, keyword)
+        except _TooMany:
+            raise
+        except GiveUp as error:
+            if self.strict or keyword not in _HARD:
+                raise
+            if keyword != "oneOf":  # the branches of oneOf are enforced like those of anyOf
+                both = ("if", "then", "else") if keyword == "if" else (keyword,)
+                places += [place for key in both for place in origins(_schemas(node.get(key)))]
+            self.scope.leave(places, f"{error} cannot be said in a mask")
+            return self._approximation(node, keyword)
+        self.scope.note(places, _NOTES.get(keyword, "rewritten: spelled out"))
+        return found
+
+    def _spell(self, node: Flat, keyword: str) -> list[list[Flat]]:
+        value = node[keyword]
+        if keyword == "$ref":
+            return [self.target(value)]
+        if keyword == "allOf":
+            return [self.below(branch) for branch in value]
+        if keyword == "anyOf":
+            return [distinct([flat for branch in value for flat in self.below(branch)])]
+        if keyword == "oneOf":
+            return [self.one_of(value)]
+        if keyword == "not":
+            return [self.negation(value)]
+        if keyword == "if":
+            return [self.condition(value, node.get("then", True), node.get("else", True))]
+        if keyword == "dependentRequired":
+            return [self.dependent(name, {"required": [name, *more]}, node) for name, more in value.items()]
+        if keyword == "dependentSchemas":
+            wanted = {
+                name: {"allOf": [{"required": [name], AT: {}}, below], AT: {}}
+                for name, below in value.items()
+            }
+            return [self.dependent(name, below, node) for name, below in wanted.items()]
+        raise GiveUp(keyword)
+
+    def _approximation(self, node: Flat, keyword: str) -> list[list[Flat]]:
+        """Return the enforceable part of a keyword that is left to the final check."""
+        if keyword != "oneOf":
+            return []
+        return [distinct([flat for branch in node["oneOf"] for flat in self.below(branch)])]
+
+    def below(self, schema: Schema, *, strict: bool | None = None) -> list[Flat]:
+        return alternatives(
+            schema, self.scope, strict=self.strict if strict is None else strict, path=self.path
+        )
+
+    def target(self, pointer: str) -> list[Flat]:
+        if pointer in self.path:
+            raise GiveUp("a reference in a circle")
+        return alternatives(
+            self.scope.target(pointer), self.scope, strict=self.strict, path=(*self.path, pointer)
+        )
+
+    def product(self, parts: list[list[Flat]]) -> list[Flat]:
+        """Return the flat schemas of one alternative from each part, combined in all ways."""
+        found: list[Flat] = [{AT: {}}]
+        for part in self.paired(parts):
+            if len(found) * len(part) > _LIMIT * 4:
+                raise GiveUp("too many combinations")
+            pairs = [(a, b) for a in found for b in part]
+            found = distinct([flat for pair in pairs for flat in self.meets(*pair)])
+        if len(found) > _LIMIT:
+            raise GiveUp("too many combinations")
+        return found
+
+    def paired(self, parts: list[list[Flat]]) -> Iterator[list[Flat]]:
+        """Yield the parts; single flat schemas are merged pairwise, as one by one takes quadratic time."""
+        for is_single, group in groupby(parts, key=lambda part: len(part) == 1):
+            run = list(group)
+            while is_single and len(run) > 1:
+                last = run[-1:] if len(run) % 2 else []
+                run = [self.meets(*a, *b) for a, b in zip(run[::2], run[1::2], strict=False)] + last
+                is_single = all(len(part) == 1 for part in run)
+            yield from run
+
+    def meets(self, a: Flat, b: Flat) -> list[Flat]:
+        """Return the intersection of two flat schemas; references next to other keywords are followed."""
+        self.scope.spend()
+        if len(a) == 1 or len(b) == 1:
+            return [b if len(a) == 1 else a]
+        if "$ref" in a or "$ref" in b:
+            places = (place for one in (a, b) for place in one[AT].get("$ref", ()))
+            self.scope.note(places, "rewritten: merged with what stands beside it")
+            firsts = self.target(a["$ref"]) if "$ref" in a else [a]
+            seconds = self.target(b["$ref"]) if "$ref" in b else [b]
+            return [flat for first in firsts for second in seconds for flat in self.meets(first, second)]
+        met = intersect_flat(a, b)
+        if met is None or self._has_no_value(met):
+            for one in (a, b):
+                self.scope.unsatisfiable.update(place for places in one[AT].values() for place in places)
+            return []
+        return [met]
+
+    def _has_no_value(self, flat: Flat) -> bool:
+        """Whether a required property allows no value."""
+        if len(self.path) > 8 or flat.get("type") != ["object"]:
+            return False
+        below = [
+            flat["properties"][name]
+            for name in flat.get("required", ())
+            if name in flat.get("properties", {})
+        ]
+        return any(
+            isinstance(schema, dict) and "allOf" in schema and self._is_void(schema) for schema in below
+        )
+
+    def _is_void(self, schema: Schema) -> bool:
+        try:
+            return not alternatives(schema, self.scope, strict=True, path=(*self.path, "value"))
+        except GiveUp:
+            return False
+
+    def one_of(self, branches: list[Schema]) -> list[Flat]:
+        """Return the branches, each without the values that other branches allow."""
+        if len(branches) > _LIMIT:
+            raise _TooMany("too many branches")
+        exact = [self.below(branch, strict=True) for branch in branches]
+        found: list[Flat] = []
+        for index, branch in enumerate(branches):
+            flats = self.below(branch)
+            rivals = [flat for other, there in enumerate(exact) if other != index for flat in there]
+            rivals = [rival for rival in rivals if any(self.meets(flat, rival) for flat in flats)]
+            found.extend(self.product([flats, *(negate(rival) for rival in rivals)]))
+        return distinct(found)
+
+    def negation(self, schema: Schema) -> list[Flat]:
+        return self.product([negate(flat) for flat in self.below(schema, strict=True)])
+
+    def condition(self, test: Schema, then: Schema, other: Schema) -> list[Flat]:
+        holds = self.product([self.below(test, strict=True), self.below(then)])
+        return distinct([*holds, *self.product([self.negation(test), self.below(other)])])
+
+    def dependent(self, name: str, wanted: dict[str, Any], node: Flat) -> list[Flat]:
+        """Return two cases: the property is absent, or its dependent schema holds."""
+        places = frozenset(place for key in _DEPENDENT for place in node[AT].get(key, ()))
+        absent: Flat = {"properties": {name: False}, AT: {"properties": places}}
+        return [absent, *self.below({AT: {}, **wanted})]
+
+    def unevaluated(self, node: Flat, flats: list[Flat]) -> list[Flat]:
+        """Add unevaluatedProperties and unevaluatedItems, if the evaluated parts are known."""
+        for keyword, plain in zip(_UNEVALUATED, ("additionalProperties", "items"), strict=True):
+            if keyword not in node:
+                continue
+            places = node[AT].get(keyword, frozenset())
+            if any(key in node for key in ("not", "if", "contains", "dependentSchemas", "$dynamicRef")):
+                if self.strict:
+                    raise GiveUp(keyword)
+                below = origins(node[keyword])
+                self.scope.leave((*places, *below), "what was evaluated cannot be said in a mask")
+                continue
+            self.scope.note(places, f"rewritten: {plain}")
+            flats = [
+                flat if plain in flat else {**flat, plain: node[keyword], AT: {**flat[AT], plain: places}}
+                for flat in self._followed(flats)
+            ]
+        return flats
+
+    def _followed(self, flats: Iterable[Flat]) -> list[Flat]:
+        return [one for flat in flats for one in (self.target(flat["$ref"]) if "$ref" in flat else [flat])]
+
+
+def _schemas(value: Any) -> Any:
+    """Return the value of a keyword, with a map of schemas as a list."""
+    return list(value.values()) if isinstance(value, dict) and AT not in value else value
+
+
+def distinct(flats: list[Flat]) -> list[Flat]:
+    """Return each flat schema once, with the origins of all its copies."""
+    if len(flats) < 2:
+        return flats
+    found: dict[str, Flat] = {}
+    for flat in flats:
+        key = key_of(flat)
+        if key in found:
+            at, more = found[key][AT], flat[AT]
+            joined = {
+                name: at.get(name, frozenset()) | more.get(name, frozenset()) for name in {**at, **more}
+            }
+            found[key] = {**found[key], AT: joined}
+        else:
+            found[key] = flat
+    return list(found.values())
+
+
+_NOTES = {
+    "$ref": "rewritten: merged with what stands beside it",
+    "allOf": "rewritten: merged",
+    "anyOf": "rewritten: spread over what stands beside it",
+    "oneOf": "rewritten: anyOf of branches that exclude each other",
+}
+
+
+def negate(flat: Flat) -> list[Flat]:
+    """Return flat schemas, one of which holds for each value that the given schema rejects.
+
+    Raises GiveUp if JSON Schema cannot express the complement in keywords that a mask enforces.
+    """
+    if ALSO in flat:
+        raise GiveUp("the complement of two patterns")
+    found: list[Flat] = []
+    for keyword, value in flat.items():
+        if keyword == AT:
+            continue
+        if keyword not in _RULES:
+            raise GiveUp(f"the complement of {keyword}")
+        places = flat.get(AT, {}).get(keyword, frozenset())
+        for other in _RULES[keyword](value, flat):
+            found.append({**other, AT: {**dict.fromkeys(other, places), **other.get(AT, {})}})
+    return found
+
+
+_MANY = 200
+_NUMBERS = ("integer", FRACTION)
+_COMPLEMENT = ("null", "boolean", *_NUMBERS, "string", "array", "object")
+
+
+def _type(value: list[str], flat: Flat) -> Iterator[Flat]:
+    if left := [
+        kind for kind in _COMPLEMENT if kind not in value and not ("number" in value and kind in _NUMBERS)
+    ]:
+        yield {"type": left}
+
+
+def _enum(values: list[Any], flat: Flat) -> Iterator[Flat]:
+    if any(isinstance(value, list | dict) for value in values):
+        raise GiveUp("the complement of a list or an object")
+    if len(values) > _MANY:
+        raise GiveUp(f"the complement of more than {_MANY} values")
+    texts = [value for value in values if isinstance(value, str)]
+    numbers = sorted(
+        {value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}
+    )
+    flags = [flag for flag in (True, False) if not any(flag is value for value in values)]
+    whole = [
+        kind
+        for kind in ("null", "boolean", "number", "string", "array", "object")
+        if not _meets(kind, values)
+    ]
+    if whole:
+        yield {"type": whole}
+    if len(flags) == 1:
+        yield {"enum": flags}
+    if texts:
+        yield {"type": ["string"], "pattern": texts_without(texts)}
+    for low, high in zip([None, *numbers], [*numbers, None], strict=True):
+        if numbers:
+            yield {
+                "type": ["number"],
+                **({} if low is None else {"exclusiveMinimum": low}),
+                **({} if high is None else {"exclusiveMaximum": high}),
+            }
+
+
+def _meets(kind: str, values: list[Any]) -> bool:
+    tests: dict[str, Callable[[Any], bool]] = {
+        "null": lambda value: value is None,
+        "boolean": lambda value: isinstance(value, bool),
+        "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+        "string": lambda value: isinstance(value, str),
+    }
+    return kind in tests and any(map(tests[kind], values))
+
+
+def _bound(kind: str, opposite: str) -> Callable[[Any, Flat], Iterator[Flat]]:
+    def rule(value: Any, flat: Flat) -> Iterator[Flat]:
+        yield {"type": [kind], opposite: value}
+
+    return rule
+
+
+def _count(kind: str, opposite: str, step: int) -> Callable[[Any, Flat], Iterator[Flat]]:
+    def rule(value: Any, flat: Flat) -> Iterator[Flat]:
+        if value + step >= 0:
+            yield {"type": [kind], opposite: value + step}
+
+    return rule
+
+
+def _pattern(text: str, flat: Flat) -> Iterator[Flat]:
+    yield {"type": ["string"], "pattern": complement(text)}
+
+
+def _required(names: list[str], flat: Flat) -> Iterator[Flat]:
+    for name in names:
+        yield {"type": ["object"], "properties": {name: False}}
+
+
+def _properties(properties: dict[str, Any], flat: Flat) -> Iterator[Flat]:
+    for name, below in properties.items():
+        if below is not True:
+            refused = {"not": below, AT: {"not": origins(below)}} if below is not False else True
+            yield {"type": ["object"], "required": [name], "properties": {name: refused}}
+
+
+def _items(below: Any, flat: Flat) -> Iterator[Flat]:
+    heads = flat.get("prefixItems", [])
+    if below is False:
+        yield {"type": ["array"], "minItems": len(heads) + 1}
+    elif heads:
+        raise GiveUp("the complement of items behind others")
+    elif below is not True:
+        yield {"type": ["array"], "contains": {"not": below, AT: {"not": origins(below)}}}
+
+
+def _contains(below: Any, flat: Flat) -> Iterator[Flat]:
+    yield {"type": ["array"], "items": {"not": below, AT: {"not": origins(below)}}}
+
+
+def _prefix_items(heads: list[Any], flat: Flat) -> Iterator[Flat]:
+    for index, below in enumerate(heads):
+        if below is not True:
+            refused = {"not": below, AT: {"not": origins(below)}} if below is not False else True
+            yield {"type": ["array"], "minItems": index + 1, "prefixItems": [*[True] * index, refused]}
+
+
+_RULES: dict[str, Callable[[Any, Flat], Iterator[Flat]]] = {
+    "type": _type,
+    "enum": _enum,
+    "minimum": _bound("number", "exclusiveMaximum"),
+    "maximum": _bound("number", "exclusiveMinimum"),
+    "exclusiveMinimum": _bound("number", "maximum"),
+    "exclusiveMaximum": _bound("number", "minimum"),
+    "minLength": _count("string", "maxLength", -1),
+    "maxLength": _count("string", "minLength", 1),
+    "pattern": _pattern,
+    "minItems": _count("array", "maxItems", -1),
+    "maxItems": _count("array", "minItems", 1),
+    "minProperties": _count("object", "maxProperties", -1),
+    "maxProperties": _count("object", "minProperties", 1),
+    "required": _required,
+    "properties": _properties,
+    "items": _items,
+    "contains": _contains,
+    "prefixItems": _prefix_items,
+}
+
+
+_COUNTS = (
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
+    *("minContains", "maxContains"),
+)
+
+
+def modernize(node: Flat, scope: Scope) -> Flat:
+    """Return the equivalent schema in keywords of 2020-12, with `const` as `enum` and `type` as a list."""
+    node = _old_items(_dependencies(_exclusive(_values(node)), scope), scope)
+    for keyword in _COUNTS:
+        if isinstance(node.get(keyword), float):
+            node = put(node, keyword, int(node[keyword]))
+    for keyword, empty in (("uniqueItems", False), ("required", []), ("minLength", 0), ("minItems", 0)):
+        if keyword in node and node[keyword] == empty:
+            node = _drop(node, keyword, scope)
+    for keyword in ("minContains", "maxContains"):
+        if keyword in node and "contains" not in node:
+            node = _drop(node, keyword, scope)
+    for keyword in ("then", "else"):
+        if keyword in node and "if" not in node:
+            node = _drop(node, keyword, scope)
+    return node
+
+
+def _drop(node: Flat, keyword: str, scope: Scope) -> Flat:
+    scope.note(node[AT].get(keyword, ()), "says nothing here")
+    return without(node, keyword)
+
+
+def _values(node: Flat) -> Flat:
+    if isinstance(node.get("type"), str):
+        node = put(node, "type", [node["type"]])
+    if "const" in node and "enum" not in node:
+        node = without(put(node, "enum", [node["const"]], node[AT]["const"]), "const")
+    return node
+
+
+def _exclusive(node: Flat) -> Flat:
+    for keyword, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(flag := node.get(keyword), bool):
+            places = node[AT].get(keyword, frozenset()) | node[AT].get(plain, frozenset())
+            if flag and plain in node:
+                node = without(put(node, keyword, node[plain], places), plain)
+            else:
+                node = without(node, keyword)
+                node = put(node, plain, node[plain], places) if plain in node else node
+    return node
+
+
+def _dependencies(node: Flat, scope: Scope) -> Flat:
+    if "dependencies" not in node:
+        return node
+    places = node[AT]["dependencies"]
+    names = {name: below for name, below in node["dependencies"].items() if isinstance(below, list)}
+    schemas = {name: below for name, below in node["dependencies"].items() if not isinstance(below, list)}
+    scope.note(places, "rewritten: dependentRequired and dependentSchemas")
+    node = without(node, "dependencies")
+    node = put(node, "dependentRequired", names, places) if names else node
+    return put(node, "dependentSchemas", schemas, places) if schemas else node
+
+
+def _old_items(node: Flat, scope: Scope) -> Flat:
+    if isinstance(node.get("items"), list):
+        places, rest = node[AT]["items"], node.get("additionalItems")
+        more = node[AT].get("additionalItems", frozenset())
+        scope.note(places, "rewritten: prefixItems")
+        node = put(without(node, "items", "additionalItems"), "prefixItems", node["items"], places)
+        return node if rest is None else put(node, "items", rest, more)
+    return _drop(node, "additionalItems", scope) if "additionalItems" in node else node

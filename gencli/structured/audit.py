@@ -1,0 +1,525 @@
+"""Audit: grades of the keywords of a schema for a back end, findings from them, and removal of keywords
+that it rejects. The grades come from probes of the installed back ends (support.json), never from their
+documentation; a keyword counts as enforced only if a probe has shown that its shape is exact. A shape,
+the key of the support table, is a keyword with everything known to change how a back end treats it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
+from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Grade, Schema
+from gencli.structured.json_schema import ANNOTATIONS, APPLICATORS, GROUPS, declared_types, walk
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, Finding, Plan, Variant
+from gencli.structured.pattern_sets import pattern_forms
+from gencli.structured.rewrite_strings import are_apart
+from gencli.structured.schema_check import is_comment, likely_keywords
+from gencli.structured.schema_errors import NEVER, Deadline, child, descend
+from gencli.structured.schema_validator import FORMATS
+from processors.conditions.when import keys_of
+from processors.grammar.json_grammars import MARK
+
+_WORST: tuple[Grade, ...] = ("refused", "unknown", "loose", "tight", "exact")
+_VERDICTS: dict[Grade, tuple[Enforcement, str]] = {
+    "exact": ("mask", ""),
+    "tight": ("mask", "the mask also refuses some valid values"),
+    "loose": ("check", "the mask lets some invalid values through"),
+    "refused": ("check", "no grammar can be made of it"),
+    "unknown": ("unknown", "not probed in this combination"),
+}
+
+
+_ELSEWHERE = frozenset((*APPLICATORS, "enum", "const"))
+_NAMING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A keyword at one place of a schema; `grade` is the worst grade of its shapes."""
+
+    pointer: str
+    keyword: str
+    grade: Grade
+    shape: str
+
+
+def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Graded]:
+    """Yield each keyword that can reject a value, with its grade. Raises OutOfTime."""
+    support = SUPPORT[backend]
+    for pointer, below in walk(schema):
+        worst: dict[str, Graded] = {}
+        for keyword, shape in deadline.watch(shapes_of(below)):
+            one = Graded(child(pointer, keyword), keyword, support.grade(shape), shape)
+            worst[keyword] = min(worst.get(keyword, one), one, key=lambda each: _WORST.index(each.grade))
+        yield from worst.values()
+
+
+def audit(schema: Any, backend: str) -> Audit:
+    """Audit a schema for a back end without rewriting it."""
+    return Audit(backend, tuple(finding(one) for one in graded(schema, backend)))
+
+
+def finding(one: Graded) -> Finding:
+    """Return the finding for a graded keyword."""
+    if one.shape.startswith("?"):
+        what = "format" if one.keyword == "format" else "keyword"
+        near = ", though nearly ".join(["", *likely_keywords(one.keyword)[:1]])
+        reason = f"not a {what} of JSON Schema{near}: nothing checks it"
+        return Finding(one.pointer, one.keyword, "unknown", reason)
+    verdict, reason = _VERDICTS[one.grade]
+    shape = f" ({one.shape})" if reason and one.shape != one.keyword else ""
+    return Finding(one.pointer, one.keyword, verdict, reason + shape)
+
+
+def free_names(schema: Any) -> Iterator[tuple[str, str]]:
+    """Yield each object of a schema that may have arbitrary property names.
+
+    Each is a pair: the object's JSON pointer, and the keyword that leaves the names free, or "".
+    """
+    for pointer, below in walk(schema):
+        if below is True or (isinstance(below, dict) and _is_free(below)):
+            named = below if isinstance(below, dict) else {}
+            yield (
+                pointer,
+                next((keyword for keyword in _NAMING if named.get(keyword, False) is not False), ""),
+            )
+
+
+def _is_free(schema: dict[str, Any]) -> bool:
+    """Whether a value of the schema may be, or contain, an object with arbitrary property names."""
+    types = declared_types(schema) or {"object", "array"}
+    if not schema.keys() & {"type", *GROUPS["object"], *GROUPS["array"]} and schema.keys() & _ELSEWHERE:
+        return False
+    if "array" in types and "items" not in schema and schema.get("maxItems", 1) > 0:
+        return True
+    if "object" not in types or schema.get("maxProperties", 2) < 2:
+        return False
+    rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+    return bool(schema.get("patternProperties")) or rest is not False
+
+
+def duplicate_name_finding(pointer: str) -> Finding:
+    """Return the finding that an object with free property names may repeat a name."""
+    return Finding(pointer, UNIQUE_NAMES, "check", "the mask lets a name that is free come twice")
+
+
+def without_formats(plan: Plan) -> Plan:
+    """Return the plan for a final check that ignores `format`.
+
+    A format that the mask does not enforce is then not enforced at all.
+    """
+    return replace(plan, variants=tuple(map(_unchecked, plan.variants)))
+
+
+def _unchecked(variant: Variant) -> Variant:
+    findings = (
+        replace(one, verdict="unknown", reason=f"{one.reason}; checked with `formats` only")
+        if (one.keyword, one.verdict) == ("format", "check")
+        else one
+        for one in variant.audit.findings
+    )
+    return replace(variant, audit=replace(variant.audit, findings=tuple(findings)))
+
+
+def audit_json(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON: the chosen back end, the reason, and the findings of each variant."""
+    return {
+        "backend": plan.variants[0].audit.backend,
+        "reason": plan.reason,
+        "exact": plan.variants[0].audit.is_exact,
+        "variants": [
+            {
+                "backend": variant.audit.backend,
+                "exact": variant.audit.is_exact,
+                "findings": [
+                    {
+                        "pointer": one.pointer,
+                        "keyword": one.keyword,
+                        "verdict": one.verdict,
+                        "reason": one.reason,
+                    }
+                    for one in variant.audit.findings
+                ],
+            }
+            for variant in plan.variants
+        ],
+    }
+
+
+Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and origins by pointer
+
+# The order in which the keywords of one place are removed.
+_ORDER = (
+    *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
+    *(
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "propertyNames",
+        "minProperties",
+        "maxProperties",
+    ),
+    *(
+        "if",
+        "then",
+        "else",
+        "not",
+        "$dynamicRef",
+        "$recursiveRef",
+        "patternProperties",
+        "multipleOf",
+        "format",
+    ),
+    *("pattern", "minLength", "maxLength", "additionalItems", "allOf", "oneOf", "anyOf"),
+)
+
+
+_TOGETHER = {
+    "if": ("if", "then", "else"),
+    "contains": ("contains", "minContains", "maxContains"),
+}
+
+
+def split_origins(schema: Schema, pointer: str = "") -> Spelled:
+    """Return the plain schema without origins, and its origins by JSON pointer."""
+    at: dict[str, frozenset[str]] = {}
+    return _split_origins(schema, pointer, at), at
+
+
+def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
+    if isinstance(value, list):
+        return [_split_origins(item, child(pointer, index), at) for index, item in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    for keyword, places in value.get(AT, {}).items():
+        at[child(pointer, keyword)] = places
+    kept = {key: below for key, below in value.items() if key not in (AT, ALSO)}
+    found = {key: _split_origins(below, child(pointer, key), at) for key, below in kept.items()}
+    if value.get(ALSO):
+        also = [{"type": "string", **one} for one in value[ALSO]]
+        found["allOf"] = _split_origins(also, child(pointer, "allOf"), at)
+        at[child(pointer, "allOf")] = frozenset()
+    return found
+
+
+def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, list[Graded], list[Graded]]:
+    """Return the schema without rejected keywords, the grades of the others, and the removed keywords."""
+    gone: list[Graded] = []
+    grades = list(graded(schema, backend, deadline))
+    if refused := _refused(grades):
+        schema = json.loads(json.dumps(schema))
+    while refused:
+        for one in refused:
+            _remove(schema, one)
+        gone.extend(refused)
+        grades = list(graded(schema, backend, deadline))
+        refused = _refused(grades)
+    return schema, grades, gone
+
+
+def _refused(grades: list[Graded]) -> list[Graded]:
+    """Return for each place the one rejected keyword that is removed first."""
+    found: dict[str, Graded] = {}
+    for one in grades:
+        if one.grade == "refused" or one.shape == "?format":
+            place = one.pointer.rpartition("/")[0]
+            found[place] = min(found.get(place, one), one, key=_rank)
+    return [one for place, one in found.items() if not any(above in found for above in above(place))]
+
+
+def above(pointer: str) -> Iterator[str]:
+    """Yield the pointers of the places that contain a place, nearest first."""
+    while pointer:
+        pointer = pointer.rpartition("/")[0]
+        yield pointer
+
+
+def _rank(one: Graded) -> int:
+    return _ORDER.index(one.keyword) if one.keyword in _ORDER else len(_ORDER)
+
+
+def _remove(schema: Any, one: Graded) -> None:
+    *way, keyword = keys_of(one.pointer)
+    node = schema
+    for key in way:
+        node = descend(node, key)
+    if one.shape.startswith("properties:false"):
+        node["properties"] = {name: below for name, below in node["properties"].items() if below is not False}
+    elif keyword == "oneOf" and "anyOf" not in node:
+        node["anyOf"] = node.pop("oneOf")
+    else:
+        for name in _TOGETHER.get(keyword, (keyword,)):
+            node.pop(name, None)
+
+
+_FEW_PATTERNS = 8  # more patterns are not compared pairwise
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+_GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
+
+
+def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
+    """Yield (keyword, shape) for the keywords directly in a schema; a keyword may have several shapes.
+
+    A shape that begins with "?" belongs to a keyword outside JSON Schema.
+    """
+    if not isinstance(schema, dict):
+        return
+    for keyword in schema:
+        if keyword == "format" and schema["format"] not in FORMATS:
+            yield keyword, "?format"
+        elif keyword in _GROUP:
+            yield from ((keyword, shape) for shape in _grouped(schema, keyword))
+        elif keyword in APPLICATORS:
+            yield from ((keyword, shape) for shape in _applied(schema, keyword))
+        elif keyword in ("enum", "const"):
+            yield from ((keyword, shape) for shape in _listed(schema, keyword))
+        elif keyword == "type":
+            yield keyword, "type" if isinstance(schema["type"], str) else "type:list"
+        elif keyword not in ANNOTATIONS and not is_comment(keyword):
+            yield keyword, "?" + keyword
+
+
+def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    group = _GROUP[keyword]
+    suffix = _standing(declared_types(schema), group)
+    if suffix == ":foreign":
+        yield keyword + suffix
+        return
+    if MARK in schema:
+        yield from _marked(schema, keyword)
+        return
+    if keyword[3:] in ("Length", "Items", "Properties", "Contains") and isinstance(schema[keyword], float):
+        yield keyword + ":decimal"
+    for form in _FORMS[group](schema, keyword):
+        yield keyword + form + suffix
+    for other in GROUPS[group]:
+        if other != keyword and other in schema:
+            yield "+".join(sorted((keyword, other)))
+
+
+def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    """Yield the shapes of a keyword in an object or array marked for Lark."""
+    yield f"{keyword}:{schema[MARK]}"
+    for other in GROUPS[_GROUP[keyword]]:
+        if other != keyword and other in schema:
+            yield "+".join(sorted((keyword, other))) + f":{schema[MARK]}"
+    if keyword == "patternProperties":
+        patterns = schema[keyword]
+        yield from (f"pattern{form}" for pattern in patterns for form in pattern_forms(pattern))
+        if (
+            schema.get("additionalProperties") is not False
+            or not are_apart(tuple(patterns))
+            or _may_match(patterns, schema.get("properties", {}))
+        ):
+            yield f"patternProperties:{schema[MARK]}:overlap"
+
+
+def _standing(types: frozenset[str], group: str) -> str:
+    if not types:
+        return ":untyped"
+    if not types & ({"integer", "number"} if group == "number" else {group}):
+        return ":foreign"
+    return ":union" if len(types) > 1 else ""
+
+
+def _string_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    if keyword == "pattern":
+        yield from pattern_forms(value)
+    elif keyword == "format":
+        yield f":{value}"
+    else:
+        yield ""
+
+
+def _number_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    kind = ":integer" if declared_types(schema) == {"integer"} else ""
+    if isinstance(value, bool):
+        yield ":boolean"
+    elif keyword == "multipleOf":
+        yield f"{kind}{':fraction' if value != int(value) else ':large' if value > 1024 else ''}"
+    elif abs(value) >= 2**53 or "e" in repr(value):
+        yield f"{kind}:huge"
+    else:
+        yield f"{kind}:fraction" if value != int(value) else kind
+
+
+def _array_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    if keyword == "items" and isinstance(value, list):
+        yield ":list"
+    elif keyword == "additionalItems" and not isinstance(schema.get("items"), list):
+        yield ":alone"
+    elif (keyword in ("items", "additionalItems") and value is False) or (
+        keyword == "uniqueItems" and value is False
+    ):
+        yield ":false"
+    else:
+        yield ""
+
+
+def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    names = schema.get("properties", {})
+    if keyword == "properties":
+        if any(map(_ESCAPED.search, value)):
+            yield ":escaped"
+        yield ":false" if any(below is False or below == {"not": {}} for below in value.values()) else ""
+    elif keyword == "required":
+        yield ":undeclared" if any(name not in names for name in value) else ""
+    elif keyword == "additionalProperties":
+        yield f":{json.dumps(value)}" if isinstance(value, bool) else ":schema"
+    elif keyword == "patternProperties":
+        yield from sorted({form for pattern in value for form in pattern_forms(pattern)}) or [""]
+        if False in value.values():
+            yield ":false"
+        if schema.get("additionalProperties") is not False:
+            yield ":open"
+        if len(value) > 1:
+            is_few = len(value) <= _FEW_PATTERNS
+            yield ":apart" if _start_apart(value) or (is_few and are_apart(tuple(value))) else ":several"
+        if _may_match(value, names):
+            yield ":overlap"
+    elif keyword == "propertyNames":
+        keys = "+".join(sorted(set(value) - ANNOTATIONS - {"type"})) if isinstance(value, dict) else "false"
+        yield f":{keys}"
+    elif keyword in ("minProperties", "maxProperties"):
+        yield ":optional" if set(names) - set(schema.get("required", ())) else ""
+    else:
+        yield ""
+
+
+def _start_apart(patterns: Iterable[str]) -> bool:
+    """Whether no text matches two of the patterns, because their first characters differ."""
+    starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
+    clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
+    return (
+        clear
+        and len(set(starts)) == len(starts)
+        and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    )
+
+
+def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
+    """Whether a pattern matches, or possibly matches, one of the names."""
+    if len(patterns) * len(names) > MAX_SEARCHES:
+        return True
+    try:
+        return any(searches(pattern, name, MAX_SECONDS) for pattern in patterns for name in names)
+    except (TimeoutError, ValueError):
+        return True
+
+
+_FORMS = {"string": _string_forms, "number": _number_forms, "array": _array_forms, "object": _object_forms}
+
+
+def _listed(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    values = schema["enum"] if keyword == "enum" else [schema["const"]]
+    kinds = {_kind(value) for value in values} or {"empty"}
+    yield from (f"{keyword}:{kind}" for kind in sorted(kinds))
+    others = {other for other in schema if other in _GROUP or other in ("enum", "const")} - {keyword}
+    types = declared_types(schema)
+    if others:
+        yield f"{keyword}+keywords"
+    if types and any(not is_of(value, types) for value in values):
+        yield f"{keyword}+type"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer" if abs(value) < 2**53 else "number:huge"
+    if isinstance(value, float):
+        return "number:huge" if "e" in repr(value) or str(value) == "-0.0" else "number"
+    if isinstance(value, str):
+        return "string:escaped" if _ESCAPED.search(value) else "string"
+    inner = {_kind(item) for item in (value.values() if isinstance(value, dict) else value)}
+    return ("object" if isinstance(value, dict) else "array") + (":huge" if "number:huge" in inner else "")
+
+
+def is_of(value: Any, types: frozenset[str]) -> bool:
+    """Whether a value has one of the types."""
+    kind = _kind(value).partition(":")[0]
+    if kind == "integer":
+        return bool(types & {"integer", "number"})
+    return kind in types or (kind == "number" and "integer" in types and value == int(value))
+
+
+def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+    value = schema[keyword]
+    if keyword == "$ref":
+        yield _reference_form(value)
+    elif keyword == "allOf":
+        yield "allOf:one" if len(value) == 1 else "allOf"
+        if any(_is_closed(branch) for branch in value):
+            yield "allOf:closed"
+    elif keyword == "oneOf":
+        yield f"oneOf:{_branches(value)}"
+    elif keyword in ("then", "else") and "if" not in schema:
+        return
+    else:
+        yield keyword
+    for other in sorted({_category(name) for name in schema if name != keyword} - {""}):
+        if (keyword, other) not in (("then", "applicator"), ("else", "applicator"), ("if", "applicator")):
+            yield f"{keyword}+{other}"
+
+
+def _reference_form(ref: str) -> str:
+    if ref == "#":
+        return "$ref:root"
+    return "$ref" if ref.startswith("#/") else "$ref:anchor" if ref.startswith("#") else "$ref:uri"
+
+
+def _is_closed(branch: Any) -> bool:
+    return isinstance(branch, dict) and branch.get("additionalProperties", True) is not True
+
+
+def _branches(branches: list[Any]) -> str:
+    """Return the property by which the branches of a oneOf differ without a search."""
+    shown = [declared_types(branch) if isinstance(branch, dict) else frozenset() for branch in branches]
+    if all(shown) and all(not _overlap(a, b) for a, b in combinations(shown, 2)):
+        return "types"
+    if all(isinstance(branch, dict) and ("const" in branch or "enum" in branch) for branch in branches):
+        return "values"
+    return "discriminator" if _has_discriminator(branches) else "other"
+
+
+def _overlap(a: frozenset[str], b: frozenset[str]) -> bool:
+    return bool(a & b) or any("integer" in x and "number" in y for x, y in ((a, b), (b, a)))
+
+
+def _has_discriminator(branches: list[Any]) -> bool:
+    """Whether all branches require one property with text values that no two branches share."""
+    if not all(isinstance(branch, dict) and declared_types(branch) == {"object"} for branch in branches):
+        return False
+    for name in branches[0].get("required", ()) if branches else ():
+        texts = [_texts(branch, name) for branch in branches]
+        if all(texts) and sum(map(len, texts)) == len(frozenset().union(*texts)):
+            return True
+    return False
+
+
+def _texts(branch: dict[str, Any], name: str) -> frozenset[str]:
+    below = branch.get("properties", {}).get(name)
+    if name not in branch.get("required", ()) or not isinstance(below, dict):
+        return frozenset()
+    values = [below["const"]] if "const" in below else below.get("enum", [])
+    return frozenset(values) if all(isinstance(value, str) for value in values) else frozenset()
+
+
+def _category(keyword: str) -> str:
+    if keyword in _GROUP:
+        return _GROUP[keyword]
+    if keyword in APPLICATORS:
+        return "applicator"
+    return {"enum": "values", "const": "values", "type": "type"}.get(keyword, "")

@@ -1,0 +1,663 @@
+"""The choice of a back end for a schema, the one that enforces all, or more, of its keywords, and the
+rewriting of the schema for it: the same values, in keywords that it enforces. `alternatives` splits the
+schema into flat schemas; then each type has its own rewrites. References become $defs, so that a
+recursive schema stays finite.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
+
+from gencli.structured.alternatives import alternatives, distinct
+from gencli.structured.audit import (
+    Graded,
+    above,
+    duplicate_name_finding,
+    finding,
+    free_names,
+    graded,
+    is_of,
+    relax,
+    split_origins,
+)
+from gencli.structured.flat_schema import (
+    ALSO,
+    AT,
+    FRACTION,
+    Flat,
+    Schema,
+    Scope,
+    intersect,
+    key_of,
+    mark,
+    origins,
+    plain,
+    put,
+    without,
+)
+from gencli.structured.json_schema import (
+    GROUPS,
+    Draft,
+    References,
+    declared_types,
+    draft_of,
+    walk,
+    with_published,
+)
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Finding, Plan, Variant
+from gencli.structured.rewrite_objects import (
+    branch_orders,
+    drop_dead_properties,
+    rewrite_array,
+    rewrite_object,
+    rewrite_unique,
+    settle_marks,
+)
+from gencli.structured.rewrite_strings import rewrite_number, rewrite_string
+from gencli.structured.schema_errors import NEVER, Deadline, GiveUp, SchemaError, child
+from processors.constraint import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
+from processors.grammar.json_grammars import unmarked
+
+_BACKENDS = ("xgrammar", "llguidance")
+_ONCE = ", but for free names that come twice"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendCandidate:
+    """A variant with its numbers of `loose` (not enforced) and `tight` (too strictly enforced) keywords.
+
+    `is_endless`: formats have no length limit.
+    """
+
+    variant: Variant
+    loose: int
+    tight: int
+    is_endless: bool = False
+
+    @property
+    def is_understood(self) -> bool:
+        """Whether the mask or the final check enforces each keyword."""
+        return all(one.verdict != "unknown" for one in self.variant.audit.findings)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the mask allows exactly the valid values."""
+        return self.loose == self.tight == 0
+
+
+def choose(
+    schema: Any,
+    backend: Literal["auto", "xgrammar", "llguidance"] = "auto",
+    *,
+    whitespace: int = WHITESPACE,
+    extra: bool = False,
+    any_order: bool = False,
+    rewrite: bool = True,
+    deadline: Deadline = NEVER,
+) -> Plan:
+    """Return the variants of a schema, best first, and the reason for the order.
+
+    `extra`: allow additional properties where the schema does not mention them. `any_order`: allow properties
+    in any order. With `rewrite=False`, or if the rewritten schema becomes too large, each back end gets the
+    given schema without the keywords that it rejects. Raises SchemaError if no value satisfies the schema,
+    and OutOfTime.
+    """
+    schema = with_published(schema)
+    names = _BACKENDS if backend == "auto" else (backend,)
+    found = [
+        candidate(
+            schema,
+            name,
+            whitespace=whitespace,
+            extra=extra,
+            any_order=any_order,
+            rewrite=rewrite,
+            deadline=deadline,
+        )
+        for name in names
+    ]
+    found = [_known(one, draft_of(schema)) for one in found]
+    if backend != "auto":
+        rest = "" if found[0].is_exact else ", and does not enforce all of this schema"
+        return Plan((found[0].variant,), f"{backend} was asked for{rest}.", schema)
+    best, other, reason = _ordered(*found)
+    return Plan((best.variant, other.variant), reason, schema)
+
+
+def _ordered(
+    first: BackendCandidate, second: BackendCandidate
+) -> tuple[BackendCandidate, BackendCandidate, str]:
+    """Return the candidates of xgrammar and llguidance, better one first, and the reason."""
+    whole = "all of this schema" + " that is understood" * (not (first.is_understood or second.is_understood))
+    whole += _ONCE * any(one.keyword == UNIQUE_NAMES for one in first.variant.audit.findings)
+    if first.is_exact and first.is_endless and second.is_exact and not second.is_endless:
+        reason = f"llguidance enforces {whole}; xgrammar does, too, but with formats without a length."
+        return second, first, reason
+    if first.is_exact:
+        return first, second, f"xgrammar enforces {whole}."
+    if second.is_exact:
+        return second, first, f"llguidance enforces {whole}, xgrammar does not: {_why(first)}."
+    none = "No back end enforces all of this schema"
+    if (second.loose, second.tight) <= (first.loose, first.tight):
+        return second, first, f"{none}, llguidance more of it: {_why(second)}."
+    return first, second, f"{none}, xgrammar more of it: {_why(first)}."
+
+
+def _known(one: BackendCandidate, draft: Draft) -> BackendCandidate:
+    """Return the candidate; keywords that its draft lacks are not called enforced by the final check."""
+    audit = one.variant.audit
+    findings = tuple(
+        replace(each, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
+        if each.verdict == "check" and each.keyword not in {*draft.judged(), UNIQUE_NAMES}
+        else each
+        for each in audit.findings
+    )
+    return replace(one, variant=replace(one.variant, audit=replace(audit, findings=findings)))
+
+
+def _why(one: BackendCandidate) -> str:
+    """Return a short reason why a candidate is not exact."""
+    findings = one.variant.audit.findings
+    told = [each for each in findings if each.verdict != "mask" and each.keyword != UNIQUE_NAMES] or [
+        each for each in findings if "valid" in each.reason
+    ]
+    if not told:
+        return "some valid values are not generated"
+    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    return f"{told[0].keyword} at {told[0].pointer} ({told[0].reason}){more}"
+
+
+def candidate(
+    schema: Any,
+    backend: str,
+    *,
+    whitespace: int = WHITESPACE,
+    extra: bool = False,
+    any_order: bool = False,
+    rewrite: bool = True,
+    deadline: Deadline = NEVER,
+) -> BackendCandidate:
+    """Return one back end's variant of a schema, with its grades."""
+    if not rewrite:
+        return _as_it_stands(schema, backend, whitespace, deadline)
+    try:
+        form = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
+        return _rewritten(schema, form, backend, whitespace, deadline)
+    except GiveUp:
+        return _as_it_stands(schema, backend, whitespace, deadline)
+
+
+def _rewritten(
+    schema: Any, form: Rewritten, backend: str, whitespace: int, deadline: Deadline
+) -> BackendCandidate:
+    """Return the candidate with the rewritten schema. Raises GiveUp if the unchanged schema is better."""
+    if form.schema is False:
+        if form.tight or form.left:
+            raise GiveUp("nothing is left of it")
+        raise SchemaError(
+            "Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other."
+        )
+    spelled, at = split_origins(form.schema)
+    spelled, grades, gone = relax(spelled, backend, deadline)
+    lost = _places(at, {one.pointer for one in gone})
+    left = {**form.left, **dict.fromkeys(lost, "no grammar can be made of it")}
+    carriers: dict[str, list[Graded]] = {}
+    for one in grades:
+        for place in at.get(one.pointer, ()):
+            carriers.setdefault(place, []).append(one)
+    inside = [one for one in grades if one.grade != "exact"]
+    homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
+    told = _limited(
+        schema, _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, form)))
+    )
+    findings = (*told, *homeless)
+    loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
+    loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
+    tight = len(form.tight) + sum(one.grade == "tight" for one in inside)
+    constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
+    free = {
+        place.rpartition("/")[0] for here in free_names(spelled) for place in at.get(child(*here)) or [""]
+    }
+    findings = (*findings, *map(duplicate_name_finding, sorted(free)))
+    variant = Variant(constraint, Audit(backend, findings))
+    return BackendCandidate(variant, loose, tight, is_endless=bool(form.unbounded))
+
+
+_LOST = "the rewriting lost it"
+
+
+def _places(at: dict[str, frozenset[str]], pointers: set[str]) -> set[str]:
+    """Return the places in the given schema from which these keywords and all below them originate."""
+    below = (key for key in at if any(one in pointers for one in (key, *above(key))))
+    return {place for key in below for place in at[key]}
+
+
+def _told(
+    keywords: Iterable[Graded], carriers: dict[str, list[Graded]], left: dict[str, str], form: Rewritten
+) -> Iterable[Finding]:
+    """Yield one finding for each reachable keyword of the given schema."""
+    for one in keywords:
+        note = form.tight.get(one.pointer) or form.notes.get(one.pointer, "")
+        if one.shape.startswith("?"):
+            yield finding(one)
+        elif one.pointer in left:
+            yield Finding(one.pointer, one.keyword, "check", left[one.pointer])
+        elif one.pointer in carriers:
+            told = [finding(each) for each in carriers[one.pointer]]
+            worst = next((each for each in told if each.verdict != "mask"), None) or max(
+                told, key=lambda each: each.reason
+            )
+            yield Finding(one.pointer, one.keyword, worst.verdict, worst.reason or note)
+        elif note:
+            yield Finding(one.pointer, one.keyword, "mask", note)
+        elif one.pointer in form.unsatisfiable:
+            yield Finding(one.pointer, one.keyword, "mask", "rewritten: left out, for nothing satisfies it")
+        elif one.pointer in form.reachable:
+            yield Finding(one.pointer, one.keyword, "unknown", _LOST)
+
+
+_NUMBERS = f"numbers have at most {MAX_NUMBER} characters and {MAX_EXPONENT} digits of an exponent"
+
+
+def _limited(schema: Any, findings: list[Finding]) -> list[Finding]:
+    """Return the findings; those of numbers name the limits that masks keep, if they have no other reason."""
+    numbers = {
+        child(pointer, "type")
+        for pointer, here in walk(schema)
+        if isinstance(here, dict) and "number" in declared_types(here)
+    }
+    return [
+        replace(one, reason=_NUMBERS)
+        if one.pointer in numbers and one.verdict == "mask" and not one.reason
+        else one
+        for one in findings
+    ]
+
+
+# Keywords that depend on the subschema of another keyword; a "/" includes everything below it.
+_CONDITIONS = {"if": ("if/", "then/", "else/"), "not": ("not/",), "oneOf": ("oneOf",)}
+
+
+def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
+    """Return the findings; keywords that depend on an open condition become open too."""
+    left = [one.pointer for one in findings if one.verdict != "mask" and not one.reason.startswith("not a ")]
+    causes: dict[str, str] = {}  # dependent place -> pointer of the open keyword
+    for pointer, here in walk(schema) if left else ():
+        for keyword in _CONDITIONS.keys() & here.keys() if isinstance(here, dict) else ():
+            below = child(pointer, keyword) + "/"
+            if cause := next((one for one in left if one.startswith(below)), ""):
+                causes |= {f"{pointer}/{name}": cause for name in _CONDITIONS[keyword]}
+
+    def opened(one: Finding) -> Finding:
+        places = (one.pointer, *(f"{place}/" for place in (one.pointer, *above(one.pointer))))
+        cause = next((causes[place] for place in places if place in causes), "")
+        is_open = cause and one.verdict == "mask"
+        return (
+            replace(one, verdict="check", reason=f"it hangs on {cause}, which stays open") if is_open else one
+        )
+
+    return list(map(opened, findings))
+
+
+def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> BackendCandidate:
+    # Only the rewriting may set marks.
+    relaxed, grades, gone = relax(unmarked(schema), backend, deadline)
+    dropped = {one.pointer for one in gone}
+    findings = [finding(one) for one in (*gone, *(one for one in grades if one.pointer not in dropped))]
+    loose = sum(
+        one.grade not in ("exact", "tight") and not one.shape.startswith("?") for one in (*gone, *grades)
+    )
+    tight = sum(one.grade == "tight" for one in grades)
+    constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
+    findings += [duplicate_name_finding(pointer) for pointer, _ in free_names(relaxed)]
+    return BackendCandidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)
+
+
+_GROUP_TYPES = {"string": ["string"], "number": ["number"], "array": ["array"], "object": ["object"]}
+_ALL = ["null", "boolean", "number", "string", "array", "object"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A schema with origins, notes on rewritten keywords, and keywords left to the final check.
+
+    The fields are those of Scope, by JSON pointer in the given schema.
+    """
+
+    schema: Schema
+    notes: dict[str, str]
+    left: dict[str, str]
+    tight: dict[str, str]
+    reachable: set[str]
+    unsatisfiable: set[str]
+    unbounded: set[str]
+
+
+def rewritten_for(
+    schema: Any, backend: str, *, extra: bool = False, any_order: bool = False, deadline: Deadline = NEVER
+) -> Rewritten:
+    """Rewrite a schema for a back end. Raises GiveUp if it is too large or too deep, and OutOfTime."""
+    scope = Scope(schema, backend, extra, References(schema), any_order=any_order, deadline=deadline)
+    try:
+        found = _Rewriter(scope).whole(mark(schema, "", scope))
+    except RecursionError:
+        raise GiveUp("the schema is too deep") from None
+    return Rewritten(
+        found, scope.notes, scope.left, scope.tight, scope.reachable, scope.unsatisfiable, scope.unbounded
+    )
+
+
+class _Rewriter:
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.names: dict[str, str] = {}  # schema as text -> name in $defs
+        self.pending: list[tuple[str, Schema, bool]] = []  # name, schema, whether it is left unchanged
+        self.defs: dict[str, Schema] = {}
+
+    def whole(self, schema: Schema) -> Schema:
+        found = self.schema(schema)
+        while self.pending:
+            name, below, is_kept = self.pending.pop()
+            self.defs[name] = self.unchanged(below) if is_kept else self.written_out(below)
+        if isinstance(found, bool):
+            return found
+        if self.defs:
+            found = {**found, "$defs": self.defs}
+            kept = drop_void(found)
+            self.scope.unsatisfiable.update(origins(found) - origins(kept))
+            found = kept
+        return settle_marks(found, self.scope) if isinstance(found, dict) else found
+
+    def schema(self, schema: Schema) -> Schema:
+        """Rewrite a subschema; one with references becomes a definition in $defs."""
+        if isinstance(schema, bool):
+            return {AT: {}} if schema else False  # some back ends reject `true` in some places
+        if not _refers(schema):
+            return self.written_out(schema)
+        return self.named(schema, is_kept=False)
+
+    def named(self, schema: Flat, *, is_kept: bool) -> Flat:
+        """Return a reference to the schema, which becomes a definition in $defs."""
+        key = key_of(schema) + " as it is" * is_kept
+        if key in self.names:
+            self.scope.note(origins(schema), "rewritten: merged, as in another place")
+        else:
+            self.names[key] = f"{_name(schema)}{len(self.names) + 1}"
+            self.pending.append((self.names[key], self.followed(schema), is_kept))
+        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+
+    def followed(self, schema: Flat) -> Schema:
+        """Return the target of a reference without other keywords."""
+        if schema.keys() != {"$ref", AT}:
+            return schema
+        return self.scope.target(schema["$ref"])
+
+    def written_out(self, schema: Schema) -> Schema:
+        if isinstance(schema, bool):
+            return schema
+        try:
+            flats = self.whole_numbers(alternatives(schema, self.scope))
+        except GiveUp:
+            if self.scope.any_order:
+                objects = (place for place in origins(schema) if place.endswith("/properties"))
+                self.scope.narrow(objects, "in the schema's order, for it stands as it was given")
+            kept: Schema = self.unchanged(schema)
+            return kept
+        own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
+        places = own or frozenset(place for each in schema[AT].values() for place in each)
+        found = self.joined([one for flat in flats for one in self.finished(flat)])
+        found = [one for flat in found for one in branch_orders(flat, self.scope, self.shared)]
+        if len(found) == 1:
+            self.scope.note(own, "rewritten: one branch is left")
+            return found[0]
+        return {"anyOf": found, AT: {"anyOf": places}} if found else False
+
+    def unchanged(self, schema: Any) -> Any:
+        """Return the schema unchanged, except for the names of references."""
+        if isinstance(schema, list):
+            return [self.unchanged(item) for item in schema]
+        if not isinstance(schema, dict):
+            return schema
+        found = {
+            key: below if key in (AT, "enum", "const") else self.unchanged(below)
+            for key, below in schema.items()
+        }
+        if AT in schema and "$ref" in schema:
+            alone = {"$ref": schema["$ref"], AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+            found["$ref"] = self.named(alone, is_kept=True)["$ref"]
+        return found
+
+    def whole_numbers(self, flats: list[Flat]) -> list[Flat]:
+        """Remove the type FRACTION: no back end can restrict numbers to non-integers."""
+        found = []
+        for flat in flats:
+            kinds = flat.get("type", ())
+            if FRACTION in kinds:
+                others = [kind for kind in kinds if kind != FRACTION]
+                places = flat[AT].get("type", frozenset())
+                if others or len(flats) > 1:
+                    self.scope.narrow(places, "numbers with a fraction are not generated")
+                    if not others:
+                        continue
+                else:
+                    self.scope.leave(places, "whole numbers cannot be excluded by a mask")
+                    others = ["number"]
+                flat = put(flat, "type", others)
+            found.append(flat)
+        return found
+
+    def joined(self, flats: list[Flat]) -> list[Flat]:
+        """Merge the branches that consist of listed values only."""
+        flats = distinct(flats)
+        lists = [flat for flat in flats if flat.keys() == {"enum", AT}]
+        if len(lists) < 2:
+            return flats
+        values = {key_of(value): value for flat in lists for value in flat["enum"]}
+        places = frozenset(place for flat in lists for place in flat[AT].get("enum", ()))
+        first = flats.index(lists[0])
+        rest = [flat for flat in flats[first:] if flat not in lists]
+        return [*flats[:first], {"enum": list(values.values()), AT: {"enum": places}}, *rest]
+
+    def finished(self, flat: Flat) -> list[Flat]:
+        """Rewrite a flat schema by its types, and then its subschemas."""
+        if "$ref" in flat:
+            found = self.schema(flat)
+            return [found] if isinstance(found, dict) else []
+        if "enum" in flat:
+            values = filter_enum(flat, self.scope)
+            singles = [values] if values is not None else []
+        else:
+            typed = [one for single in self.typed(flat) for one in self.by_type(single)]
+            whole = [rewrite_unique(one, self.scope) for one in map(self.children, typed)]
+            whole = [one for one in whole if one.get("contains") is not False]
+            singles = [one for one in map(drop_dead_properties, whole) if one is not None]
+        if not singles:
+            self.scope.unsatisfiable.update(origins(flat))
+        return singles
+
+    def typed(self, flat: Flat) -> list[Flat]:
+        """Return one flat schema for each type that has keywords, and one for the other types."""
+        groups = [group for group, keywords in GROUPS.items() if any(key in flat for key in keywords)]
+        kinds: list[str] = flat.get("type", _ALL)
+        if ALSO in flat and "string" not in groups:
+            groups.append("string")
+        if not groups or (len(kinds) == 1 and groups == [_group(kinds[0])]):
+            return [flat]
+        found = []
+        for kind in kinds:
+            keep = GROUPS.get(_group(kind), ())
+            foreign = [
+                key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
+            ]
+            self.scope.note((place for key in foreign for place in flat[AT].get(key, ())), "of another type")
+            found.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
+        bare = [one for one in found if one.keys() == {"type", AT}]
+        if len(bare) > 1:
+            rest = put(bare[0], "type", [one["type"][0] for one in bare])
+            found = [rest if one is bare[0] else one for one in found if one is bare[0] or one not in bare]
+        return found
+
+    def by_type(self, flat: Flat) -> list[Flat]:
+        kinds = flat.get("type", [])
+        if kinds == ["string"]:
+            return [rewrite_string(flat, self.scope)]
+        if kinds == ["array"]:
+            return rewrite_array(flat, self.scope)
+        if kinds == ["object"]:
+            return rewrite_object(flat, self.scope)
+        return [rewrite_number(flat, self.scope)] if set(kinds) <= {"integer", "number"} else [flat]
+
+    def children(self, flat: Flat) -> Flat:
+        found = dict(flat)
+        if len(flat.get("type", ())) == 1:
+            found["type"] = flat["type"][0]
+        for keyword in ("properties", "patternProperties"):
+            if keyword in flat:
+                found[keyword] = {name: self.schema(below) for name, below in flat[keyword].items()}
+        for keyword in ("additionalProperties", "items", "contains"):
+            if keyword in flat:
+                found[keyword] = self.schema(flat[keyword])
+        if "propertyNames" in flat:
+            found["propertyNames"] = self.schema(
+                intersect({"type": ["string"], AT: {}}, flat["propertyNames"])
+            )
+        if "prefixItems" in flat:
+            found["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
+        if "enum" in found and "type" in found:
+            return without(put(found, "enum", found["enum"], found[AT].get("type", ())), "type")
+        return found
+
+    def shared(self, schema: Schema) -> Schema:
+        """Return a reference to a rewritten schema, or the schema itself if it is short."""
+        if isinstance(schema, bool) or (len(schema) <= 2 and "anyOf" not in schema):
+            return schema
+        key = key_of(schema) + " in its last words"
+        if key not in self.names:
+            self.names[key] = f"part{len(self.names) + 1}"
+            self.defs[self.names[key]] = schema
+        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": origins(schema)}}
+
+
+def _group(kind: str) -> str:
+    return "number" if kind == "integer" else kind
+
+
+def _refers(schema: Schema) -> bool:
+    """Whether the schema, or a schema in it for the same value, is a reference."""
+    if isinstance(schema, bool):
+        return False
+    below = [schema.get(key, True) for key in ("not", "if", "then", "else")]
+    below += [branch for key in ("allOf", "anyOf", "oneOf") for branch in schema.get(key, ())]
+    below += list(schema.get("dependentSchemas", {}).values())
+    return "$ref" in schema or any(map(_refers, below))
+
+
+def _name(schema: Flat) -> str:
+    last = str(schema.get("$ref", "")).rpartition("/")[2]
+    return "".join(sign for sign in last if sign.isascii() and sign.isalnum()) or "schema"
+
+
+_PREFIX = "#/$defs/"
+_ROOT = "urn:gencli:schema"
+
+
+def drop_void(schema: Schema) -> Schema:
+    """Return the schema without definitions, branches and objects that no value satisfies."""
+    while isinstance(schema, dict):
+        defs = schema.get("$defs", {})
+        ending = _ending(defs)
+        void = frozenset(name for name in map(_PREFIX.__add__, defs) if name not in ending)
+        if not void:
+            return schema
+        kept = {name: _cleaned(below, void) for name, below in defs.items() if _PREFIX + name in ending}
+        cleaned = _cleaned({key: below for key, below in schema.items() if key != "$defs"}, void)
+        schema = {**cleaned, **({"$defs": kept} if kept else {})} if isinstance(cleaned, dict) else cleaned
+    return schema
+
+
+def _ending(defs: dict[str, Schema]) -> frozenset[str]:
+    """Return the references to definitions that a finite value satisfies, judged by required parts."""
+    ending: frozenset[str] = frozenset()
+    while True:
+        found = frozenset(_PREFIX + name for name, below in defs.items() if _ends(below, ending))
+        if found == ending:
+            return ending
+        ending = found
+
+
+def _ends(schema: Any, ending: frozenset[str]) -> bool:
+    """Whether a finite value satisfies the schema, given the satisfiable references `ending`."""
+    if not isinstance(schema, dict):
+        return schema is not False
+    if str(schema.get("$ref", "")).startswith(_PREFIX):
+        return schema["$ref"] in ending
+    if not all(_ends(below, ending) for below in schema.get("allOf", ())):
+        return False
+    if "anyOf" in schema and not any(_ends(below, ending) for below in schema["anyOf"]):
+        return False
+    needed = []
+    if schema.get("type") == "object":
+        needed = [schema.get("properties", {}).get(name, True) for name in schema.get("required", ())]
+    if schema.get("type") == "array":
+        heads, least = schema.get("prefixItems", []), schema.get("minItems", 0)
+        needed = [
+            *heads[:least],
+            *[schema.get("items", True)] * (least > len(heads)),
+            schema.get("contains", True),
+        ]
+    return all(_ends(below, ending) for below in needed)
+
+
+def _cleaned(value: Any, void: frozenset[str]) -> Any:
+    """Return the value, with False for each reference to a schema that no value satisfies."""
+    if isinstance(value, list):
+        return [_cleaned(item, void) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("$ref") in void and isinstance(value.get(AT), dict):
+        return False
+    if "enum" in value:
+        return value
+    found = {key: below if key == AT else _cleaned(below, void) for key, below in value.items()}
+    if AT not in found:
+        return found
+    if "anyOf" in found:
+        branches = [branch for branch in found["anyOf"] if branch is not False]
+        return {**found, "anyOf": branches} if branches else False
+    if found.get("contains") is False:
+        return False
+    return drop_dead_properties(found) or False
+
+
+def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
+    """Keep the values of enum that satisfy the other keywords; None if no value is left."""
+    rest = without(flat, "enum")
+    values = flat["enum"]
+    places = flat[AT].get("enum", frozenset())
+    if rest.keys() != {AT}:
+        scope.note(origins(rest), "rewritten: the values that it refuses are left out")
+        places |= origins(rest)
+        types = frozenset(rest.get("type", ()))
+        values = [value for value in values if not types or is_of(value, types)]
+    if rest.keys() - {AT, "type"}:
+        registry = Registry().with_resource(_ROOT, DRAFT202012.create_resource(scope.root))
+        validator = Draft202012Validator(_absolute(plain(rest)), registry=registry)
+        values = [value for value in values if validator.is_valid(value)]
+    return {"enum": values, AT: {"enum": places}} if values else None
+
+
+def _absolute(value: Any) -> Any:
+    """Return the schema with references relative to the whole schema."""
+    if isinstance(value, dict):
+        found = {key: _absolute(below) for key, below in value.items() if key != ALSO}
+        if isinstance(ref := found.get("$ref"), str):
+            found["$ref"] = f"{_ROOT}#{ref}"
+        return found
+    return [_absolute(item) for item in value] if isinstance(value, list) else value

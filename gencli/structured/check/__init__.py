@@ -1,1 +1,0 @@
-"""Faults of a schema, found before a model is loaded."""

@@ -1,0 +1,634 @@
+"""Readers of grammars: GBNF (llama.cpp), xgrammar's EBNF, and llguidance's Lark.
+
+Only GBNF has `.` for any character, names that begin with a digit, stacked quantifiers; only xgrammar has
+names with `_` or `.`, rule options, macros, lookaheads, `[^]`. The features of a text determine its
+notation; a text with features of both is rejected.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gencli.errors import ConfigError
+from gencli.structured.grammar_tree import (
+    EMPTY,
+    QUANTIFIERS,
+    TOP,
+    Alt,
+    Chars,
+    Node,
+    Ref,
+    Repeat,
+    Rule,
+    Seq,
+    Verbatim,
+    alt,
+    bounds_fault,
+    drop_surrogates,
+    invert_ranges,
+    join_ranges,
+    literal,
+    place,
+    seq,
+)
+
+Dialect = Literal["gbnf", "xgrammar"]
+MOST_LETTERS = 1 << 20
+_MOST_NESTED = 100
+_MOST_STACKED = 4
+_ANY = Chars(drop_surrogates(((0, TOP),)))
+
+_SPACE = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
+_RULE_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_HEAD = re.compile(r"(?P<name>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)(?P<options>\[[^\]\r\n]*\])?[ \t]*::=")
+_COUNT = re.compile(r"\{\s*(\d+)\s*(,)?\s*(\d+)?\s*\}")
+_MACROS = ("TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken", "Regex", "Substring", "Repeat")
+_LARK = re.compile(r"\s*(?:%|[?!]?\w+(?:\.\d+)?\s*:(?!:?=))")
+_OTHERS = (
+    (_LARK, "a Lark grammar", "Give it with `lark`."),
+    (re.compile(r"\s*<[^>\n]+>\s*::="), "BNF with names in angle brackets", "Write name ::= ..."),
+    (re.compile(r"\s*[\w ]+:="), "EBNF with :=", "Write name ::= ..."),
+    (re.compile(r"\s*[\w ]+="), "ISO EBNF with =", "Write name ::= ..., without commas and semicolons."),
+    (re.compile(r"\s*[\w ]+->"), "rules with arrows", "Write name ::= ..."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The rules in order, and their dialect."""
+
+    rules: dict[str, Rule]
+    dialect: Dialect
+
+
+def looks_like_lark(text: str) -> bool:
+    """Return whether a grammar begins as one in Lark's notation does, behind comments."""
+    start = _SPACE.match(text)
+    return start is not None and _LARK.match(text, start.end()) is not None
+
+
+def read_grammar(text: str) -> Grammar:
+    """Read the rules of a text. Raises ConfigError with line and column."""
+    if len(text) > MOST_LETTERS:
+        raise ConfigError(f"The grammar has {len(text)} characters; at most {MOST_LETTERS} are read.")
+    start = _SPACE.match(text)
+    if start and start.end() == len(text):
+        raise ConfigError("The grammar is empty.", hint='Write at least: root ::= "text"')
+    for pattern, what, hint in _OTHERS:
+        if start and pattern.match(text, start.end()):
+            raise ConfigError(f"The grammar looks like {what}; `grammar` takes GBNF.", hint=hint)
+    reader = _EbnfReader(text)
+    rules = reader.rules()
+    dialect = reader.dialect()
+    if dialect == "xgrammar" and reader.ambiguous_hex:
+        # Read again, because xgrammar takes all hexadecimal digits after \x.
+        rules = _EbnfReader(text, hex_digits=8).rules()
+    return Grammar(rules, dialect)
+
+
+@dataclass
+class _EbnfReader:
+    text: str
+    hex_digits: int = 2
+    at: int = 0
+    depth: int = 0
+    seen: dict[Dialect, tuple[str, int]] = field(default_factory=dict)
+    ambiguous_hex: bool = False
+
+    def dialect(self) -> Dialect:
+        """Return the dialect; GBNF if the text has no feature of one dialect only."""
+        if len(self.seen) == 2:
+            (one, first), (other, second) = self.seen["gbnf"], self.seen["xgrammar"]
+            raise ConfigError(
+                f"The grammar mixes two notations: {one} at {place(self.text, first)} is of GBNF alone, "
+                f"{other} at {place(self.text, second)} of xgrammar's EBNF alone."
+            )
+        return next(iter(self.seen), "gbnf")
+
+    def rules(self) -> dict[str, Rule]:
+        """Read all rules."""
+        rules: dict[str, Rule] = {}
+        self._skip()
+        while self.at < len(self.text):
+            start = self.at
+            head = _HEAD.match(self.text, start)
+            if not head:
+                raise self.fail("A rule is expected here (name ::= ...)")
+            name = head["name"]
+            if name in rules:
+                raise self.fail(f"Rule {name!r} is there a second time")
+            self._note_name(name, start)
+            options = self._options(head["options"], head.start("options"))
+            self.at = head.end()
+            rules[name] = Rule(self._choice(), start, options)
+            self._skip()
+        return rules
+
+    def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError:
+        """Return an error with line and column."""
+        where = place(self.text, self.at if offset is None else offset)
+        return ConfigError(f"{what}, at {where} of the grammar.", hint=hint)
+
+    def note(self, dialect: Dialect, what: str, offset: int) -> None:
+        """Record a feature that only one dialect has."""
+        self.seen.setdefault(dialect, (what, offset))
+
+    def _note_name(self, name: str, offset: int) -> None:
+        if name[0].isdigit():
+            self.note("gbnf", f"the name {name!r}", offset)
+        if "." in name:
+            self.note("xgrammar", f"the name {name!r}", offset)
+
+    def _options(self, text: str | None, offset: int) -> str:
+        if text is None:
+            return ""
+        self.note("xgrammar", f"the rule option {text}", offset)
+        names = re.findall(r"(\w+)(?:\s*=\s*(?:\"[^\"]*\"|[\w.+-]+))?", text)
+        if "temperature" in names:
+            also = " together with max_tokens" if "max_tokens" in names else ""
+            raise self.fail(f"A temperature of one rule{also} is not applied", offset, "Use `temperature`.")
+        for name in names:
+            if name not in ("max_tokens", "max_chars", "lazy"):
+                raise self.fail(f"The rule option {name!r} has no effect here", offset, "Leave it out.")
+        return text
+
+    def _skip(self) -> None:
+        found = _SPACE.match(self.text, self.at)
+        assert found
+        self.at = found.end()
+
+    def _choice(self) -> Node:
+        self.depth += 1
+        if self.depth > _MOST_NESTED:
+            raise self.fail(f"More than {_MOST_NESTED} groups are inside one another")
+        items = [self._sequence()]
+        while self.text.startswith("|", self.at):
+            self.at += 1
+            items.append(self._sequence())
+        self.depth -= 1
+        return alt(items)
+
+    def _sequence(self) -> Node:
+        items: list[Node] = []
+        self._skip()
+        while self.at < len(self.text) and self.text[self.at] not in "|)" and not self._rule_begins():
+            items.append(self._repeated(self._element()))
+            self._skip()
+        return seq(items)
+
+    def _rule_begins(self) -> bool:
+        return _HEAD.match(self.text, self.at) is not None
+
+    def _element(self) -> Node:
+        letter, start = self.text[self.at], self.at
+        if letter == '"':
+            return read_string(self)
+        if letter == "[":
+            return read_class(self)
+        if letter == "(":
+            return self._group()
+        if letter in "<!":
+            raise self.fail("A token by its name or id cannot be used", hint="Write its text as a string.")
+        if letter == "'":
+            raise self.fail("A string has double quotes")
+        if letter in "*+?{":
+            raise self.fail(f"There is nothing that {letter!r} could repeat")
+        if letter == ".":
+            self.at += 1
+            self.note("gbnf", "a dot for any character", start)
+            return _ANY
+        name = _RULE_NAME.match(self.text, start)
+        if not name:
+            raise self.fail(f"{letter!r} is not understood")
+        self.at = name.end()
+        if self.text.startswith("(", self.at):
+            return self._macro(name[0], start)
+        self._note_name(name[0], start)
+        return Ref(name[0], start)
+
+    def _group(self) -> Node:
+        start = self.at
+        if self.text.startswith("(=", start):
+            raise self.fail("A lookahead cannot be used", hint="It says nothing that the rules do not say.")
+        self.at += 1
+        item = self._choice()
+        if not self.text.startswith(")", self.at):
+            raise self.fail("The group is not closed", start)
+        self.at += 1
+        return item
+
+    def _macro(self, name: str, start: int) -> Node:
+        if name not in _MACROS:
+            known = ", ".join(_MACROS)
+            raise self.fail(f"There is no macro {name!r}", start, f"xgrammar has {known}; or leave a space.")
+        self.note("xgrammar", f"the macro {name}", start)
+        depth = 0
+        for found in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(self.text, self.at):
+            depth += {"(": 1, ")": -1}.get(found[0], 0)
+            if depth == 0:
+                self.at = found.end()
+                return Verbatim(self.text[start : self.at])
+        raise self.fail(f"The macro {name} is not closed", start)
+
+    def _repeated(self, item: Node) -> Node:
+        stacked = 0
+        while (bounds := self._bounds()) is not None:
+            start, (least, most) = self.at, bounds
+            stacked += 1
+            if stacked == 2:
+                self.note("gbnf", "a quantifier after a quantifier", start)
+            if stacked > _MOST_STACKED:
+                raise self.fail(f"More than {_MOST_STACKED} quantifiers follow one another")
+            item = Repeat(item, least, most)
+        return item if not isinstance(item, Repeat) or item.most != 0 else EMPTY
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        found = re.compile(r"[ \t]*(?=[*+?{])").match(self.text, self.at)
+        if not found:
+            return None
+        start = self.at = found.end()
+        if self.text[start] in QUANTIFIERS:
+            self.at += 1
+            return QUANTIFIERS[self.text[start]]
+        count = _COUNT.match(self.text, start)
+        if not count:
+            raise self.fail("A count is expected: {2}, {2,} or {2,4}")
+        least = int(count[1])
+        most = int(count[3]) if count[3] else None if count[2] else least
+        if fault := bounds_fault(count[0], least, most):
+            raise self.fail(fault)
+        self.at = count.end()
+        return least, most
+
+
+_SHARED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]"}
+_XGRAMMAR = {"b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "e": "\x1b", "/": "/", "'": "'", "?": "?"}
+_IN_CLASS = "^$.*+(){}|"
+_DIGITS = {"u": 4, "U": 8}
+_HEX = "0123456789abcdefABCDEF"
+
+
+class Letters(Protocol):
+    """The attributes of a grammar reader that the functions of this module use."""
+
+    text: str
+    at: int
+    hex_digits: int
+    ambiguous_hex: bool
+
+    def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError: ...
+
+    def note(self, dialect: Literal["gbnf", "xgrammar"], what: str, offset: int) -> None: ...
+
+
+def read_string(reader: Letters) -> Node:
+    """Read a string in double quotes."""
+    start, found = reader.at, ""
+    reader.at += 1
+    while not reader.text.startswith('"', reader.at):
+        if reader.at >= len(reader.text) or reader.text[reader.at] in "\r\n":
+            raise reader.fail("The string is not closed", start, r"A line break is written \n.")
+        found += chr(_letter(reader, in_class=False))
+    reader.at += 1
+    return literal(found)
+
+
+def read_class(reader: Letters) -> Node:
+    """Read a class in brackets."""
+    start = reader.at
+    negated = reader.text.startswith("[^", start)
+    reader.at += 2 if negated else 1
+    ranges: list[tuple[int, int]] = []
+    while not reader.text.startswith("]", reader.at):
+        if reader.at >= len(reader.text) or reader.text[reader.at] in "\r\n":
+            raise reader.fail("The class is not closed", start, r"A line break is written \n.")
+        ranges.append(_range(reader))
+    reader.at += 1
+    if negated and not ranges:
+        reader.note("xgrammar", "[^]", start)
+    joined = join_ranges(ranges)
+    chars = drop_surrogates(invert_ranges(joined) if negated else joined)
+    if not chars:
+        raise reader.fail("No character matches this class", start)
+    return Chars(chars)
+
+
+def _range(reader: Letters) -> tuple[int, int]:
+    start = reader.at
+    low = _letter(reader, in_class=True)
+    is_range = reader.text.startswith("-", reader.at) and not reader.text.startswith("-]", reader.at)
+    if not is_range:
+        return low, low
+    reader.at += 1
+    high = _letter(reader, in_class=True)
+    if low > high:
+        raise reader.fail(f"The range {reader.text[start : reader.at]} is backwards", start)
+    return low, high
+
+
+def _letter(reader: Letters, *, in_class: bool) -> int:
+    start, letter = reader.at, reader.text[reader.at : reader.at + 1]
+    reader.at += 1
+    if not letter:
+        raise reader.fail("The class is not closed", start)
+    if letter != "\\":
+        if "\ud800" <= letter <= "\udfff":
+            raise reader.fail("The grammar is not valid UTF-8", start)
+        return ord(letter)
+    name = reader.text[reader.at : reader.at + 1]
+    reader.at += 1
+    if name in _DIGITS or name == "x":
+        return _hex(reader, name, start)
+    if name and name in _SHARED:
+        return ord(_SHARED[name])
+    if in_class and name and name in "dDwWsS":
+        raise reader.fail(f"The shorthand \\{name} is not known in grammars", start, "Write out its range.")
+    if name and name in _XGRAMMAR:
+        reader.note("xgrammar", f"the escape \\{name}", start)
+        return ord(_XGRAMMAR[name])
+    if in_class and name == "-":
+        return ord(name)
+    if in_class and name and name in _IN_CLASS:
+        reader.note("xgrammar", f"the escape \\{name}", start)
+        return ord(name)
+    raise reader.fail(f"The escape \\{name} is not known", start)
+
+
+def _hex(reader: Letters, name: str, start: int) -> int:
+    most = _DIGITS.get(name, reader.hex_digits)
+    end = reader.at
+    while end < reader.at + most and reader.text[end : end + 1] and reader.text[end] in _HEX:
+        end += 1
+    digits = reader.text[reader.at : end]
+    if len(digits) < _DIGITS.get(name, 2):
+        raise reader.fail(f"The escape \\{name}{digits} has too few hexadecimal digits", start)
+    if name == "x" and reader.text[end : end + 1] and reader.text[end] in _HEX:
+        reader.ambiguous_hex = True
+    point = int(digits, 16)
+    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+        raise reader.fail(f"The escape \\{name}{digits} is no character", start)
+    reader.at = end
+    return point
+
+
+_MOST_LETTERS = 1 << 20
+_MOST_NESTED_LARK = 100
+_NAME = r"[!?]?_?[A-Za-z][A-Za-z0-9_-]*"
+_TOKENS = re.compile(
+    rf"""(?P<space>[ \t\f]+|(?://|\#)[^\n]*)
+    |(?P<newline>(?:\r?\n)(?:[ \t\f\r\n]|(?://|\#)[^\n]*)*)
+    |(?P<string>"(?:[^"\\\n]|\\.)*"i?)
+    |(?P<regex>/(?!/)(?:[^/\\\n]|\\.)+/[imslux]*)
+    |(?P<directive>%[a-z]+)
+    |(?P<token><[^<>\s]+>)
+    |(?P<grammar>@[\w-]+)
+    |(?P<name>{_NAME})
+    |(?P<number>[+-]?\d+)
+    |(?P<mark>->|\.\.|::|[|()\[\]{{}}:,.~&*+?=])""",
+    re.VERBOSE,
+)
+_WITH_JSON = ("%json", "%llguidance", "%regex", "%lark")
+_UNKNOWN = {
+    "%declare": "%declare",
+    "%override": "%override",
+    "%extend": "%extend",
+    "%grammar_options": "%grammar_options, which is xgrammar's,",
+}
+_OPTIONS = {
+    "temperature": "A temperature of one rule is not applied; give `temperature`.",
+    "max_tokens": "Drafts could not be taken back; bound the regex instead: /.{0,200}/.",
+    "stop": "The output would have to be taken back; use suffix.",
+    "capture": "Nothing reads captures; leave it out.",
+    "stop_capture": "Nothing reads captures; leave it out.",
+}
+_REGEX = (
+    (re.compile(r"\(\?<?[=!]"), "lookarounds"),
+    (re.compile(r"\(\?>"), "atomic groups"),
+    (re.compile(r"\(\?P="), "backreferences"),
+    (re.compile(r"(?:[*+?]|\{\d+,?\d*\})\?"), "lazy quantifiers; write [lazy] at the rule"),
+    (re.compile(r"(?:[*+?]|\{\d+,?\d*\})\+"), "possessive quantifiers"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _LarkToken:
+    kind: str
+    text: str
+    offset: int
+
+
+def read_lark(text: str) -> dict[str, Rule]:
+    """Read the rules and terminals. Raises ConfigError with line and column for features llguidance lacks."""
+    if len(text) > _MOST_LETTERS:
+        raise ConfigError(f"The grammar has {len(text)} characters; at most {_MOST_LETTERS} are read.")
+    return _LarkReader(text, _tokens(text)).rules()
+
+
+def _fail(text: str, what: str, offset: int, hint: str = "") -> ConfigError:
+    return ConfigError(f"{what}, at {place(text, offset)} of the Lark grammar.", hint=hint)
+
+
+def _tokens(text: str) -> list[_LarkToken]:
+    tokens, at = [], 0
+    while at < len(text):
+        found = _TOKENS.match(text, at)
+        if not found:
+            hint = "Strings have double quotes." if text[at] == "'" else ""
+            raise _fail(text, f"{text[at]!r} is not understood", at, hint)
+        kind = str(found.lastgroup)
+        if kind != "space":
+            tokens.append(_LarkToken(kind, found[0], at))
+        at = found.end()
+        if found[0] in _WITH_JSON:
+            end = _json_end(text, at)
+            tokens.append(_LarkToken("json", text[at:end], at))
+            at = end
+    return [*tokens, _LarkToken("end", "", len(text))]
+
+
+def _json_end(text: str, start: int) -> int:
+    depth = 0
+    for found in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]').finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(found[0], 0)
+        if depth == 0:
+            return found.end()
+    raise _fail(text, "The JSON object is not closed", start)
+
+
+class _LarkReader:
+    def __init__(self, text: str, tokens: list[_LarkToken]) -> None:
+        self.text, self.tokens, self.at, self.depth = text, tokens, 0, 0
+
+    @property
+    def next(self) -> _LarkToken:
+        return self.tokens[self.at]
+
+    def rules(self) -> dict[str, Rule]:
+        found: dict[str, Rule] = {}
+        while self.next.kind != "end":
+            token = self._take()
+            if token.kind == "directive":
+                self._directive(token, found)
+            elif token.kind == "name":
+                self._define(found, token, self._rule())
+            elif token.kind != "newline":
+                raise self._fail(f"{token.text!r} is not understood where a rule would begin", token)
+        if not found:
+            raise ConfigError("The Lark grammar is empty.", hint='Write at least: start: "text"')
+        return found
+
+    def _define(self, found: dict[str, Rule], name: _LarkToken, node: Node) -> None:
+        plain = name.text.lstrip("?!")
+        if plain in found:
+            raise self._fail(f"{plain!r} is there a second time", name)
+        found[plain] = Rule(node, name.offset)
+
+    def _fail(self, what: str, token: _LarkToken | None = None, hint: str = "") -> ConfigError:
+        return _fail(self.text, what, (token or self.next).offset, hint)
+
+    def _take(self) -> _LarkToken:
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def _accept(self, *texts: str) -> bool:
+        if self.next.text in texts and self.next.kind != "string":
+            self.at += 1
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        if not self._accept(text):
+            raise self._fail(f"{text!r} is expected, not {self.next.text[:20] or 'the end'!r}")
+
+    def _directive(self, token: _LarkToken, found: dict[str, Rule]) -> None:
+        if token.text in _UNKNOWN or token.text not in ("%import", "%ignore", "%llguidance"):
+            raise self._fail(f"llguidance does not have {_UNKNOWN.get(token.text, token.text)}", token)
+        if token.text == "%llguidance":
+            self._take()
+        elif token.text == "%ignore":
+            self._choice()
+        else:
+            self._import(token, found)
+
+    def _import(self, token: _LarkToken, found: dict[str, Rule]) -> None:
+        line: list[_LarkToken] = []
+        while self.next.kind not in ("newline", "end"):
+            line.append(self._take())
+        if not line or line[0].text != "common":
+            raise self._fail("llguidance imports from 'common' alone", token)
+        names = [part for part in line[1:] if part.kind == "name"]
+        for name in names[-1:] if any(part.text == "->" for part in line) else names:
+            self._define(found, name, Verbatim(name.text))
+
+    def _rule(self) -> Node:
+        if self._accept("."):
+            raise self._fail("llguidance does not have priorities")
+        if self._accept("{"):
+            raise self._fail("llguidance does not have templates")
+        if self._accept("["):
+            self._options()
+        if self._accept("::"):
+            raise self._fail("Parameters of rules (::) cannot be used here")
+        self._expect(":")
+        return self._choice()
+
+    def _options(self) -> None:
+        named: dict[str, _LarkToken] = {}
+        while not self._accept("]"):
+            token = self._take()
+            if token.kind in ("newline", "end"):
+                raise self._fail("The options of the rule are not closed", token)
+            if token.kind == "name" and self.tokens[self.at - 2].text in ("[", ","):
+                named[token.text] = token
+        if "temperature" in named and "max_tokens" in named:
+            what = "A temperature of one rule together with max_tokens is not applied"
+            raise self._fail(what, named["temperature"], _OPTIONS["temperature"])
+        for name in named.keys() & _OPTIONS.keys():
+            raise self._fail(f"The rule option {name!r} cannot be used", named[name], _OPTIONS[name])
+
+    def _choice(self) -> Node:
+        self.depth += 1
+        if self.depth > _MOST_NESTED_LARK:
+            raise self._fail(f"More than {_MOST_NESTED_LARK} groups are inside one another")
+        items = [self._sequence()]
+        while self._accept("|") or self._continues():
+            items.append(self._sequence())
+        self.depth -= 1
+        return Alt(tuple(items))
+
+    def _continues(self) -> bool:
+        """Whether the next line has another alternative; advances to it."""
+        if self.next.kind == "newline" and self.tokens[self.at + 1].text == "|":
+            self.at += 2
+            return True
+        return False
+
+    def _sequence(self) -> Node:
+        items: list[Node] = []
+        while self.next.kind not in ("newline", "end") and self.next.text not in ("|", ")", "]"):
+            if self._accept("->"):
+                self._take()
+            elif not self._accept("&", "~"):
+                items.append(self._repeated(self._element()))
+        return Seq(tuple(items))
+
+    def _element(self) -> Node:
+        token = self._take()
+        if token.text in ("(", "[") and token.kind == "mark":
+            return self._group(token)
+        if token.kind == "name":
+            return Ref(token.text, token.offset)
+        if token.kind == "regex":
+            self._check_regex(token)
+        elif token.kind == "string" and self._accept(".."):
+            self._take()
+        elif token.kind == "token":
+            what = f"{token.text} names a token, which an output of text has not"
+            raise self._fail(what, token, "Write the text of the token.")
+        elif token.kind == "grammar":
+            raise self._fail(f"There is no grammar {token.text} beside this one", token, "Write it inside.")
+        elif token.text in ("{", "::"):
+            what = "templates" if token.text == "{" else "parameters of rules here"
+            raise self._fail(f"llguidance does not have {what}", token)
+        elif token.kind not in ("string", "directive", "json"):
+            raise self._fail(f"{token.text!r} is not understood", token)
+        return EMPTY if token.text in ('""', '""i') else Verbatim(token.text)
+
+    def _group(self, opening: _LarkToken) -> Node:
+        inner = self._choice()
+        while self.next.kind == "newline":
+            self._take()
+        self._expect(")" if opening.text == "(" else "]")
+        return inner if opening.text == "(" else Repeat(inner, 0, 1)
+
+    def _repeated(self, item: Node) -> Node:
+        if self._accept("*", "?"):
+            return Repeat(item, 0, None)
+        if self._accept("+"):
+            return Repeat(item, 1, None)
+        if self.next.text == "~" and self.tokens[self.at + 1].kind == "number":
+            self._take()
+            least = int(self._take().text)
+            if self._accept(".."):
+                self._take()
+            return Repeat(item, least, None)
+        return self._counted(item) if self._accept("{") else item
+
+    def _counted(self, item: Node) -> Node:
+        least = 0
+        if self.next.kind == "number":
+            least = int(self._take().text)
+        elif self.next.text != ",":
+            raise self._fail("llguidance does not have templates")
+        if self._accept(",") and self.next.kind == "number":
+            self._take()
+        self._expect("}")
+        return Repeat(item, least, None)
+
+    def _check_regex(self, token: _LarkToken) -> None:
+        inner = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "..", token.text)
+        for pattern, what in _REGEX:
+            if found := pattern.search(inner):
+                raise self._fail(f"llguidance does not have {what} ({found[0]}) in {token.text}", token)

@@ -1,1 +1,0 @@
-"""Regular expressions, grammars and choices: reading, checking and writing for the back ends."""

@@ -1,0 +1,560 @@
+"""Operations on patterns: texts that match all of some and none of others as one pattern, complements, the
+texts of finite patterns, and properties by which back ends differ. Combinations are automata by
+Antimirov's partial derivatives: a state says what the rest of the text must be.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gencli.structured.ecma_regex import REST, SHORTHANDS, approximate, parse_regex, whole
+from gencli.structured.grammar_tree import (
+    ANY,
+    EMPTY,
+    TOP,
+    Alt,
+    Anchor,
+    Chars,
+    Look,
+    Node,
+    Ranges,
+    RegexError,
+    Repeat,
+    Seq,
+    alt,
+    chars,
+    invert_ranges,
+    join_ranges,
+    parts,
+    seq,
+    show,
+    single,
+    walk,
+)
+from gencli.structured.schema_errors import GiveUp
+
+_MORE = Repeat(ANY, 1, None)
+_FEW = 16
+_LIMIT = 2_000  # characters of all words together
+
+
+def texts_without(words: list[str], *, prefixes: bool = False) -> str:
+    """Return a pattern of the texts not in `words`; with `prefixes`, of the texts that begin with none."""
+    if sum(map(len, words)) > _LIMIT:
+        raise GiveUp("too many texts to exclude")
+    return f"^(?:{show(_outside(frozenset(words), prefixes))})$"
+
+
+def _outside(words: frozenset[str], prefixes: bool) -> Node:
+    """Return the tree of the texts that are not among the words."""
+    if prefixes and "" in words:
+        raise GiveUp("nothing is left")
+    firsts = sorted({word[0] for word in words if word})
+    branches: list[Node] = [] if "" in words else [Seq(())]
+    if firsts:
+        other = Chars(tuple((ord(first), ord(first)) for first in firsts), negated=True)
+        branches.append(Seq((other, REST)))
+    elif not prefixes:
+        branches.append(_MORE)
+    for first in firsts:
+        below = frozenset(word[1:] for word in words if word.startswith(first))
+        if not (prefixes and "" in below):
+            branches.append(Seq((single(ord(first)), _outside(below, prefixes))))
+    if not branches:
+        raise GiveUp("nothing is left")
+    return alt(branches)
+
+
+def complement(text: str) -> str:
+    """Return a pattern of the texts that a pattern does not match. Raises GiveUp."""
+    try:
+        node = parse_regex(text, is_refused=True)
+    except RegexError as error:
+        raise GiveUp(f"the complement of a pattern: {error}") from None
+    items = list(node.items) if isinstance(node, Seq) else [node]
+    if items[:1] == [Anchor("^")]:
+        return texts_not_beginning(Seq(tuple(items[1:])))
+    if len(items) == 1 and isinstance(items[0], Chars):
+        return f"^{show(Repeat(Chars(items[0].ranges, not items[0].negated), 0, None))}$"
+    raise GiveUp("the complement of such a pattern")
+
+
+def finite_texts(text: str, limit: int = _FEW) -> list[str] | None:
+    """Return the texts that a pattern matches if there are at most `limit`, otherwise None."""
+    try:
+        trees = whole(parse_regex(text))
+        return list(dict.fromkeys(_words(trees[0], limit))) if len(trees) == 1 else None
+    except (GiveUp, RegexError):
+        return None
+
+
+def texts_not_beginning(node: Node) -> str:
+    """Return a pattern of the texts that begin with no word of a tree.
+
+    If the tree ends in $, of the texts that are not a word of the tree.
+    """
+    words = _words(node)
+    ends = {word.endswith("\0") for word in words}
+    if len(ends) != 1:
+        raise GiveUp("a list of words of which only a part ends in $")
+    return texts_without([word.rstrip("\0") for word in words], prefixes=not ends.pop())
+
+
+def _words(node: Node, limit: int = 200) -> list[str]:
+    """Return all texts of a tree; \\0 stands for $. Raises GiveUp if there are more than `limit`."""
+    if node == Anchor("$"):
+        return ["\0"]
+    if isinstance(node, Alt):
+        found = [word for item in node.items for word in _words(item, limit)]
+    elif isinstance(node, Seq):
+        found = [""]
+        for item in node.items:
+            found = [before + after for before in found for after in _words(item, limit)][: limit + 1]
+    elif isinstance(node, Repeat) and node.most is not None and node.least <= limit:
+        found, times = [], [""]
+        for count in range(min(node.most, limit) + 1):
+            found += times if count >= node.least else []
+            times = [before + after for before in times for after in _words(node.body, limit)][: limit + 1]
+    elif (
+        isinstance(node, Chars)
+        and not node.negated
+        and sum(high - low + 1 for low, high in node.ranges) <= 64
+    ):
+        found = [chr(code) for low, high in node.ranges for code in range(low, high + 1)]
+    else:
+        raise GiveUp("what is no list of words")
+    if len(found) > limit:
+        raise GiveUp("more than a few words")
+    return found
+
+
+_STATES = 300
+_ITEMS = 60  # ways of one state to go on
+_SIZE = 1_500  # characters and classes of the resulting pattern
+_LENGTH = 40_000  # characters of its text, where a class may have thousands
+_BIG = 200  # ranges of a class that count as one more
+_WORD = SHORTHANDS["w"]
+_BOUNDARIES = frozenset((r"\b", r"\B"))
+_EDGE, _LETTER, _OTHER = "edge", "word", "other"  # kinds of what is next to a position
+
+
+@dataclass(frozen=True, slots=True)
+class _Not:
+    """The rest of the text satisfies no item of a state."""
+
+    state: _State
+
+
+_Condition = Node | _Not
+_Item = frozenset[_Condition]  # conditions that the rest of the text satisfies together
+_State = frozenset[_Item]  # the items of which it satisfies one
+
+_TRUE: _State = frozenset([frozenset()])
+_FALSE: _State = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """A position in the text: the kinds of its neighbours, and the lookbehinds that match before it."""
+
+    before: str
+    after: str
+    behind: frozenset[Node]
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A state of all patterns together, behind a character of the kind `before`."""
+
+    before: str
+    trees: tuple[_State, ...]
+    behind: tuple[_State, ...]
+
+
+def searched(node: Node) -> Node:
+    """Return the tree of the whole texts in which a tree matches somewhere."""
+    return Seq((REST, node, REST))
+
+
+def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
+    """Return a pattern of the texts that match all `wanted` and no `refused` trees; None if there are none.
+
+    The trees match whole texts; `refused` were read as such. Raises GiveUp if the result is too large.
+    """
+    letters = _letters((*wanted, *refused))
+    firsts = [ranges[0][0] for ranges in letters]
+    trees = tuple(_spelled(tree, firsts) for tree in (*wanted, *refused))
+    looks = _lookbehinds(trees)
+    kinds = [_LETTER if _has(_WORD, first) else _OTHER for first in firsts]
+    start = _Whole(_EDGE, tuple(map(_start, trees)), tuple(_start(Seq((REST, look))) for look in looks))
+    numbers = {start: 0}
+    ends: set[int] = set()
+    steps: list[list[int | None]] = []  # for each state and letter the next state
+    for state in (queue := [start]):
+        end = _spot(state, looks, _EDGE)
+        accepts = [_accepts(each, end) for each in state.trees]
+        if all(accepts[: len(wanted)]) and not any(accepts[len(wanted) :]):
+            ends.add(len(steps))
+        targets = [_after(state, looks, letter, kind) for letter, kind in enumerate(kinds)]
+        steps.append([])
+        for target in targets:
+            if not all(target.trees[: len(wanted)]) or _TRUE in target.trees[len(wanted) :]:
+                steps[-1].append(None)
+                continue
+            if target not in numbers:
+                numbers[target] = len(numbers)
+                queue.append(target)
+                if len(queue) > _STATES:
+                    raise GiveUp("a combination of patterns that is too large")
+            steps[-1].append(numbers[target])
+    blocks = _blocks(steps, ends)
+    edges: dict[tuple[int, int], Ranges] = {}
+    for number, row in enumerate(steps):
+        for letter, next_ in enumerate(row):
+            if next_ is not None:
+                edge = blocks[number], blocks[next_]
+                edges[edge] = join_ranges([*edges.get(edge, ()), *letters[letter]])
+    found = _pattern(edges, blocks[0], {blocks[number] for number in ends})
+    text = "" if found is None else f"^(?:{show(found)})$"
+    if len(text) > _LENGTH:
+        raise GiveUp("a combination of patterns that is too large")
+    return text or None
+
+
+def _blocks(steps: list[list[int | None]], ends: set[int]) -> list[int]:
+    """Return for each state a number that it shares with the states that accept the same texts (Moore)."""
+    blocks = [int(state in ends) for state in range(len(steps))]
+    while True:
+        keys = [
+            (blocks[state], *(None if next_ is None else blocks[next_] for next_ in row))
+            for state, row in enumerate(steps)
+        ]
+        known = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        finer = [known[key] for key in keys]
+        if len(known) == len(set(blocks)):
+            return finer
+        blocks = finer
+
+
+def _lookbehinds(trees: Iterable[Node]) -> list[Node]:
+    """Return the bodies of lookbehinds, inner ones first."""
+    found: dict[Node, None] = {}
+    for tree in trees:
+        for look in walk(tree):
+            if isinstance(look, Look) and look.kind.startswith("?<"):
+                if any(isinstance(each, Look) and each.kind in ("?=", "?!") for each in walk(look.body)):
+                    raise GiveUp("a lookahead in a lookbehind")
+                found.setdefault(look.body)
+    return list(reversed(found))
+
+
+def _letters(trees: Iterable[Node]) -> list[Ranges]:
+    """Return the alphabet: for each letter the characters that it stands for, which no tree tells apart."""
+    nodes = [node for tree in trees for node in walk(tree)]
+    sets = {_ranges(node) for node in nodes if isinstance(node, Chars)}
+    if any(isinstance(node, Anchor) and node.kind in _BOUNDARIES for node in nodes):
+        sets.add(_WORD)
+    changes: dict[int, set[int]] = {0: set()}  # where sets begin and end
+    for index, ranges in enumerate(sets):
+        for low, high in ranges:
+            changes.setdefault(low, set()).symmetric_difference_update((index,))
+            changes.setdefault(high + 1, set()).symmetric_difference_update((index,))
+    found: dict[frozenset[int], list[tuple[int, int]]] = {}
+    inside: frozenset[int] = frozenset()
+    bounds = sorted(changes)
+    for low, after in zip(bounds, [*bounds[1:], TOP + 1], strict=True):
+        inside ^= changes[low]
+        if low < after:
+            found.setdefault(inside, []).append((low, after - 1))
+    return [join_ranges(ranges) for ranges in found.values()]
+
+
+def _spelled(node: Node, firsts: Sequence[int]) -> Node:
+    """Return the tree with classes of letters, which stand for classes with these first characters."""
+    if isinstance(node, Chars):
+        ranges = _ranges(node)
+        held = [(letter, letter) for letter, first in enumerate(firsts) if _has(ranges, first)]
+        return ANY if len(held) == len(firsts) else Chars(join_ranges(held))
+    if isinstance(node, Seq | Alt):
+        return type(node)(tuple(_spelled(item, firsts) for item in node.items))
+    if isinstance(node, Repeat):
+        return Repeat(_spelled(node.body, firsts), node.least, node.most)
+    return Look(node.kind, _spelled(node.body, firsts)) if isinstance(node, Look) else node
+
+
+def _ranges(node: Chars) -> Ranges:
+    return invert_ranges(node.ranges) if node.negated else node.ranges
+
+
+def _has(ranges: Ranges, code: int) -> bool:
+    at = bisect_right(ranges, (code, TOP)) - 1
+    return at >= 0 and ranges[at][1] >= code
+
+
+def _spot(state: _Whole, looks: Sequence[Node], after: str) -> _Spot:
+    spot = _Spot(state.before, after, frozenset())
+    for look, run in zip(looks, state.behind, strict=True):
+        if _accepts(run, spot):
+            spot = _Spot(state.before, after, spot.behind | {look})
+    return spot
+
+
+def _after(state: _Whole, looks: Sequence[Node], letter: int, kind: str) -> _Whole:
+    """Return the state behind one more letter, of a kind."""
+    spot = _spot(state, looks, kind)
+    trees = tuple(_derived(each, spot, letter) for each in state.trees)
+    behind = tuple(_derived(each, spot, letter) for each in state.behind)
+    has_boundary = any(_anchors(each) & _BOUNDARIES for each in (*trees, *behind))
+    return _Whole(kind if has_boundary else _OTHER, trees, behind)
+
+
+@lru_cache(maxsize=4096)
+def _anchors(state: _State) -> frozenset[str]:
+    """Return the kinds of the anchors in a state."""
+    found: set[str] = set()
+    for item in state:
+        for one in item:
+            if isinstance(one, _Not):
+                found |= _anchors(one.state)
+            else:
+                found |= {each.kind for each in walk(one) if isinstance(each, Anchor)}
+    return frozenset(found)
+
+
+def _start(node: Node) -> _State:
+    return frozenset([frozenset([node])])
+
+
+@lru_cache(maxsize=65_536)
+def _derived(state: _State, spot: _Spot, letter: int) -> _State:
+    """Return the state behind one more letter."""
+    found: set[_Item] = set()
+    for item in state:
+        found |= _item(item, spot, letter)
+        if len(found) > _ITEMS:
+            raise GiveUp("a combination of patterns that is too large")
+    return _TRUE if frozenset() in found else frozenset(found)
+
+
+def _item(item: _Item, spot: _Spot, letter: int) -> frozenset[_Item]:
+    """Return the items of which one must hold behind one more letter."""
+    ways: set[_Item] = {frozenset()}
+    for one in item:
+        if isinstance(one, _Not):
+            rest = _derived(one.state, spot, letter)
+            more = _FALSE if rest == _TRUE else _TRUE if not rest else frozenset([frozenset([_Not(rest)])])
+        else:
+            more = frozenset(held | _condition(rest) for rest, held in _first(one, spot, letter))
+        ways = {way | other for way in ways for other in more}
+        if len(ways) > _ITEMS:
+            raise GiveUp("a combination of patterns that is too large")
+    return frozenset(ways)
+
+
+def _condition(node: Node) -> _Item:
+    return frozenset() if node == REST else frozenset([node])
+
+
+@lru_cache(maxsize=65_536)
+def _first(node: Node, spot: _Spot, letter: int) -> frozenset[tuple[Node, _Item]]:
+    """Return (remaining node, further conditions on the rest of the text) pairs behind one letter."""
+    found: set[tuple[Node, _Item]] = set()
+    if isinstance(node, Chars):
+        if _has(node.ranges, letter):
+            found.add((EMPTY, frozenset()))
+    elif isinstance(node, Alt):
+        for item in node.items:
+            found |= _first(item, spot, letter)
+    elif isinstance(node, Repeat) and node.most != 0:
+        most = None if node.most is None else node.most - 1
+        found |= _followed(node.body, (Repeat(node.body, max(0, node.least - 1), most),), spot, letter)
+        if node.least > 1:
+            for held in _passed(node.body, spot, letter):  # repeats that match the empty text here
+                more = _followed(node.body, (Repeat(node.body, 0, most),), spot, letter)
+                found |= {(rest, held | other) for rest, other in more}
+    elif isinstance(node, Seq):
+        ways: frozenset[_Item] = frozenset([frozenset()])
+        for index, item in enumerate(node.items):
+            more = _followed(item, node.items[index + 1 :], spot, letter)
+            found |= {(rest, way | held) for way in ways for rest, held in more}
+            ways = frozenset(way | held for way in ways for held in _passed(item, spot, letter))
+            if not ways:
+                break
+    return frozenset(found)
+
+
+def _followed(node: Node, after: tuple[Node, ...], spot: _Spot, letter: int) -> set[tuple[Node, _Item]]:
+    return {(_join(rest, *after), held) for rest, held in _first(node, spot, letter)}
+
+
+def _passed(node: Node, spot: _Spot, letter: int) -> set[_Item]:
+    """Return the ways to match the empty text before a letter, as conditions on the text behind it."""
+    return {item for way in _empty(node, spot) for item in _item(way, spot, letter)}
+
+
+@lru_cache(maxsize=65_536)
+def _empty(node: Node, spot: _Spot) -> frozenset[_Item]:
+    """Return the ways of a node to match the empty text at a spot, as conditions on the text from there."""
+    if isinstance(node, Seq):
+        ways: frozenset[_Item] = _TRUE
+        for item in node.items:
+            ways = frozenset(way | more for way in ways for more in _empty(item, spot))
+        return ways
+    if isinstance(node, Alt):
+        return frozenset(way for item in node.items for way in _empty(item, spot))
+    if isinstance(node, Repeat):
+        return _TRUE if node.least == 0 else _empty(node.body, spot)
+    if isinstance(node, Anchor):
+        return _TRUE if _holds(node.kind, spot) else _FALSE
+    if isinstance(node, Look):
+        if node.kind.startswith("?<"):
+            return _TRUE if (node.body in spot.behind) == (node.kind == "?<=") else _FALSE
+        rest = _join(node.body, REST)
+        return _start(rest) if node.kind == "?=" else frozenset([frozenset([_Not(_start(rest))])])
+    return _FALSE
+
+
+def _holds(kind: str, spot: _Spot) -> bool:
+    if kind in "^$":
+        return (spot.before if kind == "^" else spot.after) == _EDGE
+    return ((spot.before == _LETTER) != (spot.after == _LETTER)) == (kind == r"\b")
+
+
+def _accepts(state: _State, spot: _Spot) -> bool:
+    """Whether the text may end here: at its end, or for a lookbehind anywhere."""
+    return any(all(_meets(one, spot) for one in item) for item in state)
+
+
+def _meets(one: _Condition, spot: _Spot) -> bool:
+    return not _accepts(one.state, spot) if isinstance(one, _Not) else _accepts(_empty(one, spot), spot)
+
+
+def _join(*nodes: Node) -> Node:
+    items: list[Node] = []
+    for node in nodes:
+        for part in node.items if isinstance(node, Seq) else (node,):
+            is_idle = (isinstance(part, Repeat) and part.most == 0) or (items[-1:] == [REST] and part == REST)
+            items += [] if is_idle else [part]
+    return seq(items)
+
+
+def _pattern(edges: dict[tuple[int, int], Ranges], first: int, ends: Iterable[int]) -> Node | None:
+    """Return the tree of an automaton, by state elimination."""
+    start, end = -1, -2
+    nodes: dict[tuple[int, int], Node] = {pair: chars(ranges) for pair, ranges in edges.items()}
+    nodes = {**nodes, (start, first): EMPTY, **{(one, end): EMPTY for one in ends}}
+    left = _ending(nodes, end) - {start, end}
+    nodes = {pair: node for pair, node in nodes.items() if set(pair) <= left | {start, end}}
+    while left:
+        into: dict[int, list[int]] = {one: [] for one in left}
+        out: dict[int, list[int]] = {one: [] for one in left}
+        for a, b in nodes:
+            if a != b and b in into:
+                into[b].append(a)
+            if a != b and a in out:
+                out[a].append(b)
+        gone = min(left, key=lambda one: (len(into[one]) * len(out[one]), one))
+        left.remove(gone)
+        loop = nodes.get((gone, gone))
+        again = [Repeat(loop, 0, None)] if loop is not None else []
+        for a in into[gone]:
+            for b in out[gone]:
+                way = _join(nodes[a, gone], *again, nodes[gone, b])
+                nodes[a, b] = _either(nodes[a, b], way) if (a, b) in nodes else way
+                if _size(nodes[a, b]) > _SIZE:
+                    raise GiveUp("a combination of patterns that is too large")
+        nodes = {pair: node for pair, node in nodes.items() if gone not in pair}
+    return nodes.get((start, end))
+
+
+def _ending(edges: Iterable[tuple[int, int]], end: int) -> set[int]:
+    """Return the states from which the end can be reached."""
+    into: dict[int, list[int]] = {}
+    for a, b in edges:
+        into.setdefault(b, []).append(a)
+    found = {end}
+    queue = [end]
+    for state in queue:
+        more = [one for one in into.get(state, ()) if one not in found]
+        found.update(more)
+        queue.extend(more)
+    return found
+
+
+def _either(a: Node, b: Node) -> Node:
+    items = [part for node in (a, b) for part in (node.items if isinstance(node, Alt) else (node,))]
+    return Alt(tuple(dict.fromkeys(items)))
+
+
+@lru_cache(maxsize=65_536)
+def _size(node: Node) -> int:
+    if isinstance(node, Chars):
+        return 1 + len(node.ranges) // _BIG
+    return 1 + sum(map(_size, parts(node)))
+
+
+def pattern_forms(text: str) -> list[str]:
+    """Return the properties of a pattern as suffixes of shapes; [""] if it has none.
+
+    Examples: the pattern is not anchored, needs JSON escapes, has lookarounds, is not regular.
+    """
+    try:
+        node = parse_regex(text)
+    except RegexError:
+        return [":irregular"]
+    if "(?i" in text:  # no part of ECMA-262
+        return [":irregular"]
+    if _has_node(node, Look):
+        return [":lookaround"]
+    try:
+        trees = whole(node)
+    except RegexError:
+        return [":anchors"]
+    found = [] if _is_anchored(node) else [":search"]
+    if any(map(_is_nested, trees)):
+        found.append(":nested")
+    if any(map(_needs_escapes, trees)):
+        found.append(":escapes")
+    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
+        found.append(":unicode")
+    if re.search(r"\\[pP]\{", text):
+        found.append(":property")
+    if not text.isascii():
+        found.append(":wide")
+    if re.search(r"[\x00-\x1f\x7f]", text):
+        found.append(":control")
+    return found or [""]
+
+
+def needs_escapes(text: str) -> bool:
+    """Whether a text that a pattern matches may have characters that JSON writes with a backslash."""
+    node = approximate(text)[0]
+    return not _is_anchored(node) or _needs_escapes(node)
+
+
+def _is_nested(node: Node) -> bool:
+    """Whether a repeated part contains a repeated part."""
+    return any(isinstance(each, Repeat) and _has_node(each.body, Repeat) for each in walk(node))
+
+
+def _has_node(node: Node, kind: type) -> bool:
+    return any(isinstance(each, kind) for each in walk(node))
+
+
+def _needs_escapes(node: Node) -> bool:
+    """Whether a matching text may have characters that JSON writes with a backslash."""
+    return any(isinstance(each, Chars) and _has_escaped(each) for each in walk(node))
+
+
+def _has_escaped(chars: Chars) -> bool:
+    ranges = invert_ranges(chars.ranges) if chars.negated else chars.ranges
+    return any(low < 0x20 or low <= 0x22 <= high or low <= 0x5C <= high for low, high in ranges)
+
+
+def _is_anchored(node: Node) -> bool:
+    ends = Anchor("^"), Anchor("$")
+    return isinstance(node, Seq) and node.items[:1] == ends[:1] and node.items[-1:] == ends[1:]

@@ -1,1 +1,0 @@
-"""Readers of schemas: files, JSON texts, the concise form, Python models."""

@@ -1,1 +1,0 @@
-"""Regular expressions: one tree, a reader for each dialect, one printer, operations on trees."""

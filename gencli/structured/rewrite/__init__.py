@@ -1,1 +1,0 @@
-"""Rewriting: equivalent schemas in keywords that a back end enforces."""

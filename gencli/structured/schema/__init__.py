@@ -1,1 +1,0 @@
-"""JSON Schema: drafts, keywords, references, JSON pointers, formats."""

@@ -1,0 +1,497 @@
+"""The check of a schema before anything is loaded: values of keywords, misspelled keywords, and which
+places of a document a schema can reach. Values are checked against a draft's meta-schema one keyword at
+a time, so the cost does not grow with depth.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import islice, product
+from typing import Any
+
+from gencli.json_reader import DOCUMENT
+from gencli.structured.contradictions import find_contradictions
+from gencli.structured.ecma_regex import check_pattern
+from gencli.structured.json_schema import (
+    DRAFTS,
+    SINGLE,
+    Draft,
+    References,
+    draft_of,
+    find_cycle,
+    longest_chain,
+    refs_in,
+    walk,
+    with_published,
+)
+from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, message, shortened, shown
+from gencli.structured.schema_validator import unique_items
+from processors.conditions.when import ANY_KEY, keys_of
+
+MAX_BYTES = 4 * 1024 * 1024
+MAX_SUBSCHEMAS = 20_000
+MAX_CHAIN = 200  # nested subschemas for one value; the final check fails at about 300
+MAX_FAULTS = 5  # faults in one message
+MAX_PATTERNS = 300_000  # characters of all patterns, plus 100 for each pattern
+
+_Fault = tuple[str, str]
+
+
+def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
+    """Return notices about a schema that can be used; raise SchemaError with the first few faults otherwise.
+
+    Checked are size and depth, the meta-schema of the declared draft, misspelled keywords that would change
+    which values are valid, patterns, references, and contradictions. The notices name optional parts that no
+    value satisfies, and drafts that are declared in subschemas. Raises OutOfTime.
+    """
+    if not isinstance(schema, dict | bool):
+        raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
+    _check_depth(schema)
+    schema = with_published(schema)
+    check_size(len(json.dumps(schema)))
+    if any(True for _ in islice(walk(schema), MAX_SUBSCHEMAS, None)):
+        raise SchemaError(f"The schema has more than {MAX_SUBSCHEMAS} schemas in it, which is the limit.")
+    draft = draft_of(schema)
+    for faults in (
+        _written(schema, draft, deadline),
+        _patterns(schema, deadline),
+        _referring(schema, deadline),
+    ):
+        _refuse(tuple(islice(faults, MAX_FAULTS + 1)))
+    contradictions = find_contradictions(schema, MAX_FAULTS + 1, deadline)
+    _refuse(contradictions.fatal)
+    drafts = islice(_inner_drafts(schema, draft), MAX_FAULTS + 1)
+    return (
+        *_remarks("Some parts of the schema are left out: nothing satisfies them", contradictions.optional),
+        *_remarks(f"All of the schema is read as draft {draft.name}", tuple(drafts)),
+    )
+
+
+def check_size(num_bytes: int) -> None:
+    """Raise SchemaError if a schema has more than MAX_BYTES bytes."""
+    if num_bytes > MAX_BYTES:
+        raise SchemaError(f"The schema has {num_bytes} bytes, but the limit is {MAX_BYTES}.")
+
+
+def _check_depth(schema: Any) -> None:
+    layer, depth = [schema], 0
+    while layer := [below for value in layer for below in _parts(value)]:
+        depth += 1
+        if depth > DOCUMENT.max_depth:
+            raise SchemaError(f"The schema is nested more than {DOCUMENT.max_depth} deep.")
+
+
+def _parts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
+    """Yield the faults of each subschema on its own."""
+    for pointer, schema in deadline.watch(walk(root)):
+        if not isinstance(schema, dict):
+            continue
+        yield from ((pointer + below, text) for below, text in meta_faults(schema, draft))
+        for keyword, value in deadline.watch(schema.items()):
+            if (near := misspelled(keyword, value, draft)) is not None:
+                yield (
+                    child(pointer, keyword),
+                    f"{keyword!r} is no keyword; {near!r} is, and it would change what the schema accepts. "
+                    f"Correct it, or name a remark 'x-{keyword}'",
+                )
+        if "$schema" in schema and (fault := _of_other_draft(schema, draft)):
+            yield child(pointer, "$schema"), fault
+
+
+def _of_other_draft(schema: dict[str, Any], draft: Draft) -> str:
+    """Return the reason why a subschema's draft cannot be used inside `draft`; "" if it can."""
+    try:
+        inner = draft_of(schema)
+    except SchemaError:
+        return "it is no draft that is known here"
+    is_newer = DRAFTS.index(inner) < DRAFTS.index(draft)
+    return f"it is a newer draft than the whole schema, which is {draft.name}" if is_newer else ""
+
+
+def _patterns(root: Any, deadline: Deadline) -> Iterator[_Fault]:
+    cost = 0
+    for pointer, pattern in deadline.watch(_patterns_in(root)):
+        cost += len(pattern) + 100
+        if cost > MAX_PATTERNS:
+            yield pointer, f"the schema has too many patterns: the limit is {MAX_PATTERNS} characters of them"
+            return
+        try:
+            check_pattern(pattern)
+        except ValueError as error:
+            yield pointer, f"the pattern {pattern[:60]!r} is no regular expression: {error}"
+
+
+def _patterns_in(root: Any) -> Iterator[tuple[str, str]]:
+    for pointer, schema in walk(root):
+        if isinstance(schema, dict) and "pattern" in schema:
+            yield child(pointer, "pattern"), schema["pattern"]
+        if isinstance(schema, dict):
+            named = schema.get("patternProperties", ())
+            yield from ((child(pointer, "patternProperties", key), key) for key in named)
+
+
+def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
+    references = References(root)
+    is_sound = True
+    for pointer, schema in deadline.watch(walk(root)):
+        for _, ref in refs_in(schema):
+            try:
+                references.resolve(ref, pointer)
+            except SchemaError as error:
+                is_sound = False
+                yield error.pointer, error.message.removeprefix(f"{error.pointer}: ").removesuffix(".")
+    if not is_sound:
+        return
+    if (cycle := find_cycle(root, deadline)) is not None:
+        yield cycle, "its references come back to it before they say anything of the value"
+        return
+    depth, pointer = longest_chain(root, deadline)
+    if depth > MAX_CHAIN:
+        yield (
+            pointer,
+            f"{depth} schemas look at one value here, each through the one before; the limit is {MAX_CHAIN}, "
+            "as no document could be checked",
+        )
+
+
+def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
+    """Yield the places of subschemas that declare a draft."""
+    for pointer, schema in walk(root):
+        if pointer and isinstance(schema, dict) and "$schema" in schema:
+            inner = draft_of(schema)
+            again = " again" * (inner == draft)
+            yield (
+                child(pointer, "$schema"),
+                f"draft {inner.name} is declared here{again}, which changes nothing",
+            )
+
+
+def _refuse(found: tuple[_Fault, ...]) -> None:
+    if found:
+        raise SchemaError(_told("The schema cannot be used.", found), pointer=found[0][0])
+
+
+def _remarks(what: str, found: tuple[_Fault, ...]) -> list[str]:
+    return [_told(f"{what}.", found)] if found else []
+
+
+def _told(what: str, found: tuple[_Fault, ...]) -> str:
+    """Return a message with the first few faults, one a line."""
+    lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in found[:MAX_FAULTS])]
+    return "\n  ".join(lines + ["There is more."] * (len(found) > MAX_FAULTS))
+
+
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+_MAX_KEPT = 100  # characters of a value up to which its result is cached
+
+
+def meta_faults(schema: dict[str, Any], draft: Draft) -> Iterator[tuple[str, str]]:
+    """Yield (relative JSON pointer, fault) of the keywords of one schema, without its subschemas."""
+    described = draft.described()
+    for keyword, value in schema.items():
+        if keyword not in described:
+            continue
+        is_small = isinstance(value, int) or (isinstance(value, str) and len(value) < _MAX_KEPT)
+        yield from _small(draft, keyword, repr(value), value) if is_small else _faults(draft, keyword, value)
+    for bound in ("minimum", "maximum") if draft.name == "4" else ():
+        exclusive = f"exclusive{bound.capitalize()}"
+        if exclusive in schema and bound not in schema:
+            yield child("", exclusive), f"it stands without {bound}, which it says something of"
+
+
+@lru_cache(maxsize=4096)
+def _small(draft: Draft, keyword: str, written: str, value: Any) -> list[tuple[str, str]]:
+    return _faults(draft, keyword, value)  # `written` is in the cache key because 1 == True
+
+
+def is_value_of(keyword: str, value: Any, draft: Draft) -> bool:
+    """Whether the draft's meta-schema allows the value for this keyword."""
+    return not _faults(draft, keyword, value)
+
+
+def _faults(draft: Draft, keyword: str, value: Any) -> list[tuple[str, str]]:
+    errors = list(_judge(draft, keyword).iter_errors(value))
+    if keyword == "type" and errors:
+        return [("/type", f"{shortened(value)} is no type; there are {', '.join(_TYPES)}, and lists of them")]
+    return [(child("", keyword, *error.absolute_path), message(error)) for error in errors]
+
+
+@cache
+def _judge(draft: Draft, keyword: str) -> Any:
+    from jsonschema.validators import extend
+    from referencing import Registry
+
+    stock = draft.validator()
+    kinds = ["object"] if draft.name == "4" else ["object", "boolean"]
+
+    def schema_below(validator: Any, ref: Any, value: Any, schema: Any) -> Any:
+        return stock.VALIDATORS["type"](validator, kinds, value, schema)
+
+    def reference(validator: Any, ref: Any, value: Any, schema: Any) -> Any:
+        judge = schema_below if ref == "#" else stock.VALIDATORS["$ref"]
+        return judge(validator, ref, value, schema)
+
+    ours = {
+        "$ref": reference,
+        "$dynamicRef": schema_below,
+        "$recursiveRef": schema_below,
+        "uniqueItems": unique_items,
+    }
+    judge = extend(stock, ours)  # type: ignore[no-untyped-call]
+    return judge({"$ref": draft.described()[keyword]}, registry=Registry())
+
+
+# Annotations of other tools, which are not misspellings.
+_REMARKS = frozenset(
+    "$comment defaultSnippets deprecationMessage discriminator doNotSuggest enumDescriptions enumNames"
+    " errorMessage example externalDocs markdownDescription markdownEnumDescriptions meta note notes nullable"
+    " optional options propertyOrder tags value values xml".split()
+)
+_MIN_LENGTH = 4  # shortest keyword that a word with one letter more or less may mean
+# Values with which a keyword allows every value.
+_IDLE: dict[str, Any] = {
+    **dict.fromkeys(("minContains", "minItems", "minLength", "minProperties"), 0),
+    **dict.fromkeys(("exclusiveMaximum", "exclusiveMinimum", "uniqueItems"), False),
+    **{key: {} for key in ("dependentRequired", "dependentSchemas", "patternProperties", "properties")},
+    **{key: [] for key in ("prefixItems", "required")},
+}
+_APPLY_ONE = SINGLE - {"not"}
+
+
+def is_comment(keyword: str) -> bool:
+    """Whether a name is reserved for comments: x-NAME, X-NAME, _NAME."""
+    return keyword.startswith(("x-", "X-", "_"))
+
+
+def misspelled(word: str, value: Any, draft: Draft) -> str | None:
+    """Return the keyword that an unknown word probably means, if it would change which values are valid.
+
+    The word has edit distance 1 from the keyword. The draft's meta-schema allows its value for the keyword,
+    and with it the keyword rejects some value.
+    """
+    found = (
+        keyword
+        for keyword in likely_keywords(word)
+        if keyword in draft.judged() & draft.described().keys() and is_value_of(keyword, value, draft)
+    )
+    return next((keyword for keyword in found if not _is_idle(keyword, value)), None)
+
+
+def _is_idle(keyword: str, value: Any) -> bool:
+    if keyword in _APPLY_ONE:
+        return value is True or value == {}
+    idle = _IDLE.get(keyword)
+    return type(value) is type(idle) and value == idle  # because 0 == False
+
+
+@lru_cache(maxsize=4096)
+def likely_keywords(word: str) -> tuple[str, ...]:
+    """Return the keywords at edit distance 1 from a word, shortest first.
+
+    Empty for a keyword, and for a known annotation of another tool.
+    """
+    known = _keywords()
+    if len(word) > known.longest + 1 or word in known.all or word in _REMARKS or is_comment(word):
+        return ()
+    near = {keyword for form in _forms(word) for keyword in known.by_form.get(form, ())}
+    near = {keyword for keyword in near if _is_near(word, keyword) or _is_near(word, _plural(keyword))}
+    return tuple(sorted(near, key=_rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _Keywords:
+    """The keywords of all drafts, indexed by form, so that a word is not compared with each."""
+
+    all: frozenset[str]
+    longest: int
+    by_form: dict[str, list[str]]
+
+
+@cache
+def _keywords() -> _Keywords:
+    found = frozenset(keyword for draft in DRAFTS for keyword in draft.described())
+    by_form: dict[str, list[str]] = {}
+    for keyword in found:
+        for form in _forms(keyword) | _forms(_plural(keyword)) | {keyword.removeprefix("$")}:
+            by_form.setdefault(form, []).append(keyword)
+    return _Keywords(found, max(map(len, found)), by_form)
+
+
+def _forms(word: str) -> set[str]:
+    """Return the forms of a word. Two words at edit distance 1 share a form.
+
+    Forms are the word, the word in lower case, and the word without one of its letters.
+    """
+    return {word, word.lower(), *(word[:at] + word[at + 1 :] for at in range(len(word)))}
+
+
+def _plural(keyword: str) -> str:
+    """Return a keyword in -ies with its common misspelling: propertys."""
+    return keyword.removesuffix("ies") + "ys" if keyword.endswith("ies") else keyword
+
+
+def _rank(keyword: str) -> tuple[int, str]:
+    return len(keyword), keyword
+
+
+def _is_near(word: str, keyword: str) -> bool:
+    """Whether a word differs by one letter, by swapped letters, by case, or by a missing dollar sign."""
+    if word.lower() == keyword.lower() or word == keyword.removeprefix("$"):
+        return True
+    at = next((n for n, pair in enumerate(zip(word, keyword, strict=False)) if pair[0] != pair[1]), -1)
+    at = min(len(word), len(keyword)) if at < 0 else at
+    if word[at : at + 2] == keyword[at : at + 2][::-1] and word[at + 2 :] == keyword[at + 2 :]:
+        return len(word) == len(keyword)
+    if len(keyword) < _MIN_LENGTH:
+        return False
+    rest, wanted = word[at:], keyword[at:]
+    return rest[1:] == wanted[1:] or rest[1:] == wanted or rest == wanted[1:]
+
+
+_MOST_PLACES = 256  # limit of alternatives followed; beyond it a path counts as reached
+_NAMED = 12  # number of names listed in an error
+_OPEN = frozenset("if then else dependencies dependentSchemas unevaluatedProperties unevaluatedItems".split())
+_Value = tuple[Any, ...]  # the schemas that apply to one value at once
+
+
+class _Unknown(Exception):
+    """Whether the place is reached cannot be decided; it counts as reached."""
+
+
+def unreached(schema: Any, pointer: str, *, is_open: bool) -> tuple[str, tuple[str, ...]] | None:
+    """Return the pointer at which a path leaves the schema, and the names allowed there; None if reached.
+
+    The segment * matches any key or index. `is_open`: objects may have properties that the schema does not
+    name. Conditional keywords are not followed; what they may add counts as reached.
+    """
+    search, here, at = _ReachSearch(schema, is_open), [(schema,)], ""
+    try:
+        for key in keys_of(pointer):
+            flat = [one for value in here for one in search.alternatives(value)]
+            below = [found for one in flat for found in search.below(one, key)]
+            below = [value for value in below if search.alternatives(value)]
+            if not below:
+                return shown(at), tuple(dict.fromkeys(name for one in flat for name in _names(one)))[:_NAMED]
+            if len(below) > _MOST_PLACES:
+                return None
+            here, at = below, child(at, key)
+    except (_Unknown, SchemaError):
+        return None
+    return None
+
+
+class _ReachSearch:
+    def __init__(self, root: Any, is_open: bool) -> None:
+        self._references, self._is_open = References(with_published(root)), is_open
+
+    def alternatives(self, value: _Value) -> list[tuple[Mapping[str, Any], ...]]:
+        """Return sets of schemas without references and combinations; a value satisfies one of the sets."""
+        found: list[tuple[Mapping[str, Any], ...]] = [()]
+        for schema in value:
+            parts = list(self._expanded(schema))
+            found = [(*one, *other) for one, other in product(found, parts)]
+            if len(found) > _MOST_PLACES:
+                raise _Unknown
+        return found
+
+    def _expanded(self, schema: Any) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        if not isinstance(schema, Mapping):
+            if schema is not False:
+                yield ()
+            return
+        if _OPEN & schema.keys():
+            raise _Unknown
+        all_of = [*schema.get("allOf", ()), *(self._references.resolve(ref)[1] for _, ref in refs_in(schema))]
+        for rest in self.alternatives(tuple(all_of)):
+            for either in self._either(schema.get("anyOf")):
+                for other in self._either(schema.get("oneOf")):
+                    yield (schema, *rest, *either, *other)
+
+    def _either(self, schemas: Any) -> Iterator[tuple[Mapping[str, Any], ...]]:
+        if schemas is None:
+            yield ()
+            return
+        for schema in schemas:
+            yield from self._expanded(schema)
+
+    def below(self, schemas: tuple[Mapping[str, Any], ...], key: str) -> Iterator[_Value]:
+        """Yield the schemas of each value at the key of a value that satisfies all of `schemas`."""
+        if all(_allows(schema, "object") for schema in schemas):
+            keys = _names(schemas) if key == ANY_KEY else [key]
+            yield from filter(None, (self._property(schemas, name) for name in (*keys, *_unnamed(key))))
+        if all(_allows(schema, "array") for schema in schemas) and (key == ANY_KEY or key.isdecimal()):
+            places = range(_prefix(schemas) + 1) if key == ANY_KEY else [int(key[:9])]
+            yield from filter(None, (_item(schemas, place) for place in places))
+
+    def _property(self, schemas: Iterable[Mapping[str, Any]], name: str | None) -> _Value | None:
+        """Return the schemas of a property, or of an unnamed one (None); None if it cannot exist."""
+        found, is_named, has_names = list[Any](), False, False
+        for schema in schemas:
+            named = schema.get("properties", {})
+            patterns = schema.get("patternProperties", {})
+            matching = [patterns[one] for one in patterns if name is None or _matches(one, name)]
+            has_names |= bool(named or patterns)
+            if name in named or matching:
+                is_named = True
+                found += [*([named[name]] if name in named else []), *matching]
+            elif "additionalProperties" in schema:
+                is_named |= schema["additionalProperties"] is not False
+                found.append(schema["additionalProperties"])
+        if has_names and not is_named and not self._is_open:
+            return None
+        return (*found, True)
+
+
+def _unnamed(key: str) -> tuple[None, ...]:
+    return (None,) if key == ANY_KEY else ()
+
+
+def _matches(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return True
+
+
+def _names(schemas: Iterable[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for schema in schemas for name in schema.get("properties", {})))
+
+
+def _allows(schema: Mapping[str, Any], kind: str) -> bool:
+    """Whether a value of this kind, object or array, may satisfy the schema."""
+    types = schema.get("type", kind)
+    if kind not in ([types] if isinstance(types, str) else types):
+        return False
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return values is None or any(isinstance(value, dict if kind == "object" else list) for value in values)
+
+
+def _prefix(schemas: Iterable[Mapping[str, Any]]) -> int:
+    return max((len(_listed(schema)) for schema in schemas), default=0)
+
+
+def _listed(schema: Mapping[str, Any]) -> list[Any]:
+    items = schema.get("items")
+    return items if isinstance(items, list) else list(schema.get("prefixItems", ()))
+
+
+def _item(schemas: Iterable[Mapping[str, Any]], place: int) -> _Value | None:
+    """Return the schemas of an item of an array; None if it cannot exist."""
+    found: list[Any] = [True]
+    for schema in schemas:
+        if place >= schema.get("maxItems", place + 1):
+            return None
+        listed, items = _listed(schema), schema.get("items", True)
+        rest = schema.get("additionalItems", True) if isinstance(items, list) else items
+        found.append(listed[place] if place < len(listed) else rest)
+    return tuple(found)

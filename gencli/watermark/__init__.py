@@ -1,1 +1,0 @@
-"""Watermarks in texts: the files of their keys, and the detectors."""

@@ -1,1 +1,0 @@
-"""Grammar back ends, and shared code: bit masks, mask filling, byte vocabularies."""

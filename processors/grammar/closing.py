@@ -1,0 +1,403 @@
+"""`Closer`: search for short completions of an open document; positions in it, and classes of tokens that
+are equivalent, or nearly so, for completing it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby, takewhile
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
+from processors.grammar.grammar_backend import Matcher
+from processors.grammar.short_texts import Guide, SearchBudget
+
+_MASK_CALLS = 8  # cost of a mask in matcher calls
+_LONGEST_TAIL = 64  # last tokens of a known completion that are tried again
+_LONGEST_HEAD = 4  # first tokens of a long known completion behind which the rest of it is tried
+_SOON = 8  # position in a completion up to which the end of a known completion is tried inside a string
+_SHORT = 3  # tokens; for a longer completion a shorter one is searched
+_AVOIDED = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
+_REMEMBERED = 1024  # cached byte orders
+_QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
+# Search order of bytes: closing characters, other characters, white space last.
+_EARLY = b'"}]:,0)>'
+_ORDER = (*_EARLY, *(byte for byte in range(33, 256) if byte not in _EARLY), *range(33))
+
+
+class Closer:
+    """Finds completions: tokens after which a document is complete.
+
+    A completion follows forced text and prefers closing characters. In a string that may not end yet, a
+    breadth-first search finds the fewest bytes after which it may. `mask_of` returns the mask [W] of a
+    matcher.
+    """
+
+    def __init__(self, canonical: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
+        self.canonical, self._mask_of = canonical, mask_of
+        self._byte_ids = canonical.byte_ids
+        self._known = known = [byte for byte in _ORDER if byte in canonical.byte_ids]
+        self._bytes = [canonical.byte_ids[byte] for byte in known]
+        self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
+        # Among paths of equal length the search returns the first, so letters come before punctuation.
+        plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_byte_class)
+        self._plain = [canonical.byte_ids[byte] for byte in plain]
+        self._ascii = {canonical.byte_ids[byte] for byte in plain if _byte_class(byte) < 2}
+        self._words = torch.tensor(self._plain) // 32
+        self._bits = torch.tensor(self._plain) % 32
+        self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
+
+    def find(self, spot: Spot, most: int, work: SearchBudget) -> tuple[int, ...] | None:
+        """Return a completion of at most `most` tokens, searching if the greedy one is long; None if none."""
+        quick = self.path(spot, most, work.half())
+        if quick is not None and len(quick) <= _SHORT:
+            return quick
+        searched = self.path(spot, len(quick) if quick else most, work, search=True)
+        return quick if searched is None else searched
+
+    def path(
+        self, spot: Spot, most: int, work: SearchBudget, *, hint: tuple[int, ...] = (), search: bool = False
+    ) -> tuple[int, ...] | None:
+        """Return a completion of at most `most` tokens, or None. The spot is left unchanged.
+
+        `hint`: completion of a nearby position; its last tokens often complete this one too. Without `search`
+        a string is continued by its rarest bytes until it may end.
+        """
+        found: list[int] = []
+        try:
+            while not spot.matcher.is_complete():
+                room = most - len(found)
+                # Deep inside a string the end of the hint no longer fits.
+                is_promising = len(found) < _SOON or not spot.in_string
+                tail = self._tail(spot, hint, room, work) if is_promising else []
+                step = tail or self._step(spot, room, work, search)
+                found += step
+                if not step or len(found) > most:
+                    return None
+            return tuple(found)
+        finally:
+            spot.rollback(len(found))
+
+    def _tail(self, spot: Spot, hint: tuple[int, ...], most: int, work: SearchBudget) -> list[int]:
+        """Accept and return a suffix of the hint that completes the document, or []; short ones first."""
+        shortest = max(len(hint) - min(most, _LONGEST_TAIL), 0)
+        starts = [
+            *range(len(hint) - 1, shortest - 1, -1),
+            *range(max(len(hint) - most, 0), min(shortest, _LONGEST_HEAD)),
+        ]
+        refused = set[int]()
+        for start in starts:
+            done: list[int] = []
+            for token in work.each(hint[start:]) if hint[start] not in refused else ():
+                if not spot.accept(token):
+                    break
+                done.append(token)
+                if spot.matcher.is_complete():
+                    return done
+            if not done:
+                refused.add(hint[start])
+            spot.rollback(len(done))
+        return []
+
+    def _step(self, spot: Spot, most: int, work: SearchBudget, search: bool) -> list[int]:
+        """Accept and return forced text, the rest of a string, or one byte; [] if nothing is accepted."""
+        done: list[int] = []
+        for token in work.each(self.canonical.tokenize_forced(spot.text, spot.matcher.forced())):
+            if not spot.accept(token):
+                break
+            done.append(token)
+        if done:
+            return done
+        if name := self._listed(spot, b'":', work):
+            return name
+        end = self._end(spot)
+        if end is not None and work.spend() and spot.accept(end):
+            return [end]
+        if value := self._listed(spot, b'"', work):
+            return value
+        if search and (spot.in_string or spot.signs is None):
+            rest = self._sampled(spot, work) or self._search(spot, most, work)
+            for token in rest:
+                spot.accept(token)
+            if rest:
+                return rest
+        first = spot.matcher.accept_first(work.each(self._order(spot)))
+        if first is None:
+            return []
+        spot.note(first)
+        return [first]
+
+    def _listed(self, spot: Spot, end: bytes, work: SearchBudget) -> list[int]:
+        """Accept and return the next bytes of a text of the guide, up to forced text; [] if none fits.
+
+        `end` follows it: a quote and, after a name, a colon.
+        """
+        if not spot.in_string:
+            return []
+        matcher = spot.matcher
+        for rest in spot.guide.rests(spot.text, of_names=len(end) > 1):
+            tokens = [self._byte_ids.get(byte, -1) for byte in rest + end]
+            accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens))))
+            matcher.rollback(accepted)
+            if accepted == len(tokens):
+                done = list[int]()
+                for token in tokens[: max(1, len(rest))]:
+                    spot.accept(token)
+                    done.append(token)
+                    if matcher.forced():
+                        break
+                return done
+        return []
+
+    def _sampled(self, spot: Spot, work: SearchBudget) -> list[int]:
+        """Return the shortest suffix of a sample after which the string may end or the document is complete.
+
+        `_search` fails where a match may restart at each byte, as in .*foo: all masks are equal there.
+        """
+        matcher, found = spot.matcher, list[int]()
+        for text in spot.samples:
+            tokens = [self._byte_ids.get(byte, -1) for byte in text.encode()]
+            for start in range(len(tokens) - 1, -1, -1):
+                accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens[start:]))))
+                is_end = accepted == len(tokens) - start and _may_end(matcher, self._end(spot))
+                matcher.rollback(accepted)
+                if is_end and not 0 < len(found) <= accepted:
+                    found = tokens[start:]
+                if is_end:
+                    break
+        return found
+
+    def _end(self, spot: Spot) -> int | None:
+        """Return the token that closes the string at the spot; None outside strings."""
+        return self._byte_ids.get(_QUOTE) if spot.in_string else None
+
+    def _order(self, spot: Spot) -> list[int]:
+        """Return the ids of single bytes in search order.
+
+        Inside a string the rarest bytes come first: some patterns never end while one character repeats.
+        """
+        if is_within_character(spot.text):
+            return self._inner
+        if not spot.in_string:
+            return self._bytes
+        return self._ordered(spot.text[spot.text.rfind(b'"') + 1 :])
+
+    def _rarest_first(self, inside: bytes) -> list[int]:
+        weights = [*_WEIGHTS]
+        for byte, count in Counter(inside).items():
+            weights[byte] += count << 8
+        return [self._byte_ids[byte] for byte in sorted(self._known, key=weights.__getitem__)]
+
+    def _search(self, spot: Spot, most: int, work: SearchBudget) -> list[int]:
+        """Return the fewest bytes after which the string may end or, outside JSON, the document is complete.
+
+        States with equal masks are merged. That is wrong where a grammar counts, so [] does not prove that
+        there is no completion.
+        """
+        matcher, end = spot.matcher, self._end(spot)
+        mask = self._mask_of(matcher)
+        seen = {_key(mask)}
+        queue: deque[tuple[tuple[int, ...], Tensor]] = deque([((), mask)])
+        while queue:
+            path, mask = queue.popleft()
+            if len(path) >= most or not work.spend(len(path) + 1):
+                return []
+            accepted = sum(map(matcher.accept, path))
+            try:
+                for token in self._legal(mask):
+                    if not work.spend(_MASK_CALLS) or not matcher.accept(token):
+                        continue
+                    try:
+                        if _may_end(matcher, end):
+                            return [*path, token]
+                        later = self._mask_of(matcher)
+                    finally:
+                        matcher.rollback(1)
+                    if (key := _key(later)) not in seen:
+                        seen.add(key)
+                        queue.append(((*path, token), later))
+            finally:
+                matcher.rollback(accepted)
+        return []
+
+    def _legal(self, mask: Tensor) -> list[int]:
+        """Return the ids of single bytes that a mask [W] allows; ASCII bytes only, if there are any."""
+        flags = (mask[self._words] >> self._bits & 1).tolist()
+        legal = [token for token, flag in zip(self._plain, flags, strict=True) if flag]
+        return [token for token in legal if token in self._ascii] or legal
+
+
+def _may_end(matcher: Matcher, end: int | None) -> bool:
+    """Whether the token `end` may come next or, if None, whether the document is complete."""
+    if end is None:
+        return matcher.is_complete()
+    if not matcher.accept(end):
+        return False
+    matcher.rollback(1)
+    return True
+
+
+def _byte_class(byte: int) -> int:
+    """Return the class of a byte: 0 letter or digit, 1 punctuation, 2 escape, control or multi-byte."""
+    if byte == _BACKSLASH or not 32 <= byte < 127:
+        return 2
+    return 0 if chr(byte).isalnum() else 1
+
+
+# Search priority of a byte: its rank in _ORDER; _rarest_first adds its count in the string, shifted by 8.
+_WEIGHTS = tuple(_ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) for byte in range(256))
+
+
+def _key(mask: Tensor) -> bytes:
+    return mask.numpy().tobytes()
+
+
+class Spot:
+    """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
+
+    `samples` are texts that strings of the grammar may end with, `guide` lists whole ones. A spot can advance
+    by tokens and roll back; `tokens` are those since its start.
+    """
+
+    def __init__(
+        self,
+        matcher: Matcher,
+        text: bytes,
+        signs: JsonContext | None,
+        canonical: CanonicalTokenizer,
+        samples: Sequence[str] = (),
+        guide: Guide | None = None,
+    ) -> None:
+        self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
+        self.guide = guide or Guide()
+        self.tokens: list[int] = []
+        self.canonical = canonical
+        self._undo: list[tuple[bytes, JsonContext | None]] = []
+
+    @property
+    def in_string(self) -> bool:
+        """Whether the position is inside a JSON string, but not inside an escape."""
+        return self.signs is not None and self.signs.in_string and not self.signs.is_escaped
+
+    def accept(self, token: int) -> bool:
+        """Advance by a token; return False, and change nothing, if the grammar forbids it."""
+        if not self.matcher.accept(token):
+            return False
+        self.note(token)
+        return True
+
+    def note(self, token: int) -> None:
+        """Record a token that the matcher has already accepted."""
+        self.tokens.append(token)
+        self._undo.append((self.text, self.signs))
+        self.text = self.canonical.join(self.text, token)
+        self.signs = self.signs and self.signs.after(self.canonical.token_bytes[token])
+
+    def rollback(self, count: int) -> None:
+        """Undo the last `count` tokens."""
+        if count:
+            self.matcher.rollback(count)
+            self.text, self.signs = self._undo[-count]
+            del self.tokens[-count:], self._undo[-count:]
+
+
+Where = Literal["structure", "string", "pattern", "text"]
+_STRUCTURE = b'"\\{}[],:'  # structural characters of JSON
+_STRING_SIGNS = b'"\\'  # characters with a meaning inside a string
+# (n, back): the lead byte of an n-byte UTF-8 character `back` bytes before the end, so that bytes are
+# missing.
+_LEADS = tuple((n, back) for n in (2, 3, 4) for back in range(1, n))
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """A partition of the vocabulary: `of` [V] is the kind of each token, `count` the number of kinds."""
+
+    of: Tensor
+    count: int
+
+
+class TokenKinds:
+    """The kinds of tokens in each context, computed on first use. Tokens of a kind agree in:
+
+    structure (JSON outside strings): the text from the first structural character on. string (a JSON string
+    without a pattern): the text from the first quote or backslash on. pattern (a JSON string with a pattern):
+    the same text, and the sequence of character classes before it. text (not JSON): the first byte. In all
+    contexts: the number of bytes of a partial UTF-8 character at both ends.
+    """
+
+    def __init__(self, token_bytes: Sequence[bytes], width: int) -> None:
+        missing = [b""] * (width - len(token_bytes))
+        self._token_bytes = [*token_bytes[:width], *missing]
+        self._known: dict[Where, Kinds] = {}
+
+    def at(self, where: Where) -> Kinds:
+        """Return the kinds in this context."""
+        if where not in self._known:
+            name, numbers = _NAMES[where], dict[tuple[bytes, int, int], int]()
+            of = [numbers.setdefault(_kind(data, name), len(numbers)) for data in self._token_bytes]
+            self._known[where] = Kinds(torch.tensor(of), len(numbers))
+        return self._known[where]
+
+
+def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]:
+    """Return the key of a kind: a name, and the partial UTF-8 characters at both ends."""
+    if not data:
+        return b"", -1, 0  # no text
+    ends = next((index for index, byte in enumerate(data) if byte >> 6 != 2), len(data))
+    return name(data), ends, _missing(data)
+
+
+def is_within_character(text: bytes) -> bool:
+    """Whether the text ends inside a UTF-8 character."""
+    return text[-1:] >= b"\x80" and _missing(text) > 0
+
+
+def _missing(data: bytes) -> int:
+    """Return the number of bytes missing from the last UTF-8 character of `data`."""
+    reach = ((n, back) for n, back in _LEADS if back <= len(data))
+    lacks = (n - back for n, back in reach if data[-back] >> (7 - n) == 2 ** (n + 1) - 2)
+    return next(lacks, 0)
+
+
+def _in_structure(data: bytes) -> bytes:
+    """Return the text from the first structural character on; without one, the class of the first byte."""
+    if rest := _from_sign(data, _STRUCTURE):
+        return rest
+    first = data[:1]
+    if first.isdigit() or first.isspace():
+        return b"0" if first.isdigit() else b" "
+    return first if first in b"tfn-+.eE" else b""
+
+
+def _in_pattern(data: bytes) -> bytes:
+    """Return the character classes up to the first quote or backslash, then the rest unchanged."""
+    rest = _from_sign(data, _STRING_SIGNS)
+    text = data[: len(data) - len(rest)]
+    sorts = bytes(sort for sort, _ in groupby(map(_sort, text)))
+    return data + b"\0" if len(data) == 1 else sorts + rest  # a single byte is a kind of its own
+
+
+def _sort(byte: int) -> int:
+    sign = chr(byte)
+    if byte > 127:
+        return 128
+    return ord("0" if sign.isdigit() else "A" if sign.isupper() else "a" if sign.isalpha() else sign)
+
+
+def _from_sign(data: bytes, signs: bytes) -> bytes:
+    return next((data[index:] for index, byte in enumerate(data) if byte in signs), b"")
+
+
+_NAMES: dict[Where, Callable[[bytes], bytes]] = {
+    "structure": _in_structure,
+    "string": lambda data: _from_sign(data, _STRING_SIGNS),
+    "pattern": _in_pattern,
+    "text": lambda data: data[:1],
+}

@@ -1,1 +1,0 @@
-"""Background compilation of grammars within limits of time, memory and size."""

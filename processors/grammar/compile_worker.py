@@ -1,0 +1,79 @@
+"""The child process of `CompileProcess`: compiles grammars and may be killed at any time.
+
+`python -m processors.grammar.compile_worker` reads pickles from standard input, first a Setup and then
+constraints, and answers each with a pickled Reply on standard output. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from processors.base import Env
+from processors.child import OUT_OF_MEMORY, limit_memory, serve
+from processors.constraint import Constraint
+from processors.grammar.grammar_backend import Backend, GrammarVocabulary, load_backend
+from processors.grammar.grammar_compiler import Portable, Reply, Setup, try_steps
+
+__all__: list[str] = []
+
+_STACK = 8 << 20
+_NO_MEMORY = (
+    "MemoryError",
+    "bad_alloc",
+    os.strerror(errno.EAGAIN),
+)  # EAGAIN: no memory for the stack of a thread
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    """A vocabulary without a tokenizer; it encodes byte by byte."""
+
+    token_bytes: Sequence[bytes]
+    special_ids: frozenset[int] = frozenset()
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.token_bytes)
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        singles = {data: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
+        return [singles[data] for data in (bytes([byte]) for byte in text.encode()) if data in singles]
+
+
+def _answer(question: Callable[[], Any], reply: Callable[[Any], None]) -> None:
+    setup: Setup = question()
+    env = Env(setup.width, _Vocabulary(setup.token_bytes), setup.eos_ids)
+    try:
+        backend = load_backend(setup.backend, env)
+    except Exception as error:
+        return reply(Reply(error=f"The back end {setup.backend} does not start: {error}"))
+    vocabulary = GrammarVocabulary(env)
+    limit_memory(setup.memory)
+    reply(Reply())
+    while True:
+        reply(_compile(backend, vocabulary, question(), setup.dump_after))
+
+
+def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float) -> Reply:
+    begin = time.perf_counter()
+    try:
+        grammar = backend.compile(constraint)
+        seconds = time.perf_counter() - begin
+        try_steps(backend, grammar, vocabulary)
+        if seconds > limit and isinstance(backend, Portable):
+            return Reply(seconds=seconds, data=backend.dump(grammar))
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        if any(words in said for words in _NO_MEMORY):  # the back end may be in an inconsistent state
+            os._exit(OUT_OF_MEMORY)
+        return Reply(error=said)
+    return Reply(seconds=seconds)
+
+
+if __name__ == "__main__":
+    serve(_answer, stack=_STACK)

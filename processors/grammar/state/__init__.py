@@ -1,1 +1,0 @@
-"""The state of a request in its grammar: forced tokens, completions, narrowed masks."""
