@@ -9,21 +9,21 @@ import os
 import signal
 from contextlib import ExitStack, suppress
 
-from gencli.batch.engines.cluster import connected
+from gencli.batch.ray_workers import connected
 
 
 class Replica:
     """One copy of the model, with the routes of `gencli serve`."""
 
     def __init__(self, variables: dict[str, str], hosts: list[str]) -> None:
-        from gencli.runtime.reporter import Recorder
-        from gencli.server.load import load_models
-        from gencli.server.plan import make_plan
+        from gencli.runtime.model_loading import Recorder
+        from gencli.server.serving import load_models
+        from gencli.server.served_models import make_plan
 
         self.models = load_models(make_plan({"allow_host": hosts}, variables), Recorder(), ExitStack())
 
     def __serve_build_asgi_app__(self):  # Ray Serve calls it for the app
-        from gencli.server.app import make_app
+        from gencli.server.asgi_app import make_app
 
         return make_app(self.models)
 

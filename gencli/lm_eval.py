@@ -20,7 +20,7 @@ from gencli.config.sampling_params import PARAM_KEYS, SamplingParams
 from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
 from gencli.scoring.scorer import Scorer, make_convention
-from gencli.scoring.windows import Window, cut_window, encoded, prefix_id, text_windows
+from gencli.scoring.text_scores import Window, cut_window, encoded, prefix_id, text_windows
 from gencli.templates.chat_templates import render_conversation
 
 try:

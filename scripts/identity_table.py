@@ -13,9 +13,8 @@ from marks import write_between
 
 from gencli.core.events import Finish, Token
 from gencli.core.request import Drafting, Limits, Request
-from gencli.runtime.drafters import make_drafter
-from gencli.runtime.models import ModelChoice, load
-from gencli.runtime.wiring import bare_engine
+from gencli.runtime.model_loading import ModelChoice, load
+from gencli.runtime.wiring import bare_engine, make_drafter
 from processors.chain import Chain
 
 LENGTH = 32

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gencli.batch import journal
-from gencli.batch.engines import local
-from gencli.batch.outputs import beside
+from gencli.batch import output_formats as beside
+from gencli.batch import row_engines as local
 from gencli.cli.app import main
 
 _write, _load, _replace = os.write, local.load_model, os.replace

@@ -17,12 +17,10 @@ from collections.abc import Iterator
 from multiprocessing import get_context
 from pathlib import Path
 
-from gencli.batch.outputs.output import plan_output
-from gencli.batch.overrides import row_jobs
-from gencli.batch.records import Outcome, Row
-from gencli.batch.rows import RowOptions, make_rows
-from gencli.batch.sources import open_input
-from gencli.batch.survey import survey
+from gencli.batch.batch_records import Outcome, Row
+from gencli.batch.batch_rows import RowOptions, make_rows, row_jobs, survey
+from gencli.batch.batch_sources import open_input
+from gencli.batch.output_formats import plan_output
 from gencli.config.settings import FLAG, resolve
 
 FORMATS = ("jsonl", "json", "csv", "parquet", "txt", "jsonl.gz", "jsonl.zst")

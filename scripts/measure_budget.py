@@ -25,7 +25,7 @@ import torch
 from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Limits, Request
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from gencli.runtime.wiring import bare_engine
 from gencli.structured.backend_choice import choose
 from processors.catalog import GrammarParams

@@ -39,8 +39,8 @@ from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
 from gencli.errors import ConfigError, GencliError  # noqa: E402
 from gencli.json_reader import parse_json  # noqa: E402
-from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
-from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
+from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: E402
+from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.backend_choice import choose  # noqa: E402
 from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan  # noqa: E402

@@ -24,9 +24,8 @@ from typing import Any
 import torch
 
 from gencli.core.events import Token
-from gencli.core.request import Jump, Limits, Request
-from gencli.core.step import StepPlan
-from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.core.request import Jump, Limits, Request, StepPlan
+from gencli.runtime.model_loading import Loaded, ModelChoice, load
 from gencli.runtime.wiring import bare_engine
 from processors.catalog import GrammarParams
 from processors.chain import Chain

@@ -51,7 +51,7 @@ def held(value: Any) -> int:
 
 def run(runner: Any, texts: int, tokens: int) -> None:
     """Read `texts` texts in chunks, and compute the last of their `tokens` tokens one by one."""
-    from gencli.core.step import Feed, StepPlan
+    from gencli.core.request import Feed, StepPlan
 
     lengths = [0] * texts
     for lane in range(texts):

@@ -27,10 +27,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 from measure_extraction import scores  # noqa: E402
 from tiny_corpus import documents  # noqa: E402
 
-from gencli.core.step import Feed, StepPlan  # noqa: E402
+from gencli.core.request import Feed, StepPlan  # noqa: E402
 from gencli.models.files.model_files import Quantize  # noqa: E402
 from gencli.models.model_runner import ModelRunner  # noqa: E402
-from gencli.runtime.models import Loaded, ModelChoice, load  # noqa: E402
+from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 
 FORMATS: tuple[Quantize, ...] = ("none", "int8", "int4")
 SEED, START = 7, 64

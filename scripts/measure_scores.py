@@ -55,7 +55,7 @@ def measure(folder: str, mode: str, tokens: int) -> float:
     import torch
 
     from gencli.core.request import Limits, Request
-    from gencli.runtime.models import ModelChoice, load
+    from gencli.runtime.model_loading import ModelChoice, load
     from gencli.runtime.wiring import bare_engine
     from processors.chain import Chain
 

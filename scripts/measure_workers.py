@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from gencli.batch.generation import Generation
+from gencli.batch.batch_plan import gather_settings, make_plan
+from gencli.batch.batch_records import Outcome
+from gencli.batch.batch_setup import prepare
 from gencli.batch.journal import Journal
-from gencli.batch.plan import gather_settings, make_plan
-from gencli.batch.prepare import prepare
-from gencli.batch.records import Outcome
+from gencli.batch.run_batch import Generation
 
 
 def tokens_per_second(source: Path, workers: int, tokens: int) -> float:

@@ -20,7 +20,7 @@ from tiny.words import MOODS
 from gencli.core.events import Finish
 from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
-from gencli.runtime.models import Loaded, ModelChoice, load
+from gencli.runtime.model_loading import Loaded, ModelChoice, load
 from gencli.runtime.wiring import bare_engine
 from processors.chain import Chain
 from processors.rng import derive

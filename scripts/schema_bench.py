@@ -35,8 +35,8 @@ from jsonschema_specifications import REGISTRY  # noqa: E402
 from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
-from gencli.runtime.grammars import compile_plan, grammar_env  # noqa: E402
-from gencli.runtime.models import ModelChoice, load  # noqa: E402
+from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: E402
+from gencli.runtime.model_loading import ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.output_spec import OutputValidator  # noqa: E402
 from gencli.structured.planning import PlanRequest, plan_output  # noqa: E402

@@ -8,10 +8,10 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from gencli.batch.options import OWN
+from gencli.batch.batch_options import OWN
 from gencli.config.options.run import OPTIONS
-from gencli.scoring.options import SCORE_OPTIONS
-from gencli.server.options import OWN as OF_SERVER
+from gencli.scoring.text_scores import SCORE_OPTIONS
+from gencli.server.serve_options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,9 +56,9 @@ ROOMS = (
 
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
-gencli.config.options.flags -> gencli.batch.options
-gencli.config.options.flags -> gencli.scoring.options
-gencli.config.options.flags -> gencli.server.options
+gencli.config.options.flags -> gencli.batch.batch_options
+gencli.config.options.flags -> gencli.scoring.text_scores
+gencli.config.options.flags -> gencli.server.serve_options
 gencli.models.files.local_models -> gencli.models.files.model_files
 gencli.models.files.hub_download -> gencli.models.files.checkpoint
 gencli.models.files.hub_download -> gencli.models.files.model_files
@@ -70,15 +70,15 @@ gencli.models.files.model_card -> gencli.text.detokenizer
 gencli.models.files.model_card -> gencli.text.tokenizer
 gencli.models.files.gguf_tokenizer -> gencli.text.fast_tokenizer
 gencli.models.quantized_copy -> gencli
-gencli.plugins.validation -> gencli.config.options.drafts
-gencli.results.record -> gencli.runtime.grammars
-gencli.runtime.llm -> gencli.scoring.items
-gencli.runtime.llm -> gencli.scoring.options
+gencli.plugins.plugin_loading -> gencli.config.options.drafts
+gencli.results.run_record -> gencli.runtime.compiled_grammars
 gencli.runtime.llm -> gencli.scoring.scorer
-gencli.runtime.llm -> gencli.scoring.scores
-gencli.runtime.llm -> gencli.scoring.windows
-gencli.server.options -> gencli.batch.options
-gencli.server.plan -> gencli.batch.plan
+gencli.runtime.llm -> gencli.scoring.text_scores
+gencli.runtime.llm -> gencli.scoring.scorer
+gencli.runtime.llm -> gencli.scoring.text_scores
+gencli.runtime.llm -> gencli.scoring.text_scores
+gencli.server.serve_options -> gencli.batch.batch_options
+gencli.server.served_models -> gencli.batch.batch_plan
 gencli.templates.chat_templates -> gencli.text.tokenizer
 gencli.templates.prompt_templates -> gencli.config.settings
 """
@@ -194,7 +194,7 @@ def test_processors_needs_torch_and_the_standard_library_only():
 
 
 # What prints: the command line, all in one module, and the bar of an LLM, which has no command line above it.
-PRINTS = {"gencli.cli.terminal.render", "gencli.runtime.bar"}
+PRINTS = {"gencli.cli.terminal.render", "gencli.runtime.completion"}
 
 
 def test_only_render_and_the_bar_print():

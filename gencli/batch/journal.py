@@ -1,7 +1,7 @@
-"""The journal of a batch: a header, then a line for each finished row.
-
-It survives the end of the process at any time: each line is appended with one write, so only the last line
-can be incomplete, and is then dropped. Each line ends with a checksum. A row takes 17 bytes of memory.
+"""What a batch keeps so that it can be resumed: the journal of finished rows, the fingerprint of all
+values that determine its texts, the places of its files, and the trace. The journal survives the end of
+the process at any time: each line is appended with one write and ends with a checksum, so only the last
+line can be incomplete, and is then dropped. A row takes 17 bytes of memory.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gencli.batch.records import Outcome, Row
+from gencli import __version__
+from gencli.batch.batch_plan import BatchPlan
+from gencli.batch.batch_records import Outcome, Row
+from gencli.batch.batch_rows import Survey
+from gencli.batch.output_formats import Output
+from gencli.config.job import Job
+from gencli.config.named_models import named_models
+from gencli.config.options.run import OPTIONS
+from gencli.config.recipe import files_of
+from gencli.config.settings import Settings
+from gencli.core.events import Error, Finish
 from gencli.errors import GenerationError, UsageError
-from gencli.files import NO_LINK, open_regular
+from gencli.explain.head import text_head
+from gencli.explain.trace_file import sample_lines
+from gencli.explain.views import Views
+from gencli.files import NO_LINK, new_file, open_regular
 from gencli.json_text import as_float
-
-__all__ = ["VERSION", "Journal", "journal_path", "read_header"]
+from gencli.lock import locked
+from gencli.models.files.checkpoint import identify_model
+from gencli.models.files.gguf_header import is_gguf, read_gguf_head
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_files import OnBytes
+from gencli.results.run_record import RunInfo
+from processors.policy import MATCH
 
 VERSION = 2  # version 1 had no checksums
 _KEY = "gencli_journal"
@@ -208,3 +227,314 @@ class Journal:
                 file.seek(place)
                 entry = _checked(file.readline(), f"{self.path} is damaged at byte {place}")
                 yield Outcome(entry["row"], entry["id"], entry["result"], entry["failed"])
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The paths of the output and of its journal."""
+
+    output: Path
+    journal: Path
+
+    @classmethod
+    def of(cls, output: Output) -> Places | None:
+        """Return the paths of an output; None for stdout, devices and pipes, which have no journal."""
+        if output.path is None or not (_is_ordinary(path := output.path.resolve())):
+            return None
+        return cls(path, journal_path(path))
+
+    def is_complete(self, plan: BatchPlan) -> bool:
+        """Return whether `resume` has nothing to do: the output exists and the journal does not."""
+        return bool(plan["resume"]) and self._exists() and not self.journal.exists()
+
+    def claim(self, plan: BatchPlan) -> None:
+        """Raise UsageError if output or journal exist and the plan neither resumes nor overwrites.
+
+        Overwriting creates the journal immediately, so an old output is never mistaken for the new one.
+        """
+        if plan["overwrite"]:
+            try:
+                os.close(new_file(self.journal))
+            except OSError as error:
+                raise UsageError(f"{self.journal} cannot be written: {error.strerror}.") from error
+        if plan["resume"] or plan["overwrite"]:
+            return
+        if read_header(self.journal) is not None:
+            raise UsageError(
+                f"{self.journal} exists: a run was interrupted, or some of its rows failed.",
+                hint="`resume` continues it, `overwrite` starts a new run.",
+            )
+        if self._exists():
+            raise UsageError(f"{self.output} exists already.", hint="`overwrite` replaces it.")
+
+    def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
+        """Return the existing journal or a new one.
+
+        Raises UsageError that lists the values changed since it began.
+
+        `company`: names of values that determine which texts share a forward pass; they may change if
+        `is_free`.
+        """
+        header = read_header(self.journal)
+        changed = differences(header["fingerprint"], fingerprint) if header else {}
+        if is_free:
+            changed = {name: said for name, said in changed.items() if name not in company}
+        if changed:
+            reason, way = "", "start a new run with `overwrite`"
+            if changed.keys() <= set(company):
+                reason = " In this number format that may change texts."
+                way = "continue anyway with `allow_other_batch`"
+            raise UsageError(
+                f"{self.journal} belongs to another run: {'; '.join(changed.values())}.{reason}",
+                hint=f"Undo the change and `resume`, or {way}.",
+            )
+        return Journal(self.journal, {"fingerprint": fingerprint})
+
+    def _exists(self) -> bool:
+        is_folder = self.output.is_dir()
+        return any(self.output.iterdir()) if is_folder else self.output.exists()
+
+
+def _is_ordinary(path: Path) -> bool:
+    return not path.exists() or path.is_file() or path.is_dir()
+
+
+# Number and size of the samples read from a weight file; two trainings of a model differ in all of them.
+_PLACES, _BYTES = 16, 65536
+_MOST_SAID = 300  # characters of a value in a message
+_FILE = "file of "  # before the key of an option whose value names a file
+_DIGESTS = ("input", "model files", "plugins", _FILE)  # beginnings of the names whose values are not shown
+# Options that do not change texts, or that the fingerprint records in another form.
+_BESIDE = {
+    "seed",
+    "file",
+    "threads",
+    "debug",
+    "model",
+    "preset",
+    "trust_remote_code",
+    "offline",
+    "download",
+    "memory_check",
+    "cuda_graphs",
+    "watermark_key",
+}
+# Options that determine which texts and drafts share a forward pass.
+_COMPANY = {"max_batch", "async_steps", "draft", "draft_tokens", "draft_min_p"}
+
+
+def fingerprint(
+    settings: Settings,
+    job: Job,
+    survey: Survey,
+    columns: Mapping[str, Any],
+    number_format: str,
+    on_bytes: OnBytes | None = None,
+) -> dict[str, Any]:
+    """Return by name the values that must be equal in all parts of a resumed run.
+
+    `columns`: options that control how records become rows. `on_bytes` is called with the number of hashed
+    bytes of weights, and with their total.
+    """
+    options = {
+        f"`{entry.key}`": settings[entry.key]
+        for entry in OPTIONS
+        if entry.section != "Output" and not entry.stage and entry.key not in _BESIDE
+    }
+    name = settings["model"]
+    folder = find_local(name) if name != "fake" else None
+    found = {
+        "gencli": __version__,
+        "model": name,
+        "model files": folder_digest(folder) if folder else "",
+        "number format": number_format,
+        **dict(_weights(settings, job, on_bytes, is_drafted=_drafts_decide(settings, survey))),
+        "plugins": [_plugin(text) for text in settings["plugin"]],
+        "chain": job.assembly.chain.to_list(),
+        "seed": job.seed,
+        **options,
+        **{f"{_FILE}`{k}`": file["sha256"] for k, file in files_of(settings).items() if k not in _BESIDE},
+        **columns,
+        "number of rows": survey.num_rows,
+        "input": survey.digest,
+    }
+    return dict(json.loads(json.dumps(found)))  # with the types of a JSON header
+
+
+def company(settings: Settings, survey: Survey) -> frozenset[str]:
+    """Return the fingerprint names that change no text if the number format is batch-invariant."""
+    keys = {"max_batch", "async_steps"} if _drafts_decide(settings, survey) else _COMPANY
+    return frozenset(f"`{key}`" for key in keys)
+
+
+def _weights(
+    settings: Settings, job: Job, on_bytes: OnBytes | None, *, is_drafted: bool
+) -> Iterator[tuple[str, str | None]]:
+    """Yield revision and hash of the weights of each model that affects the texts."""
+    for key, name in named_models(settings, job.registry).items():
+        if key != "draft" or is_drafted:
+            identity = identify_model(name, on_bytes)
+            prefix = "" if key == "model" else f"`{key}` "
+            yield f"{prefix}revision", identity.revision if identity else None
+            yield f"{prefix}weights_sha256", identity.sha256 if identity else None
+
+
+def _drafts_decide(settings: Settings, survey: Survey) -> bool:
+    """Return whether texts depend on drafts; under the policy `match` they do not."""
+    return settings["verify"] != MATCH.policy or "verify" in survey.options
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return a sentence for each changed value, by name; digests and long values are not shown.
+
+    Revisions are not compared: a revision with equal files and weights is the same model.
+    """
+    changed = {}
+    for name in [*before, *(name for name in now if name not in before)]:
+        old, new = before.get(name), now.get(name)
+        if old != new and not name.endswith("revision"):
+            said = f"{name} was {old!r} and is {new!r}"
+            is_digest = name.startswith(_DIGESTS) or len(said) > _MOST_SAID
+            changed[name] = f"{name} changed" if is_digest else said
+    return changed
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a hash of a model's files: samples of weight files, all bytes of other files.
+
+    The hash does not depend on folder names or times, so a copy of a model has the same hash.
+    """
+    digest = blake2b(digest_size=16)
+    kinds = ("*.json", "*.jinja", "*.model", "*.txt", "*.py", "*.safetensors")
+    if is_gguf(folder):
+        files = set(read_gguf_head(folder).files)
+    else:
+        files = {path for kind in kinds for path in folder.glob(kind)}
+    for path in sorted(files):
+        digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
+        with path.open("rb") as file:
+            for place in _places(path):
+                file.seek(place)
+                digest.update(file.read(_BYTES))
+    return digest.hexdigest()
+
+
+def _places(path: Path) -> Iterator[int]:
+    size = path.stat().st_size
+    if path.suffix not in (".safetensors", ".gguf") or size <= _PLACES * _BYTES:
+        yield from range(0, size, _BYTES)
+    else:
+        yield from (part * (size - _BYTES) // (_PLACES - 1) for part in range(_PLACES))
+
+
+def _plugin(text: str) -> str:
+    """Return the plug-in as given, with a hash of its code if it is a file."""
+    path = Path(text.rpartition(":")[0] or text) if not Path(text).is_file() else Path(text)
+    return f"{text} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else text
+
+
+_TRACE_BINARY = getattr(os, "O_BINARY", 0)
+_BLOCK = 1 << 16  # bytes
+
+
+def row_trace(
+    row: Row, info: RunInfo, ends: Sequence[Finish | Error], found: Views, prompt_ids: tuple[int, ...]
+) -> str:
+    """Return the lines of a row that has ended, sample by sample; "" without a trace."""
+    if info.job.trace is None or info.tokenizer is None:
+        return ""
+    head = text_head(info, row.prompt or "", prompt_ids)
+    if row.messages:
+        head["messages"] = list(row.messages)
+    return "".join(
+        line for end in ends for line in sample_lines(row.id, end, head, found.of(end.sample), info.tokenizer)
+    )
+
+
+def check_trace(path: str | None, output: Output, taken: Iterable[Path]) -> None:
+    """Raise UsageError for a trace that is another file of the batch, or not a regular file."""
+    if path is None:
+        return
+    said, place = f"`trace` = {path}", Path(path).resolve()
+    if place in {other.resolve() for other in taken}:
+        raise UsageError(f"{said} is also the input, the output or the summary.", hint="Name another file.")
+    if output.path is not None and output.format.folder and output.path.resolve() in place.parents:
+        raise UsageError(f"{said} is in the output, a folder of texts only.", hint="Name a file beside it.")
+    if place.exists() and not place.is_file():
+        raise UsageError(f"{said} is no regular file.", hint="A batch appends to its trace: name a file.")
+
+
+def refuse_old_trace(path: str | None, plan: BatchPlan, places: Places | None) -> None:
+    """Raise UsageError if a new batch would replace an earlier trace without `overwrite`."""
+    is_begun = places is not None and read_header(places.journal) is not None
+    if path is None or is_begun or plan["overwrite"] or not Path(path).exists():
+        return
+    way = "`overwrite` replaces it, with the output." if places else "Name another file, or delete it."
+    raise UsageError(f"`trace` = {path} exists already.", hint=way)
+
+
+@contextmanager
+def opened_trace(path: str | None, size: int = 0) -> Iterator[TraceFile | None]:
+    """Open the trace of a batch; its finished rows take `size` bytes. None without a trace."""
+    if path is None:
+        yield None
+        return
+    with locked(Path(path).resolve(), hint="Give each batch a trace of its own."):
+        trace = TraceFile(Path(path), size)
+        try:
+            yield trace
+        finally:
+            trace.close()
+
+
+class TraceFile:
+    """Appends the lines of rows, each row's lines in one write."""
+
+    def __init__(self, path: Path, size: int = 0) -> None:
+        """Open the file and drop the bytes from `size` on, the lines of unfinished rows.
+
+        `missing`: number of bytes that the file lacks. Raises UsageError if it is not writable.
+        """
+        self.path = path
+        try:
+            self._handle = os.open(
+                path, os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | _TRACE_BINARY, 0o644
+            )
+        except OSError as error:
+            raise UsageError(f"`trace` = {path}: cannot be written: {error.strerror}.") from error
+        self._size = size if os.fstat(self._handle).st_size >= size else self._whole_lines()
+        self.missing = size - self._size
+        os.ftruncate(self._handle, self._size)
+
+    def append(self, lines: str) -> int:
+        """Append the lines of a row; return the file's size in bytes. Raises GenerationError."""
+        data = lines.encode("utf-8", "backslashreplace")  # JSON reads a lone surrogate from its escape
+        reason = "only a part of a row was written"
+        try:
+            written = os.write(self._handle, data)
+        except OSError as error:
+            written, reason = 0, error.strerror or str(error)
+        if written < len(data):
+            with suppress(OSError):
+                os.ftruncate(self._handle, self._size)
+            raise GenerationError(f"`trace` = {self.path} cannot be written: {reason}.")
+        self._size += written
+        return self._size
+
+    def close(self) -> None:
+        """Flush the file to the disk and close it."""
+        with suppress(OSError):
+            os.fsync(self._handle)
+        os.close(self._handle)
+
+    def _whole_lines(self) -> int:
+        """Return the size in bytes without an incomplete last line."""
+        end = os.lseek(self._handle, 0, os.SEEK_END)
+        while end:
+            start = max(0, end - _BLOCK)
+            os.lseek(self._handle, start, os.SEEK_SET)
+            found = os.read(self._handle, end - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            end = start
+        return 0

@@ -29,7 +29,7 @@ from gencli.models.files.local_models import (
     near_names,
     read_hub_name,
 )
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 from gencli.units import clock
 from processors.registry import Registry
 

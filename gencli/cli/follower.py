@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gencli.batch.plan import run_variables
+from gencli.batch.batch_plan import run_variables
 from gencli.cli.terminal.render import silence
 from gencli.config.layers import gather
 from gencli.config.options.run import OPTIONS
 from gencli.models.backend import rank
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 
 __all__ = ["follow_leader"]
 
@@ -37,7 +37,7 @@ def follow_leader(given: Mapping[str, Any]) -> int | None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the leader ends the run
     with quiet_libraries():
         from gencli.models.other_runners import follow
-        from gencli.runtime.models import load
+        from gencli.runtime.model_loading import load
         from gencli.runtime.wiring import model_choice
 
         # The leader may use guidance. Companion lanes that are not used take no memory.

@@ -17,11 +17,10 @@ from gencli.config.recipe import Recipe, files_of
 from gencli.config.settings import Settings
 from gencli.core.events import Event
 from gencli.errors import GencliError
-from gencli.log.entry import Entry, PromptEntry
-from gencli.log.store import add_run
+from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model
-from gencli.results.record import RunInfo, record
-from gencli.results.results import Results, Row
+from gencli.results.run_record import RunInfo, record
+from gencli.results.run_results import Results, Row
 from processors.registry import Registry
 
 __all__ = ["compare", "differences", "keep", "model_records"]

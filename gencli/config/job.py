@@ -18,8 +18,7 @@ from gencli.config.settings import CHAT_DEFAULT, Settings
 from gencli.config.structure import build_output_spec
 from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
-from gencli.plugins.notices import plugin_notices
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry, plugin_notices
 from gencli.structured.output_spec import OutputSpec, plan_notices
 from gencli.templates.chat_templates import NOTHING, Instructions
 from gencli.text.text_stream import check_pattern

@@ -16,7 +16,7 @@ from gencli.config.model_defaults import model_layer
 from gencli.config.options.compat import READS_MODEL
 from gencli.config.presets.find import defaults_file, profile_file
 from gencli.config.settings import COMPAT, FLAG, PRESET, USER, Layer, Settings, resolve
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 from processors.registry import Registry
 
 __all__ = ["gather", "gather_layer", "gather_presets", "plugin_texts", "profile_layers"]

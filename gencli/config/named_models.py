@@ -5,7 +5,7 @@ from __future__ import annotations
 from gencli.config.options.drafts import BUILT_IN, EARLY_EXIT, NO_DRAFTER
 from gencli.config.options.guidance import NO_AMATEUR
 from gencli.config.settings import Settings
-from gencli.plugins.registry import PluginRegistry
+from gencli.plugins.plugin_registry import PluginRegistry
 from processors.registry import Registry
 
 __all__ = ["is_draft_model", "named_models"]

@@ -16,7 +16,7 @@ from gencli.config.presets.write import preset_text
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.errors import ConfigError, UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 from gencli.structured.schema_inputs import named_file
 from gencli.watermark_keys import file_fingerprint
 from gencli.yaml_tree import Bounds

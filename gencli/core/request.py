@@ -1,27 +1,18 @@
-"""The engine's input: one frozen Request per prompt."""
+"""The inputs of generation: one frozen Request per prompt for the engine; the model input of one step, as
+plain host values that are rebuilt every step; and an index of token sequences that finds the longest
+shared prefix by bisection over a sorted list.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.policy import MATCH, Verification
-
-__all__ = [
-    "FIXED_DRAFTS",
-    "Beams",
-    "Contrastive",
-    "Drafting",
-    "EarlyLayers",
-    "Guidance",
-    "Jump",
-    "LayerContrast",
-    "Limits",
-    "Request",
-    "Stops",
-]
 
 Jump = Literal["auto", "off"]
 EarlyLayers = Literal["low", "high"] | tuple[int, ...]
@@ -200,3 +191,158 @@ class Request:
     def num_drafts(self) -> int | None:
         """Draft tokens per step; None = adaptive, never with `drafts_decide`, as timing changes no text."""
         return FIXED_DRAFTS if self.drafting.tokens is None and self.drafts_decide else self.drafting.tokens
+
+
+def rope_factors(length: int, switches: tuple[int, ...]) -> int:
+    """Return the index of the rotary factors for `length` tokens: the number of `switches` below `length`."""
+    return bisect_left(switches, length)
+
+
+class Feed(NamedTuple):
+    """Tokens for one KV lane.
+
+    `start`: number of tokens in the lane so far, which is the position of the first fed token. `num_logits`:
+    the model returns logits for the last `num_logits` fed positions: 0 for a prompt chunk other than the
+    last, 1 for plain decoding, K + 1 for K draft tokens. `text_length`: length of the whole text, for chunks
+    with `num_logits` 0. Without it a long-rope model may compute the chunk twice (see ModelSpec).
+    `num_scored`: the first `num_scored` of these logits belong to scored prompt positions, where no token is
+    chosen.
+    """
+
+    lane: int
+    start: int
+    tokens: tuple[int, ...]
+    num_logits: int = 1
+    text_length: int = 0
+    num_scored: int = 0
+
+    @property
+    def end(self) -> int:
+        """Number of tokens in the lane after the feed."""
+        return self.start + len(self.tokens)
+
+    @property
+    def drafts(self) -> tuple[int, ...]:
+        """The draft tokens: the last `num_logits` tokens without the first of them."""
+        count = self.num_logits - self.num_scored - 1
+        return self.tokens[len(self.tokens) - count :] if count > 0 else ()
+
+
+def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
+    """Return (lane, position) of every fed token, in feed order."""
+    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
+
+
+def wanted_of(feeds: Iterable[Feed]) -> list[int]:
+    """Return the indices, among all fed tokens in feed order, of the tokens whose logits are needed."""
+    wanted: list[int] = []
+    end = 0
+    for feed in feeds:
+        end += len(feed.tokens)
+        wanted += range(end - feed.num_logits, end)
+    return wanted
+
+
+def fed_to(lanes: Collection[int], feeds: Iterable[Feed]) -> list[int]:
+    """Return the indices, among all fed tokens in feed order, of the tokens fed to these lanes."""
+    owners = [feed.lane for feed in feeds for _ in feed.tokens]
+    return [index for index, lane in enumerate(owners) if lane in lanes]
+
+
+def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:
+    """Return the size of a cache, (lanes, tokens), that holds all feeds of a step."""
+    feeds = tuple(feeds)
+    return max(feed.lane for feed in feeds) + 1, max(feed.end for feed in feeds)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """All feeds of one step, at most one per lane. `num_scored`: sum over the feeds."""
+
+    feeds: tuple[Feed, ...]
+    num_scored: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Number R of logit rows [R, V] of the step: the sum of `num_logits`, in feed order."""
+        return sum([feed.num_logits for feed in self.feeds])
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens fed over all lanes."""
+        return sum([len(feed.tokens) for feed in self.feeds])
+
+
+_MIN_COPY = 16  # tokens; a shorter shared prefix is not copied
+
+Tokens = tuple[int, ...]
+Kind = tuple[int, str]  # rotary factors (see rope_factors) and salt; texts of different kinds share no prefix
+_PLAIN: Kind = (0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The lane with the longest shared prefix, and the prefix's length in tokens; lane -1 for length 0."""
+
+    lane: int = -1
+    length: int = 0
+
+
+class Prefixes:
+    """Texts by lane, sorted. The longest shared prefix with a new text is that with a sorted neighbour."""
+
+    def __init__(self) -> None:
+        self._texts: dict[int, tuple[Kind, Tokens]] = {}
+        self._sorted: list[tuple[Kind, Tokens, int]] = []
+
+    def __contains__(self, lane: int) -> bool:
+        return lane in self._texts
+
+    def __getitem__(self, lane: int) -> Tokens:
+        return self._texts[lane][1]
+
+    def add(self, lane: int, text: Tokens, kind: Kind = _PLAIN) -> None:
+        """Add a lane with the text that it holds or is about to hold."""
+        self._texts[lane] = kind, text
+        insort(self._sorted, (kind, text, lane))
+
+    def remove(self, lane: int) -> None:
+        """Remove a lane; no error if it is absent."""
+        entry = self._texts.pop(lane, None)
+        if entry is not None:
+            del self._sorted[bisect_left(self._sorted, (*entry, lane))]
+
+    def clear(self) -> None:
+        """Remove all lanes."""
+        self._texts.clear()
+        self._sorted.clear()
+
+    def nearest(self, text: Tokens, kind: Kind = _PLAIN) -> Match:
+        """Return the lane that shares the longest prefix with a text."""
+        place = bisect_left(self._sorted, (kind, text, -1))
+        around = self._sorted[max(0, place - 1) : place + 1]
+        matches = (Match(lane, shared_length(text, other)) for own, other, lane in around if own == kind)
+        best = max(matches, key=lambda match: match.length, default=Match())
+        return best if best.length else Match()
+
+
+def shared_length(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the common prefix of two texts, both tuples or both lists.
+
+    Bisects over slice comparisons, which are faster in Python than a loop over tokens.
+    """
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while high - low > 1:  # a[:low] are equal, a[:high] are not
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def is_worth_copying(length: int, wanted: int) -> bool:
+    """Whether a shared prefix of `length` is worth a copy between lanes: 16 tokens, or all wanted ones."""
+    return length >= _MIN_COPY or length == wanted

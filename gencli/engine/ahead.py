@@ -15,7 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.engine.feeds import SampledSequences
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Sequence

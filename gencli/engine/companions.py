@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 
-from gencli.core.request import Request
-from gencli.core.step import Feed
+from gencli.core.request import Feed, Request
 from gencli.engine.feeds import Step
 from gencli.engine.layer_contrast import check_layers, wanted_layers
 from gencli.engine.pairing import Pairing, Part

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.engine.feeds import Step
 from gencli.engine.layer_contrast import contrasted
 from gencli.engine.sequence import Sequence

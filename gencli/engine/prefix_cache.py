@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
-from gencli.core.prefixes import Match, Prefixes, Tokens, is_worth_copying
-from gencli.core.step import rope_factors
+from gencli.core.request import Match, Prefixes, Tokens, is_worth_copying, rope_factors
 from gencli.engine.sequence import Sequence
 
 __all__ = ["Fork", "PrefixCache"]

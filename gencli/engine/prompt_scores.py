@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from gencli.core.events import PromptScores, TokenLogprobs
-from gencli.core.request import Request
-from gencli.core.step import Feed
+from gencli.core.request import Feed, Request
 from gencli.engine.logprobs import Measured, best_ids, measure
 from processors.upload import upload
 

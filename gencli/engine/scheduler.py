@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from gencli.core.events import Event, Reading
-from gencli.core.step import StepPlan, rope_factors
+from gencli.core.request import StepPlan, rope_factors
 from gencli.engine.feeds import Propose, Step, decode_feed, span_feed
 from gencli.engine.group import Group, heads
 from gencli.engine.prefix_cache import PrefixCache

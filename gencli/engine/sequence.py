@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gencli.core.events import Drafted, Event, Token, TokenLogprobs
-from gencli.core.prefixes import Kind
-from gencli.core.request import Request
+from gencli.core.request import Kind, Request
 from gencli.engine.prompt_scores import PromptScoring
 from gencli.engine.reports import Taken, failed, finished
 from gencli.errors import GencliError, GenerationError

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gencli.core.prefixes import Kind, Prefixes, Tokens, shared_length
+from gencli.core.request import Kind, Prefixes, Tokens, shared_length
 from gencli.engine.sequence import Sequence
 
 __all__ = ["Slots"]

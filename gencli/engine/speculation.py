@@ -10,14 +10,13 @@ import torch
 
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.core.events import Drafted
-from gencli.core.request import Request
-from gencli.core.step import StepPlan
+from gencli.core.request import Request, StepPlan
 from gencli.engine.feeds import SampledSequences
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import Sequence
 from gencli.errors import UsageError
 from gencli.models.model_runner import ModelSpec
-from gencli.plugins.safety import DraftGuard
+from gencli.plugins.plugin_registry import DraftGuard
 from gencli.speculative.adaptive_drafts import Clock, work_clock
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, Text
 from processors.pipeline import Pipeline

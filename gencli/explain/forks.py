@@ -13,8 +13,7 @@ from gencli.core.request import Request
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.trace_file import TracedText
 from gencli.explain.tree import ROOT, Node, Tree
-from gencli.results.results import Row
-from gencli.results.scores import piece
+from gencli.results.run_results import Row, piece
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gencli.results.record import RunInfo
+from gencli.results.run_record import RunInfo
 
 __all__ = ["text_head"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from gencli.explain.words import Words
-from gencli.plugins.listing import sentence
+from gencli.plugins.plugin_registry import sentence
 from processors.base import Admission, Env
 from processors.catalog import Draw
 from processors.chain import Chain

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gencli.core.events import Error, Finish, Token
-from gencli.results.results import LATE
+from gencli.results.run_results import LATE
 from processors.explain.view import RowView
 
 __all__ = ["MEASURES", "Sample", "TextMeter", "distinct", "mean_of", "repetition"]

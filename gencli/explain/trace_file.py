@@ -18,7 +18,7 @@ from gencli.explain.check import check_record
 from gencli.explain.record import VERSION, Record
 from gencli.explain.views import records
 from gencli.json_reader import DocumentError, parse_json
-from gencli.results.by_token import of_last_attempt
+from gencli.results.run_results import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import RowView
 

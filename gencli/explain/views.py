@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gencli.explain.record import Record, token_record
-from gencli.results.by_token import ByToken
+from gencli.results.run_results import ByToken
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import RowView
 

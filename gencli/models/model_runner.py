@@ -12,8 +12,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from gencli.core.prefixes import is_worth_copying, shared_length
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan, is_worth_copying, shared_length
 from gencli.errors import ModelError
 from gencli.models.device import is_batch_invariant
 from gencli.models.kv.lane_lengths import LaneLengths

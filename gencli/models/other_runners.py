@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gencli.core.step import StepPlan, fed_to
+from gencli.core.request import StepPlan, fed_to
 from gencli.errors import ModelError
 from gencli.models.kv.lane_lengths import LaneLengths
 from gencli.models.model_runner import Inner, ModelRunner, ModelSpec

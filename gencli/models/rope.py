@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan, rope_factors
+from gencli.core.request import Feed, StepPlan, rope_factors
 from gencli.models.decoder.families import RopeSpec, Unsupported
 from gencli.models.kv.lane_lengths import LaneLengths
 from processors.upload import upload

@@ -15,8 +15,8 @@ from gencli.errors import GenerationError, UsageError
 from gencli.explain.compare import Comparison, Output, Place, SideBySide
 from gencli.explain.record import token_text
 from gencli.explain.replay import Replay
-from gencli.results.results import LATE
-from gencli.runtime.models import Loaded
+from gencli.results.run_results import LATE
+from gencli.runtime.model_loading import Loaded
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.chain import Chain

@@ -1,10 +1,17 @@
-"""Result of a prompt in Python: its samples as values."""
+"""Result of a prompt in Python: its samples as values; an error for attributes of other libraries (vLLM,
+transformers, openai, llama-cpp) that names the one here; and the bar of a call, on one line of stderr.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from gencli.core.events import Error, Event, Finish, TokenLogprobs
 from gencli.errors import GenerationError
@@ -12,14 +19,10 @@ from gencli.explain.page import fragment as html
 from gencli.explain.record import Record
 from gencli.explain.trace import Trace
 from gencli.explain.views import Views, records, views
-from gencli.results.by_token import ByToken, token_ids
-from gencli.results.results import failure
-from gencli.results.scores import Scores
-from gencli.runtime.habits import OF_COMPLETION, OF_SAMPLE, missing
+from gencli.results.run_results import ByToken, Meter, Scores, failure, token_ids
 from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
-
-__all__ = ["Completion", "Completions", "Sample"]
+from gencli.units import clock
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -228,3 +231,117 @@ class _Prompt:
     scores: Scores = field(default_factory=Scores)
     views: Views = field(default_factory=views)
     ids: ByToken[int] = field(default_factory=token_ids)
+
+
+_Habits = Mapping[str, str]  # from names elsewhere, separated by blanks, to what there is here
+
+_OF_BOTH: _Habits = {
+    "generated_text generated_texts output output_text content message response answer": "text",
+    "stop_reason matched_stop stopping_word": "matched, beside finish_reason",
+    "output_ids output_token_ids sequences": "token_ids",
+    "cumulative_logprob scores": "logprobs, if the call asks for them",
+}
+OF_SAMPLE: _Habits = {
+    **_OF_BOTH,
+    "usage": "prompt_tokens and completion_tokens",
+    "num_cached_tokens": "cached_tokens",
+    "prompt_token_ids prompt": "that of the Completion",
+}
+OF_COMPLETION: _Habits = {
+    **_OF_BOTH,
+    "outputs choices generations candidates": "samples, as in out.samples[0].text; out.text is the first",
+    "usage prompt_tokens completion_tokens": "samples[0].prompt_tokens and samples[0].completion_tokens",
+    "num_cached_tokens cached_tokens": "samples[0].cached_tokens",
+    "matched score value": "samples[0], which has it for the first sample",
+    "prompt_ids input_ids": "prompt_token_ids",
+}
+OF_LLM: _Habits = {
+    "complete create_completion completions invoke predict infer": "generate",
+    "create_chat_completion chat_completion": "chat",
+    "beam_search": "generate, with beams=N",
+    "encode tokenize get_tokenizer": "tokenizer, as in llm.tokenizer.encode(text)",
+    "generate_stream stream_generate": "stream",
+    "llm_engine": "engine",
+    "model config": "spec",
+    "shutdown": "close",
+}
+
+
+def missing(value: object, name: str, habits: _Habits) -> AttributeError:
+    """Return the error of an attribute that a value does not have."""
+    instead = next((here for names, here in habits.items() if name in names.split()), "")
+    said = f"{type(value).__name__} has no attribute {name!r}."
+    return AttributeError(f"{said} Take {instead}." if instead else said, name=name, obj=value)
+
+
+_EACH = 0.1  # seconds between two drawings
+_WAIT = 1.0  # seconds before the first drawing, so that short calls draw nothing
+_CELLS = 24
+
+State = Callable[[float], tuple[int, str]]  # returns at a time what is done, and what else the line says
+
+
+def is_watched(stream: TextIO) -> bool:
+    """Return whether somebody sees the stream: a terminal, or the output of a notebook's cell."""
+    ask = getattr(stream, "isatty", lambda: False)  # a program's own stream may have write() alone
+    is_terminal = not getattr(stream, "closed", False) and ask()
+    return is_terminal or type(stream).__module__ == "ipykernel.iostream"
+
+
+def state_of(meter: Meter) -> State:
+    """Return the state of a run: samples done, and speed, time left and prompts in prefill as text."""
+
+    def state(now: float) -> tuple[int, str]:
+        pace = meter.pace(now)
+        speed = "" if pace.speed is None else f"{pace.speed:,.0f} tok/s"
+        left = "" if not pace.left else f"{clock(pace.left)} left"
+        return pace.done, ", ".join(filter(None, (speed, left, pace.reading)))
+
+    return state
+
+
+class Bar:
+    """Draws the progress of `total` results. `progress`: None draws for who watches, after a second.
+
+    The last line stays. A context manager, so that the line ends with the call, also in an error.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        state: State,
+        progress: bool | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._total, self._state, self._now = total, state, now
+        self._is_on = sys.stderr is not None and (is_watched(sys.stderr) if progress is None else progress)
+        self._begun = now()
+        self._due = self._begun + (_WAIT if progress is None else 0.0)
+        self._width = 0  # of the line that is drawn
+
+    def tick(self) -> None:
+        """Draw the line if it is time."""
+        if self._is_on and (now := self._now()) >= self._due:
+            self._due = now + _EACH
+            self._draw(now)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._width:
+            self._draw(self._now(), end="\n")
+
+    def _draw(self, now: float, end: str = "") -> None:
+        done, said = self._state(now)
+        marks = "#" * (_CELLS * done // max(1, self._total))
+        took = f"{clock(now - self._begun)} taken" if done == self._total else ""
+        most = max(1, shutil.get_terminal_size().columns - 1)
+        words = ", ".join(filter(None, (f"{done:,} of {self._total:,}", said, took)))
+        line = f"[{marks:.<{_CELLS}}] {words}"[:most]
+        with suppress(OSError, ValueError):  # stderr is closed; the results matter more
+            print(f"\r{line:<{min(self._width, most)}}", end=end, file=sys.stderr, flush=True)
+        self._width = len(line)

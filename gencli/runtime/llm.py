@@ -4,47 +4,40 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
 
-from gencli.config.job import Job
+from gencli.config.job import Job, notices
+from gencli.config.jobs import Jobs
 from gencli.config.layers import gather_layer
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import meant_option
-from gencli.config.requests import encode_prompt
-from gencli.config.sampling_params import SamplingParams
-from gencli.config.settings import Layer
+from gencli.config.requests import chat_notices, encode_prompt, make_request
+from gencli.config.sampling_params import SamplingParams, params_layer
+from gencli.config.settings import Layer, Settings
 from gencli.core.events import Event
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
 from gencli.models.model_runner import ModelSpec
-from gencli.plugins.registry import make_registry
-from gencli.results.rate import Meter
-from gencli.runtime.bar import Bar, state_of
-from gencli.runtime.completion import Completion, Completions
-from gencli.runtime.grammars import grammar_env, make_compiler
-from gencli.runtime.habits import OF_LLM, missing
-from gencli.runtime.models import load, model_notices
-from gencli.runtime.one_stream import OneStream
-from gencli.runtime.prompt_jobs import Params, PromptJobs
+from gencli.plugins.plugin_registry import adapter_notices, make_registry
+from gencli.results.run_results import Meter
+from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
+from gencli.runtime.completion import OF_LLM, Bar, Completion, Completions, missing, state_of
+from gencli.runtime.model_loading import Loaded, batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
-from gencli.scoring.items import read_item
-from gencli.scoring.options import CHAIN_KEYS
-from gencli.scoring.scorer import Scorer, Terms, make_convention
-from gencli.scoring.scores import MODES, Score
-from gencli.scoring.windows import CONVENTIONS
+from gencli.scoring.scorer import Scorer, Terms, make_convention, read_item
+from gencli.scoring.text_scores import CHAIN_KEYS, CONVENTIONS, MODES, Score
 from gencli.templates.chat_templates import Message, check_messages, render_conversation
 from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
-from processors.base import Processor
+from processors.base import Compiler, Processor
 from processors.rng import derive
-
-__all__ = ["LLM"]
 
 _Events = Generator[Event, None, None]
 _KEYS = frozenset(
@@ -268,7 +261,7 @@ class LLM:
 
         An item is a text; a pair (context, continuation) as a tuple; or a mapping with `text`, with `context`
         and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
-        and `stride` define how texts are cut (see gencli.scoring.windows); `top` alternatives are kept for
+        and `stride` define how texts are cut (see gencli.scoring.text_scores); `top` alternatives are kept for
         each token. With `mode` processed the scores are computed under the chain of `params` and `values`;
         the mode raw accepts neither. `progress`: as in `generate`. Raises UsageError for an item that cannot
         be scored.
@@ -361,3 +354,98 @@ class LLM:
                 meter.add(event, time.monotonic())
                 bar.tick()
         return found.done()
+
+
+Params = SamplingParams | Sequence[SamplingParams] | None  # parameters for all prompts, or one for each
+
+
+class PromptJobs:
+    """Makes the jobs of prompts, and collects the notices about them.
+
+    `settings`: the layer below the sampling parameters. `notices`: in order of occurrence, each once.
+    """
+
+    def __init__(self, settings: Settings, loaded: Loaded, compiler: Compiler) -> None:
+        self._jobs, self._loaded = Jobs(settings, params_layer), loaded
+        self._grammars = Grammars(compiler, retries_late=True)
+        self.notices: dict[str, None] = {}
+
+    @property
+    def base(self) -> Job:
+        """The job of a prompt without values of its own."""
+        return self._jobs.base
+
+    def make(
+        self, texts: Sequence[str], params: Params, values: Mapping[str, Any], *, is_chat: bool = False
+    ) -> list[Job]:
+        """Return the job of each prompt, with its grammar compiled."""
+        is_one = params is None or isinstance(params, SamplingParams)
+        each: list[Any] = [params] * len(texts) if is_one else list(params or ())
+        if len(each) != len(texts):
+            raise UsageError(
+                f"There are {len(each)} SamplingParams for {len(texts)} prompts. Give one, or one for each."
+            )
+        changed = [(own or SamplingParams()).replaced(**values) for own in each]
+        jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
+        for job, text in zip(jobs, texts, strict=True):
+            self.note(notices(job, [text], has_rows=True))  # plug-ins may be used by other requests
+            self.note(chat_notices(job, self._loaded.tokenizer))
+            self.note(adapter_notices([name for name, _ in job.chain], job.registry))
+            if any(name not in text for name in job.untold_tools):
+                self.note(["The prompt does not name the tools, so the model does not know of them."])
+        if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
+            self.note(batch_notices(self._loaded))
+        return [self._constrained(job) for job in jobs]
+
+    def _constrained(self, job: Job) -> Job:
+        """Return the job with its compiled grammar; a fallback to another back end is a notice."""
+        compiled = self._grammars.compiled(job)
+        if compiled is not None:
+            self.note(compiled.notices)
+        return self._grammars.ready(job)
+
+    def note(self, texts: Iterable[str]) -> None:
+        """Add notices; a known notice keeps its position."""
+        self.notices |= dict.fromkeys(texts)
+
+
+class OneStream:
+    """An engine whose events are read by one stream at a time; invalid outputs are retried."""
+
+    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+        self._engine, self._tokenizer = engine, tokenizer
+        self._attempts = RetryingEngine(engine)
+        self._num_requests, self._is_busy = 0, False
+
+    def check_idle(self) -> None:
+        """Raise UsageError while a stream is open."""
+        if self._is_busy:
+            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
+
+    def events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Generator[Event, None, None]:
+        """Submit the requests, and yield their events with prompt indices as request ids.
+
+        Closing the generator early ends its requests.
+        """
+        self.check_idle()
+        self._is_busy, is_whole, first = True, False, self._num_requests
+        self._num_requests += len(jobs)
+        try:
+            for number, (job, prompt_ids) in enumerate(zip(jobs, ids, strict=True)):
+                name, seed = str(first + number), derive(job.seed, number)
+                request = make_request(job, name, prompt_ids, seed, self._tokenizer)
+                self._attempts.submit(request, job.structure)
+            for event in self._attempts.run():
+                yield replace(event, request=str(int(event.request) - first))
+            is_whole = True
+        finally:
+            if not is_whole:
+                self._drain()
+            self._is_busy = False
+
+    def _drain(self) -> None:
+        """Interrupt all requests, and discard their events."""
+        with suppress(Exception):  # the original error is raised instead
+            self._engine.interrupt()
+            for _ in self._attempts.run(is_merged=True):
+                pass

@@ -1,11 +1,13 @@
-"""`Scorer`: scores items on an engine, under the model alone or under a chain."""
+"""`Scorer`: scores items (a text, a continuation of a context, choices after a context, the last turn of a
+chat) on an engine, under the model alone or under a chain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gencli.config.job import Job
 from gencli.config.options.drafts import NO_DRAFTER
@@ -15,15 +17,117 @@ from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.models.model_runner import ModelSpec
-from gencli.scoring.items import ChoiceItem, Item, TextItem
-from gencli.scoring.plans import Part, Planner
-from gencli.scoring.scores import MODES, ChoiceScore, PairScore, Score, TextScore
-from gencli.scoring.totals import Totals, count_words
-from gencli.scoring.windows import CONVENTIONS, Convention, Window
+from gencli.scoring.text_scores import (
+    CONVENTIONS,
+    MODES,
+    ChoiceScore,
+    Convention,
+    PairScore,
+    Score,
+    TextScore,
+    Totals,
+    Window,
+    count_words,
+    cut_window,
+    encoded,
+    pair_window,
+    prefix_id,
+    text_windows,
+)
+from gencli.templates.chat_templates import Message, check_messages, render_conversation
 from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 
-__all__ = ["Scorer", "Task", "Terms", "make_convention"]
+_FORMS = "Give a text; or a context with a continuation or choices; or messages, the last one an answer."
+
+
+@dataclass(frozen=True, slots=True)
+class TextItem:
+    """A text that is scored as a whole."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PairItem:
+    """A continuation, scored after a context."""
+
+    context: str
+    continuation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceItem:
+    """Continuations of one context to compare."""
+
+    context: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatItem:
+    """A conversation; the content of its last message is scored after the other messages."""
+
+    messages: tuple[Message, ...]
+
+
+Item = TextItem | PairItem | ChoiceItem | ChatItem
+
+
+def read_item(value: Any) -> Item:
+    """Return the item of a text, a pair of texts or a mapping with columns. Raises UsageError."""
+    if isinstance(value, TextItem | PairItem | ChoiceItem | ChatItem):
+        return value
+    if isinstance(value, str):
+        return _filled(TextItem(value), value)
+    if isinstance(value, Mapping):
+        return _from_columns(value)
+    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        return _filled(PairItem(value[0], value[1]), value[1])
+    raise UsageError(f"{str(value)[:60]!r} cannot be scored.", hint=_FORMS)
+
+
+def _from_columns(columns: Mapping[str, Any]) -> Item:
+    given = {key for key, value in columns.items() if value is not None}
+    kinds = [kind for kind in ("text", "continuation", "choices", "messages") if kind in given]
+    if len(kinds) != 1:
+        found = " and ".join(kinds) if kinds else ", ".join(sorted(map(str, given))[:8]) or "nothing"
+        raise UsageError(f"A row to score has {found}.", hint=_FORMS)
+    (kind,) = kinds
+    if kind == "text":
+        return _filled(TextItem(_text(columns, "text")), columns["text"])
+    if kind == "messages":
+        return _chat(columns["messages"])
+    context = _text(columns, "context") if "context" in given else ""
+    if kind == "continuation":
+        return _filled(PairItem(context, _text(columns, kind)), columns[kind])
+    choices = columns["choices"]
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or len(choices) < 1:
+        raise UsageError("choices has to be a list of texts.", hint=_FORMS)
+    if not all(isinstance(choice, str) and choice for choice in choices):
+        raise UsageError("choices has an entry that is no text, or empty.")
+    return ChoiceItem(context, tuple(choices))
+
+
+def _chat(value: Any) -> ChatItem:
+    messages = check_messages(value)
+    if len(messages) < 2 or messages[-1]["role"] != "assistant" or not messages[-1]["content"]:
+        raise UsageError("messages has to end with an answer: a message of the assistant with content.")
+    return ChatItem(messages)
+
+
+def _text(columns: Mapping[str, Any], key: str) -> str:
+    value = columns[key]
+    if not isinstance(value, str):
+        raise UsageError(f"{key} is {str(value)[:60]!r}, but has to be a text.")
+    return value
+
+
+def _filled(item: Item, text: str) -> Item:
+    if not text:
+        raise UsageError("An empty text has nothing to score.")
+    return item
+
 
 T = TypeVar("T")
 _LLAMA_WINDOW = 512
@@ -98,7 +202,7 @@ class Task(Generic[T]):
 
 
 @dataclass(slots=True, eq=False)
-class _Open(Generic[T]):
+class _OpenTask(Generic[T]):
     """A task in the engine: its parts, and the entries of their windows so far."""
 
     task: Task[T]
@@ -120,7 +224,7 @@ class Scorer:
         self.convention, self._top = convention, top
         self._planner = Planner(spec, tokenizer, convention)
         self._num_requests = 0
-        self._open: dict[str, tuple[_Open[object], int, int]] = {}  # task, window, first scored position
+        self._open: dict[str, tuple[_OpenTask[object], int, int]] = {}  # task, window, first scored position
 
     def scores(self, items: Iterable[Item], terms: Terms | None = None) -> Iterator[Score]:
         """Yield the score of each item, in order. Raises the error of the first one that cannot be scored."""
@@ -170,7 +274,7 @@ class Scorer:
     def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
         """Return the entries of the scored tokens of each window, under the model without a chain."""
         part = Part("", 0, tuple(windows))
-        task = _Open[object](Task(None, TextItem(" ")), TextItem(" "), (part,), [[] for _ in windows], 0)
+        task = _OpenTask[object](Task(None, TextItem(" ")), TextItem(" "), (part,), [[] for _ in windows], 0)
         if windows:
             self._submit(task, list(windows))
             for event in self._engine.run():
@@ -191,13 +295,13 @@ class Scorer:
                 parts = tuple(self._planner.parts(task.item))
                 windows = [window for part in parts for window in part.windows]
                 _check(task, parts)
-                self._submit(_Open(task, task.item, parts, [[] for _ in windows], 0), windows)
+                self._submit(_OpenTask(task, task.item, parts, [[] for _ in windows], 0), windows)
             except GencliError as error:
                 yield task.key, error
             except ProcessorsError as error:  # a stage rejects the request
                 yield task.key, UsageError(str(error))
 
-    def _submit(self, one: _Open[T], windows: Sequence[Window]) -> None:
+    def _submit(self, one: _OpenTask[T], windows: Sequence[Window]) -> None:
         names = list[str]()
         try:
             for number, window in enumerate(windows):
@@ -233,7 +337,7 @@ class Scorer:
             return
         yield one.task.key, one.error or self._score(one)  # type: ignore[misc]
 
-    def _score(self, one: _Open[T]) -> Score:
+    def _score(self, one: _OpenTask[T]) -> Score:
         found = iter(one.found)
         entries = [tuple(entry for _ in part.windows for entry in next(found)) for part in one.parts]
         item, convention, mode = one.item, self.convention, one.task.terms.mode
@@ -280,3 +384,65 @@ def _check(task: Task[T], parts: Iterable[Part]) -> None:
             "A text of several windows cannot be scored under a grammar, which would begin anew in each.",
             hint="Raise `window`, or score it as a continuation.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Windows of a text or continuation, with the values that its totals need."""
+
+    text: str
+    tokens: int
+    windows: tuple[Window, ...]
+
+
+class Planner:
+    """Makes the parts of items. A choice item has its choices, then the choices without the context."""
+
+    def __init__(self, spec: ModelSpec, tokenizer: Tokenizer, convention: Convention) -> None:
+        self._spec, self._tokenizer, self._convention = spec, tokenizer, convention
+
+    def parts(self, item: Item) -> Iterator[Part]:
+        """Yield the parts of an item. Raises UsageError for an item that the convention cannot score."""
+        if isinstance(item, TextItem):
+            prefix = None if self._convention.name == "strided" else self._prefix
+            ids = encoded(item.text, self._tokenizer, prefix)
+            if self._convention.name == "lm-eval" and ids[:1] == [prefix]:
+                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
+            windows = tuple(text_windows(ids, self._convention, prefix))
+            yield Part(item.text, len(ids), self._checked(windows))
+        elif isinstance(item, ChatItem):
+            yield self._chat_part(item)
+        elif isinstance(item, PairItem):
+            yield self._pair_part(item.context, item.continuation)
+        else:
+            yield from (self._pair_part(item.context, choice) for choice in item.choices)
+            if item.context and self._has_prefix:
+                yield from (self._pair_part("", choice) for choice in item.choices)
+
+    @property
+    def _prefix(self) -> int:
+        return prefix_id(self._tokenizer, self._spec.eos_ids)
+
+    @property
+    def _has_prefix(self) -> bool:
+        tokenizer = self._tokenizer
+        return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
+
+    def _pair_part(self, context: str, continuation: str) -> Part:
+        prefix = self._prefix if self._has_prefix or not context else None
+        window = pair_window(context, continuation, self._tokenizer, prefix, self._convention.window)
+        return Part(continuation, len(window.ids) - window.first, self._checked((window,)))
+
+    def _chat_part(self, item: ChatItem) -> Part:
+        before = render_conversation(self._tokenizer, item.messages[:-1])
+        answer = item.messages[-1]["content"]
+        head = self._tokenizer.encode(before, special=False)
+        whole = self._tokenizer.encode(before + answer, special=False)
+        window = cut_window(head, whole[len(head) :], self._convention.window)
+        return Part(answer, len(window.ids) - window.first, self._checked((window,)))
+
+    def _checked(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
+        """Return the windows. Raises UsageError if there is nothing to score."""
+        if not any(window.first < len(window.ids) for window in windows):
+            raise UsageError("There is no token to score: nothing precedes the only one.")
+        return windows

@@ -1,27 +1,30 @@
-"""The thread that owns the engine: orders arrive through an inbox, events leave once per step."""
+"""The thread that owns the engine: orders arrive through an inbox, events leave once per step for the
+mailbox of each call, exceptions become errors of the wire format.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from gencli.config.options.flags import with_flags
+from gencli.config.options.run import OPTIONS
+from gencli.core.events import Error, Event, Finish, Reading, Token, joined
 from gencli.core.events import Error as SampleError
-from gencli.core.events import Event, Finish, Token
 from gencli.core.request import Request
-from gencli.errors import DeviceError, GenerationError
-from gencli.server.mailbox import Mailbox
-from gencli.structured.output_spec import OutputSpec
-
-__all__ = ["EngineDied", "EngineThread", "Order", "Stepper"]
-
+from gencli.errors import ConfigError, DeviceError, GencliError, GenerationError, ModelError
+from gencli.server.wire_fields import ApiError
+from gencli.structured.output_spec import KINDS, OutputSpec
+from processors.errors import ProcessorsError
+from processors.machine_faults import is_out_of_memory
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.02  # seconds between two deliveries of tokens; more than 50 a second do not help a reader
@@ -53,7 +56,7 @@ class EngineDied(GenerationError):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class EngineOrder:
     """A request, and the structure required of its texts."""
 
     request: Request
@@ -99,7 +102,7 @@ class EngineThread:
         """Number of samples that have not ended."""
         return sum(self._samples.values())
 
-    def open(self, orders: Sequence[Order]) -> Mailbox:
+    def open(self, orders: Sequence[EngineOrder]) -> Mailbox:
         """Submit the orders of one call; return the mailbox of their events. Ids have to be new.
 
         If the engine rejects an order, the mailbox fails with its error. Raises EngineDied.
@@ -113,7 +116,7 @@ class EngineThread:
         self._inbox.put(lambda: self._submit(orders))
         return mailbox
 
-    def close(self, orders: Sequence[Order]) -> None:
+    def close(self, orders: Sequence[EngineOrder]) -> None:
         """Cancel the orders that have not ended: they end within a step, and their events are dropped."""
         for order in orders:
             self._mailboxes.pop(order.request.id, None)
@@ -163,7 +166,7 @@ class EngineThread:
             while not self._is_stopped:
                 self._inbox.get_nowait()()
 
-    def _submit(self, orders: Sequence[Order]) -> None:
+    def _submit(self, orders: Sequence[EngineOrder]) -> None:
         for order in orders:
             try:
                 self._engine.submit(order.request, order.structure)
@@ -213,3 +216,113 @@ class EngineThread:
         if isinstance(self.error, DeviceError):
             return EngineDied(self.error.message)
         return EngineDied(f"The engine has failed: {type(self.error).__name__}: {self.error}")
+
+
+class Mailbox:
+    """Buffers the events that the reader has not taken; belongs to the event loop.
+
+    The buffer is bounded by the output of the call: a slow reader gets the tokens of several steps as one
+    event. `num_open`: number of samples that have not ended.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_open = num_samples
+        self._events: list[Event] = []
+        self._error: Exception | None = None
+        self._filled = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every sample has ended and the reader has taken all events."""
+        return not self.num_open and not self._events and self._error is None
+
+    def put(self, event: Event) -> None:
+        """Add an event."""
+        if not self._events:
+            self._filled.set()
+        self._events.append(event)
+        self.num_open -= isinstance(event, Finish | Error)
+
+    def fail(self, error: Exception) -> None:
+        """Raise this error in the reader after the events so far."""
+        self._error = self._error or error
+        self._filled.set()
+
+    async def take(self) -> list[Event]:
+        """Wait for events and return them, merged. Raises the error of `fail`."""
+        await self._filled.wait()
+        if not self._events and self._error is not None:
+            raise self._error
+        events, self._events = merge(self._events), []
+        if self._error is None:
+            self._filled.clear()
+        return events
+
+
+def merge(events: Iterable[Event]) -> list[Event]:
+    """Return the events with the tokens of each sample merged, and only the last Reading of each prompt.
+
+    Events of one sample keep their order.
+    """
+    tokens: dict[tuple[str, int], list[Token]] = {}
+    readings: dict[str, Reading] = {}
+    merged: list[Event | tuple[str, int]] = []
+    for event in events:
+        key = event.request, event.sample
+        if isinstance(event, Reading):
+            readings[event.request] = event
+        elif isinstance(event, Token):
+            if key not in tokens:
+                merged.append(key)
+            tokens.setdefault(key, []).append(event)
+        else:
+            merged.append(event)
+    return [
+        *readings.values(),
+        *(joined(tokens[each]) if isinstance(each, tuple) else each for each in merged),
+    ]
+
+
+# Beginnings of messages that name no option.
+_BEGINNINGS = (
+    ("The stop pattern", "stop_regex"),
+    ("There is no stage", "chain"),
+    ("There is no stage", "stages"),
+    ("The drafter", "draft"),
+    ("The amateur", "contrast"),
+    ("There is no tool", "tool_choice"),
+)
+
+
+def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
+    """Return the ApiError of an exception; `fields`: the body's field that set each option."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, EngineDied | DeviceError):
+        return ApiError(503, error.message, code="shutdown" if "shut down" in error.message else "dead")
+    if isinstance(error, GencliError | ProcessorsError):
+        hint = error.hint if isinstance(error, GencliError) else ""
+        message = error.message if isinstance(error, GencliError) else str(error)
+        code = _code(error)
+        return ApiError(400, message, param=_param(message, code, fields or {}), code=code, hint=hint)
+    if is_out_of_memory(error):
+        return ApiError(503, "The memory of the server is full.", code="out_of_memory")
+    return ApiError(
+        500, f"The server failed on this request ({type(error).__name__}).", code="internal_error"
+    )
+
+
+def _code(error: GencliError | ProcessorsError) -> str:
+    if isinstance(error, ConfigError):
+        return "invalid_structure"
+    return "template_error" if isinstance(error, ModelError) else "invalid_value"
+
+
+def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:
+    """Return the body's field that a message is about; None if unknown."""
+    first = message.split(" ", 1)[0].strip("`:").partition("[")[0]
+    keys = [first, *(entry.key for entry in OPTIONS if entry.stage == first)]
+    keys += [key for beginning, key in _BEGINNINGS if message.startswith(beginning)]
+    keys += re.findall(r"`(\w+)`", message)
+    keys += KINDS if code == "invalid_structure" else ()
+    return next((fields[key] for key in keys if key in fields), None)

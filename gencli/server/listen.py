@@ -1,24 +1,30 @@
-"""Listens on an address until a signal: the first signal drains, the second ends immediately."""
+"""Listens on an address until a signal (the first drains, the second ends immediately), with limits on
+connections: their number, the time to receive a request and to send a reply. uvicorn bounds none of
+these: clients that never complete their headers, or never read their reply, would lock all others out.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any, cast
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gencli.errors import UsageError
-from gencli.server.connections import Connection, Connections, most_connections
-from gencli.server.models import Models
+from gencli.server.access import App, Rules
 from gencli.server.opening import Door, loading_app
-from gencli.server.security import App, Rules
-
-__all__ = ["bind", "listen"]
+from gencli.server.served_models import Models
+from gencli.server.wire_fields import ApiError
 
 _Handler = Callable[[int, FrameType | None], None]
 _LEFT = 5  # seconds for replies to be sent after the engine has ended
@@ -104,7 +110,7 @@ class _Server(uvicorn.Server):
         """Load the models, on the loader's thread."""
         try:
             models = self._load()
-            from gencli.server.app import make_app  # imports the engine
+            from gencli.server.asgi_app import make_app
 
             app = make_app(models)
         except BaseException as error:  # any kind of exception: the main thread raises it
@@ -152,3 +158,151 @@ class _Server(uvicorn.Server):
             await self._models.drain()
         finally:
             self.should_exit = True
+
+
+_MOST = 4096
+_OWN_FILES = 256  # files of the process itself: weights, pools, logs
+_PIPELINED = 1 << 16  # bytes of the next request that may arrive while one is answered
+
+
+def most_connections() -> int:
+    """Return how many connections the process accepts; raises its limit of open files to the hard limit."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return 512
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _MOST + _OWN_FILES:
+        wanted = _MOST + _OWN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST + _OWN_FILES)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OWN_FILES))
+
+
+class Connections:
+    """The connections of a server, for its event loop. `sweep` has to be called about once a second.
+
+    At most `most` connections; a further one replaces the one that has kept the server waiting longest, and
+    is refused if all are being answered. `head_seconds`: limit for receiving a request's head. A closed
+    connection is aborted if its client reads none of the last bytes for `close_seconds`.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        head_seconds: float = 20.0,
+        close_seconds: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most, self._head_seconds, self._close_seconds = most, head_seconds, close_seconds
+        self._clock = clock
+        self._open: dict[Connection, None] = {}
+        self._closing: dict[Connection, tuple[int, float]] = {}  # bytes left to send, since when unchanged
+        self._waiting: dict[Connection, float | None] = {}  # waiting for the client; when a head began
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Connection) -> bool:
+        """Count a connection; return False if there are too many."""
+        if len(self._open) >= self._most:
+            if not self._waiting:
+                return False
+            self.drop(next(iter(self._waiting)))
+        self._open[connection] = None
+        self._waiting[connection] = self._clock()
+        return True
+
+    def note(self, connection: Connection, *, is_waiting: bool, has_begun: bool) -> None:
+        """Record whether the server waits for the client, and whether a head has begun to arrive."""
+        if not is_waiting:
+            self._waiting.pop(connection, None)
+        elif connection in self._open:
+            begun = self._waiting.get(connection)
+            self._waiting[connection] = (begun or self._clock()) if has_begun else None
+
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection that has ended."""
+        for known in (self._open, self._waiting, self._closing):
+            known.pop(connection, None)
+
+    def drop(self, connection: Connection) -> None:
+        """Abort a connection; unsent bytes are lost."""
+        self.remove(connection)
+        connection.transport.abort()
+
+    def sweep(self) -> None:
+        """Abort the connections that exceed a time limit."""
+        now = self._clock()
+        for connection, begun in [*self._waiting.items()]:
+            if begun is not None and now - begun > self._head_seconds:
+                self.drop(connection)
+        for connection in [each for each in self._open if each.transport.is_closing()]:
+            size = connection.transport.get_write_buffer_size()
+            least, since = self._closing.get(connection, (size + 1, now))
+            if size < least:
+                self._closing[connection] = size, now
+            elif now - since > self._close_seconds:
+                self.drop(connection)
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, counted in `connections`; its errors have the server's common form."""
+
+    def __init__(self, *args: Any, connections: Connections, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._limits = connections
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a request has been received completely and its reply is not sent completely."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept the connection, or refuse it."""
+        super().connection_made(transport)
+        if not self._limits.add(self):
+            self._refuse(ApiError(503, "The server has too many connections.", code="connections_full"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection."""
+        self._limits.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read data. Reading continues while a request is answered, as only this detects a disconnect."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        cycle = self.cycle
+        in_body = cycle is not None and not cycle.response_complete and cycle.more_body
+        self._limits.note(self, is_waiting=not self._is_answered, has_begun=not in_body)
+        if self._is_answered and self.flow.read_paused and len(self.conn.trailing_data[0]) < _PIPELINED:
+            self.flow.resume_reading()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._limits.note(self, is_waiting=not self._is_answered, has_begun=False)
+
+    def send_400_response(self, msg: str) -> None:
+        """Reply to data that is not valid HTTP."""
+        self._refuse(ApiError(400, "The request is no valid HTTP/1.1.", code="invalid_http"))
+
+    def _refuse(self, error: ApiError) -> None:
+        body = json.dumps(error.body).encode()
+        headers = [
+            ("content-type", "application/json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
+        with suppress(h11.LocalProtocolError):  # a reply has begun, so it can only be ended
+            self.transport.write(
+                self.conn.send(h11.Response(status_code=error.status, headers=headers)) or b""
+            )
+            self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
+            self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()

@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from gencli import __version__
+from gencli.server.access import App, Guard, Receive, Rules, Scope, Send
 from gencli.server.page import page
-from gencli.server.security import App, Guard, Receive, Rules, Scope, Send
-from gencli.server.wire.errors import ApiError
+from gencli.server.wire_fields import ApiError
 
 __all__ = ["Door", "error_response", "loading_app", "static_routes"]
 

@@ -1,4 +1,8 @@
-"""One served model: the engine's thread, its thread pools, and the data that routes need."""
+"""One served model: loaded on a thread of its own, with its engine's thread, thread pools, and the
+requests that are made of calls (checked options, chat template, tokens, compiled grammar). Requests are
+made outside of the engine's thread and the event loop; several threads may use one Preparer. This
+module has the imports that take seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,115 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
 from typing import Any, TypeVar
 
 from gencli import __version__
-from gencli.config.settings import Settings
+from gencli.config.chat_defaults import with_chat_draw
+from gencli.config.job import Job
+from gencli.config.jobs import Jobs
+from gencli.config.presets.stack import load_presets
+from gencli.config.requests import chat_notices, make_request
+from gencli.config.sampling_params import params_layer
+from gencli.config.settings import FLAG, Layer, Settings, resolve
+from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.runtime.attempts import RetryingEngine
-from gencli.runtime.grammars import Grammars
-from gencli.runtime.models import Loaded
-from gencli.runtime.wiring import make_engine
-from gencli.server.admission import Admission
-from gencli.server.conditions import Conditions
-from gencli.server.engine_thread import EngineThread
-from gencli.server.failures import api_error
-from gencli.server.limits import check_call
-from gencli.server.metrics import Metrics
-from gencli.server.names import public_name
-from gencli.server.pool import Pool
-from gencli.server.prepare import Preparer
-from gencli.server.wire.call import Call, Route, read_call
-from gencli.server.wire.errors import ApiError
+from gencli.errors import UsageError
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import Card, declared_template, read_card
+from gencli.models.model_memory import Held, plan_capacity
+from gencli.recent import Recent
+from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
+from gencli.runtime.model_loading import Loaded, Reporter, check_memory
+from gencli.runtime.wiring import load_model, make_engine, model_choice
+from gencli.server.access import Conditions, check_call
+from gencli.server.engine_thread import EngineOrder, EngineThread, api_error
+from gencli.server.serve_options import public_name
+from gencli.server.served_models import Admission, Metrics, Models, Pool, ServePlan
+from gencli.server.wire_answers import Shape
+from gencli.server.wire_calls import BODY_KEYS, Call, Prompt, Route, read_call
+from gencli.server.wire_fields import ApiError, bad_field
+from gencli.server.wire_vendors import UNLIMITED
+from gencli.structured.tool_calls import ToolFormat, detect_format
+from gencli.templates.chat_templates import render_conversation
+from gencli.text.tokenizer import Infill, Tokenizer, infill_of
 from processors.base import Compiler
+from processors.registry import Registry
+from processors.rng import derive
 
-__all__ = ["Conditions", "Serving"]
+_FAKE = 64  # texts of the fake model, which needs no memory
+_LANES = 2  # lanes of a sample: any request may be guided, and then has two
+
+
+def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models:
+    """Return the loaded models; `stack` closes their resources.
+
+    Raises ModelError; if the models do not fit into memory together, before any is loaded.
+    """
+    settings = list(plan.models.values())
+    if plan.is_auto:
+        batch = Layer.of(FLAG, {"max_batch": planned_batch(settings)})
+        settings = [resolve(*each.layers, batch, registry=each.registry) for each in settings]
+    if len(settings) > 1:
+        check_memory(map(model_choice, settings))
+    servings = []
+    for name, each in zip(plan.models, settings, strict=True):
+        loaded = _loaded(each, reporter)
+        compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), each["grammar_timeout"])))
+        servings.append(Serving(each, loaded, compiler, plan.conditions, name=name, notice=reporter.notice))
+    return Models.of(*servings)
+
+
+def _loaded(settings: Settings, reporter: Reporter) -> Loaded:
+    """Load a model on a thread that ends with it.
+
+    PyTorch gives each computing thread a team of OpenMP threads. If all teams together have more threads than
+    cores, libgomp lets no thread spin, which slows the engine down by up to a half.
+    """
+    with ThreadPoolExecutor(1, "loader") as thread:
+        rows = max(2, settings["max_batch"])
+        return thread.submit(lambda: load_model(settings, reporter, companions=True, rows=rows)).result()[0]
+
+
+def planned_batch(settings: Sequence[Settings]) -> int:
+    """Return how many texts of full context length each model can run at once, all models in use.
+
+    Raises UsageError for options with further models or devices, or a model that is not on this machine.
+    """
+    first = settings[0]
+    for key in ("draft", "contrast", "device_map"):
+        if first.is_given(key) and first[key] not in (None, "none"):
+            raise UsageError(
+                f"`max_batch` = auto plans for models on one device, but {first.name(key)} is given.",
+                hint="Give `max_batch` a number.",
+            )
+    cards = [_card(each["model"]) for each in settings if each["model"] != "fake"]
+    if not cards:
+        return _FAKE
+    planned = plan_capacity(
+        [Held(card.folder.name if place else "", card, _LANES) for place, card in enumerate(cards)],
+        tokens=max(card.context or 1 for card in cards),
+        dtype=first["dtype"],
+        kv_dtype=first["kv_dtype"],
+        device=first["device"],
+        quantize=first["quantize"],
+    )
+    return planned.max_batch
+
+
+def _card(model: str) -> Card:
+    folder = find_local(model)
+    if folder is None:
+        raise UsageError(f"`max_batch` = auto: {model} is not on this machine.")
+    return read_card(folder)
+
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
@@ -141,3 +229,293 @@ class Serving:
         spec = self.spec
         parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
+
+
+ORIGIN = "request"  # origin of values from a body
+_SHORT = 16  # tokens of a completion without max_tokens, as in OpenAI's API; a chat may fill the context
+_MAX_PRESETS = 64  # combinations of presets that are cached
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The orders of a call, and how their texts become answers, by the ids of their requests.
+
+    `seed`: seed of the call, before it is derived for each prompt. `echoes`: the prompts as text and ids, if
+    texts begin with them.
+    """
+
+    orders: tuple[EngineOrder, ...]
+    shapes: Mapping[str, Shape]
+    n: int
+    seed: int
+    echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+def request_values(values: Mapping[str, Any], registry: Registry) -> Layer:
+    """Return the options of a body as a layer of settings. Raises UsageError or ProcessorsError."""
+    return params_layer(values, registry, ORIGIN)
+
+
+class Preparer:
+    """Prepares calls for one model. `settings`: the server's, overridden by presets and bodies.
+
+    `context`: the largest number of tokens of prompt and output. `notice` is called with each notice for the
+    operator once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        grammars: Grammars,
+        *,
+        context: int,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.tokenizer, self.context = tokenizer, context
+        # A request with messages uses the template; for the other route it is disabled below.
+        self._settings = resolve(("server", {"chat": True}), *settings.layers, registry=settings.registry)
+        self._grammars = grammars
+        self._jobs: Recent[tuple[tuple[str, ...], bool], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
+        self._encoding = Lock()
+        self._notice, self._noticed = notice, set[str]()
+        _, jobs = self._of_presets(())  # faults of the server's own options are reported here
+        self.registry = jobs.base.registry
+
+    @cached_property
+    def tool_format(self) -> ToolFormat:
+        """The format of tool calls of the model's chat template."""
+        return detect_format(*self._declared)[0]
+
+    @cached_property
+    def _declared(self) -> tuple[str | None, frozenset[str]]:
+        return declared_template(self._settings["model"])
+
+    @cached_property
+    def infill(self) -> Infill | None:
+        """The tokenizer's fill-in-the-middle tokens; None if it has none."""
+        with self._encoding:
+            return infill_of(self.tokenizer)
+
+    def job(self, call: Call) -> Job:
+        """Return the job of a call, without a compiled grammar. Raises the error of an invalid option."""
+        settings, jobs = self._of_presets(call.presets, has_chat_draw=call.has_chat_draw)
+        values = self._with_bias_ids(call.options.values)
+        if not call.is_chat and "system" in values:
+            raise bad_field(call.options.fields["system"], "system needs messages, not a prompt.")
+        limit = values.get("max_tokens")
+        if limit is None or limit == UNLIMITED:
+            values.pop("max_tokens", None)
+            if not settings.is_given("max_tokens"):
+                is_short = limit is None and not call.is_chat
+                values["max_tokens"] = _SHORT if is_short else self.context
+        if _is_idle_window(call, jobs.base):
+            del values["penalty_window"]
+        if "seed" not in values and settings["seed"] is None:
+            values["seed"] = secrets.randbits(32)
+        job = jobs.job(values, is_chat=call.is_chat)
+        return replace(job, is_chat=call.is_chat)
+
+    def _with_bias_ids(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options with a bias of ids alone.
+
+        As in llama.cpp, whose field has texts and pairs, each token of a text gets its number, and the
+        numbers of a token add up; `false` bans the tokens.
+        """
+        made = dict(values)
+        total, banned = dict[int, float](), list[int]()
+        for key, number in made.pop("logit_bias", ()):
+            for token in self.encode(key, special=False) if isinstance(key, str) else (key,):
+                if number is False:
+                    banned.append(token)
+                else:
+                    total[token] = total.get(token, 0) + number
+        if total:
+            made["logit_bias"] = [[token, number] for token, number in total.items()]
+        if banned:
+            before = made.get("suppress_ids", [])
+            if not isinstance(before, list):
+                raise bad_field("suppress_ids", "suppress_ids has to be a list beside logit_bias with a ban.")
+            made["suppress_ids"] = [*before, *banned]
+        return made
+
+    def has_structure(self, call: Call) -> bool:
+        """Whether the call may have a grammar, which is slow to prepare."""
+        kinds = ("json", "json_schema", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
+        return bool(call.presets) or any(key in call.options.values for key in kinds)
+
+    def __call__(self, call: Call, name: str) -> Prepared:
+        """Return the prepared call; its requests get the ids `name`-0, `name`-1, ..."""
+        job = self._grammars.ready(self.job(call))
+        prompts = [self._ids(call, prompt, job) for prompt in call.prompts] or [self._chat_ids(call, job)]
+        if call.session and (len(prompts) > 1 or job.n > 1):
+            raise bad_field("session", "A session goes on from one answer: send one prompt, and n = 1.")
+        if call.route == "responses" and job.n > 1:
+            raise bad_field("n", f"n is {job.n}, but a response has one answer.")
+        orders = [
+            EngineOrder(self._request(call, job, f"{name}-{place}", ids, place), job.structure)
+            for place, ids in enumerate(prompts)
+        ]
+        shape = self.shape(call, job)
+        if call.joined_by and any(order.request.marker for order in orders):
+            raise bad_field(
+                call.joined_by,
+                f"{call.joined_by} asks for reasoning inside the content, but constrain_after separates it.",
+                code="unsupported_value",
+            )
+        echoes = [self._echo(*pair, job) for pair in zip(call.prompts, prompts, strict=False)]
+        return Prepared(
+            tuple(orders),
+            {
+                one.request.id: replace(shape, marker=one.request.marker, has_reasoning=call.has_reasoning)
+                for one in orders
+            },
+            orders[0].request.n,
+            job.seed,
+            tuple(echoes) if call.echo else (),
+        )
+
+    def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], place: int) -> Request:
+        seed = derive(job.seed, place)
+        request = make_request(job, name, ids, seed, self.tokenizer, session=call.session)
+        request = replace(request, priority=call.priority, salt=call.salt)
+        if call.suffix and self.infill:
+            stops = request.stops
+            request = replace(request, stops=replace(stops, ids=(*stops.ids, *self.infill.ends)))
+        scores = call.logprobs if call.echo else None
+        scores = call.prompt_logprobs if scores is None else scores
+        if call.is_score_only:
+            limits = Limits(0, request.limits.max_time)
+            scored = replace(request, n=1, beams=None, best_of=None, contrastive=None, limits=limits)
+            return replace(scored, prompt_logprobs=scores or 0)
+        return replace(request, logprobs=call.logprobs, prompt_logprobs=scores)
+
+    def shape(self, call: Call, job: Job) -> Shape:
+        """Return how the texts of a job become answers, but for the marker, which depends on the prompt."""
+        structure = job.structure
+        is_live = job.beams is None and job.best_of is None
+        if structure is None:
+            return Shape(is_live)
+        has_tools = structure.kind == "tools" and call.is_chat
+        return Shape(
+            # A document beside tools may look like a call until it ends.
+            is_live and not (structure.retries or structure.is_data or structure.has_answer),
+            tools=self.tool_format if has_tools else None,
+            has_only_calls=has_tools and structure.is_document and not structure.has_answer,
+            has_answer=structure.has_answer,
+            has_one_call=call.has_one_call,
+            is_named=call.options.values.get("tool_choice") not in (None, "auto", "required"),
+        )
+
+    def encode(self, text: str, *, special: bool = True, is_plain: bool = False) -> tuple[int, ...]:
+        """Return the ids of a text; one thread at a time, because some tokenizers are not thread-safe.
+
+        `is_plain`: names of special tokens in the text are plain text.
+        """
+        encode = self.tokenizer.encode_as_text if is_plain else self.tokenizer.encode
+        with self._encoding:
+            return tuple(encode(text, special=special))
+
+    def render(self, call: Call, job: Job) -> str:
+        """Return the conversation of a call rendered by the chat template."""
+        if call.variables.get("documents") and "documents" not in (self._declared[0] or ""):
+            raise bad_field(
+                "documents", "documents are given, but the model's chat template has no place for them."
+            )
+        return render_conversation(
+            self.tokenizer,
+            call.messages,
+            system=job.system,
+            instructions=job.instructions,
+            variables=call.variables,
+            is_continued=call.is_continued,
+        )
+
+    def _chat_ids(self, call: Call, job: Job) -> tuple[int, ...]:
+        for text in {*chat_notices(job, self.tokenizer)} - self._noticed:
+            self._noticed.add(text)
+            self._notice(text)
+        return self._fitting(self.encode(self.render(call, job), special=False), "messages", call.longest)
+
+    def _ids(self, call: Call, prompt: Prompt, job: Job) -> tuple[int, ...]:
+        before = job.instructions.before
+        if before and (call.suffix or not isinstance(prompt, str)):
+            kind = "without a suffix" if call.suffix else "of text, not of token ids"
+            raise bad_field("schema_in_prompt", f"schema_in_prompt needs a prompt {kind}.")
+        if call.suffix:
+            return self._fitting(self._infilled(prompt, call.suffix), "prompt", call.longest)
+        if isinstance(prompt, str):
+            return self._fitting(
+                self.encode(before + prompt, special=call.has_special), "prompt", call.longest
+            )
+        wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
+        if wrong is not None:
+            most = self.tokenizer.vocab_size - 1
+            raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {most}.")
+        return self._fitting(prompt, "prompt", call.longest)
+
+    def _infilled(self, prompt: Prompt, suffix: str) -> tuple[int, ...]:
+        if not isinstance(prompt, str):
+            raise bad_field("suffix", "suffix needs a prompt of text, not of token ids.")
+        if self.infill is None:
+            raise bad_field(
+                "suffix",
+                "suffix is given, but the model's tokenizer has no tokens for filling a hole, such as "
+                "<|fim_prefix|>, <|fim_suffix|> and <|fim_middle|>. Leave it out.",
+                code="unsupported_value",
+            )
+        with self._encoding:
+            return self.infill.prompt(self.tokenizer, prompt, suffix)
+
+    def _fitting(
+        self, ids: tuple[int, ...], field: str, longest: tuple[str, int] | None = None
+    ) -> tuple[int, ...]:
+        if not ids:
+            raise bad_field(field, f"{field} is empty: it has no tokens.")
+        if longest is not None and len(ids) > longest[1]:
+            raise bad_field(
+                longest[0],
+                f"{longest[0]} is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts none.",
+                code="unsupported_value",
+            )
+        if len(ids) >= self.context:
+            raise ApiError(
+                400,
+                f"{field} has {len(ids)} tokens, but the model takes {self.context} with the output: "
+                "the prompt is too long.",  # words by which clients know it
+                param=field,
+                code="context_length_exceeded",
+            )
+        return ids
+
+    def _echo(self, prompt: Prompt, ids: tuple[int, ...], job: Job) -> tuple[str, tuple[int, ...]]:
+        if isinstance(prompt, str):
+            return job.instructions.before + prompt, ids
+        return self.tokenizer.decode(ids, skip_special=False), ids
+
+    def _of_presets(self, names: tuple[str, ...], *, has_chat_draw: bool = False) -> tuple[Settings, Jobs]:
+        def made() -> tuple[Settings, Jobs]:
+            settings = self._with_presets(names)
+            if has_chat_draw:
+                settings = with_chat_draw(settings, self.registry)
+            return settings, Jobs(settings, request_values)
+
+        return self._jobs.get((names, has_chat_draw), made)
+
+    def _with_presets(self, names: tuple[str, ...]) -> Settings:
+        if not names:
+            return self._settings
+        layers = load_presets(names, self.registry)
+        known = BODY_KEYS | {"chat", "raw"}  # decided by the route
+        for key in (key for layer in layers for key in layer.values if key not in known):
+            raise bad_field("preset", f"A preset of a request cannot set {key}.")
+        return resolve(*self._settings.layers, *layers, registry=self._settings.registry)
+
+
+def _is_idle_window(call: Call, base: Job) -> bool:
+    """Whether a penalty window has no effect, because no penalty is on: interfaces always send it."""
+    if call.options.fields.get("penalty_window", "penalty_window") == "penalty_window":
+        return False
+    own = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}
+    active = {name for name, _ in base.assembly.chain.active()}
+    return not (own & call.options.values.keys() or active & {"repetition", "frequency", "presence"})

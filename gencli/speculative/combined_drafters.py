@@ -12,8 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from gencli.core.prefixes import shared_length
-from gencli.core.request import Request
+from gencli.core.request import Request, shared_length
 from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler

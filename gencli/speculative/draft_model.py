@@ -12,9 +12,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from gencli.core.prefixes import shared_length
-from gencli.core.request import Request
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, Request, StepPlan, shared_length
 from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_wide
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
 from gencli.speculative.translation import Transcript, Translation

@@ -29,9 +29,8 @@ from gencli.core.events import Error, Finish, Token
 from gencli.core.request import Limits, Request
 from gencli.models.decoder.products.dense_products import pack
 from gencli.models.hf_runner import HFRunner
-from gencli.runtime.drafters import bare_drafter
-from gencli.runtime.models import Loaded, ModelChoice, load
-from gencli.runtime.wiring import bare_engine
+from gencli.runtime.model_loading import Loaded, ModelChoice, load
+from gencli.runtime.wiring import bare_drafter, bare_engine
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter, speedup, work_clock
 from gencli.speculative.draft_model import DraftSampler
 from gencli.speculative.drafter import DraftAsk, Drafter

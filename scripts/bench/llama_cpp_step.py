@@ -38,7 +38,7 @@ class Gencli:
     """gencli's decoder with kernels for this many rows."""
 
     def __init__(self, model: str, quantize: Any, rows: int) -> None:
-        from gencli.runtime.models import ModelChoice, load
+        from gencli.runtime.model_loading import ModelChoice, load
 
         choice = ModelChoice(model, max_batch=rows, rows=rows, quantize=quantize, device="cpu")
         self._runner = load(choice).runner
@@ -47,7 +47,7 @@ class Gencli:
 
     def feed(self, tokens: Sequence[int], start: int) -> None:
         """Feed the same tokens to each sequence, whose next position is `start`."""
-        from gencli.core.step import Feed, StepPlan
+        from gencli.core.request import Feed, StepPlan
 
         self._runner.forward(StepPlan(tuple(Feed(row, start, tuple(tokens)) for row in range(self._rows))))
 

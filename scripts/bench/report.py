@@ -11,7 +11,7 @@ import typer
 
 from gencli.cli.app import explained
 from gencli.cli.commands.bench import help_of
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 
 LogitRows = Annotated[
     list[int] | None,

@@ -147,8 +147,8 @@ def _gains(
     **probing: Any,
 ) -> list[DraftGain]:
     """Return the gains for each number of rows; `probing` are further arguments of `measure_drafts`."""
-    from gencli.runtime.drafters import bare_drafter
-    from gencli.runtime.models import ModelChoice, load
+    from gencli.runtime.model_loading import ModelChoice, load
+    from gencli.runtime.wiring import bare_drafter
 
     choice = ModelChoice(model, dtype=dtype, max_batch=max(counts))
     loaded = load(choice)

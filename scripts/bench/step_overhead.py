@@ -42,7 +42,7 @@ def bare_steps(model: Any, rows: int) -> Iterator[None]:
 
 def runner_steps(model: Any, rows: int, *, stagger: int) -> Iterator[None]:
     """Decode through HFRunner + argmax; lane i starts with i * stagger fewer tokens."""
-    from gencli.core.step import Feed, StepPlan
+    from gencli.core.request import Feed, StepPlan
     from gencli.models.hf_runner import HFRunner
 
     runner = HFRunner(model, max_lanes=rows)

@@ -2,7 +2,7 @@
 
 import shutil
 
-from gencli.batch.fingerprint import differences, folder_digest
+from gencli.batch.journal import differences, folder_digest
 from gencli.models.files.local_models import bundled_folder
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from gencli.batch.batch_records import Outcome, Record, Row
 from gencli.batch.journal import Journal, read_header
-from gencli.batch.records import Outcome, Record, Row
-from gencli.batch.store import StreamStore
+from gencli.batch.run_batch import StreamStore
 from gencli.errors import GenerationError, UsageError
 
 HEADER = {"fingerprint": {"seed": 1}}

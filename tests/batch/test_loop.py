@@ -2,15 +2,15 @@
 
 from functools import cache
 
-from gencli.batch.feed import row_key, row_request
-from gencli.batch.loop import Loop
-from gencli.batch.overrides import row_jobs
-from gencli.batch.records import Failure, Outcome, Record, Row
+from gencli.batch.batch_records import Failure, Outcome, Record, Row
+from gencli.batch.batch_rows import row_jobs
+from gencli.batch.batch_setup import row_key, row_request
+from gencli.batch.row_engines import Loop
 from gencli.config.settings import FLAG, resolve
 from gencli.core.events import Error
 from gencli.engine.engine import Engine
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.grammars import Grammars
+from gencli.runtime.compiled_grammars import Grammars
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env
 from processors.grammar.grammar_compiler import GrammarCompiler

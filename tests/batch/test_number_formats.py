@@ -8,7 +8,7 @@ import torch
 from gencli.models.decoder.products.dense_products import can_pack, has_tiles
 from gencli.models.model_runner import ModelSpec
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.models import Loaded, batch_notices
+from gencli.runtime.model_loading import Loaded, batch_notices
 from gencli.text.tokenizer import ByteTokenizer
 from tests.batch.test_command import cut
 
@@ -66,7 +66,7 @@ def test_with_invariant_kernels_a_run_in_bfloat16_goes_on_in_other_company(bench
 
 def test_a_run_does_not_go_on_in_another_number_format_that_auto_takes(bench, monkeypatch):
     """As on another machine, whose CPU computes bfloat16."""
-    from gencli.batch import prepare
+    from gencli.batch import batch_setup as prepare
 
     bench.write(ROWS)
     cut(bench, 2, *tiny("auto"))

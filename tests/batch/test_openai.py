@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.batch.openai import response_line
+from gencli.batch.batch_rows import response_line
 from processors.params import MOST
 from tests.batch.test_rows import reason, row
 

@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.batch.options import read_bytes
-from gencli.batch.progress import ErrorCount, Progress, Tally
-from gencli.batch.records import Outcome
-from gencli.batch.summary import Summary
+from gencli.batch.batch_options import read_bytes
+from gencli.batch.batch_records import ErrorCount, Outcome, Progress, Summary, Tally
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import read_card

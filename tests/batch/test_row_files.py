@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from gencli.batch.overrides import row_layer
+from gencli.batch.batch_rows import row_layer
 from gencli.errors import UsageError
 from processors.registry import builtin_registry
 

@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from gencli.batch.formats.base import Cell
-from gencli.batch.messages import conversation
-from gencli.batch.overrides import row_jobs
-from gencli.batch.records import Failure, Record
-from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.batch_records import Failure, Record
+from gencli.batch.batch_rows import RowOptions, conversation, make_rows, row_jobs
+from gencli.batch.input_formats import Cell
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.config.options.run import OPTIONS
 from gencli.config.settings import FLAG, resolve

@@ -2,13 +2,10 @@
 
 import pytest
 
-from gencli.batch import ids as ids_module
-from gencli.batch.ids import IdCheck
-from gencli.batch.overrides import row_jobs
-from gencli.batch.records import Record
-from gencli.batch.rows import RowOptions, make_rows
-from gencli.batch.selection import Selected, Shard, read_shard
-from gencli.batch.survey import survey
+from gencli.batch import batch_rows as ids_module
+from gencli.batch.batch_records import Record
+from gencli.batch.batch_rows import IdCheck, RowOptions, make_rows, row_jobs, survey
+from gencli.batch.batch_sources import Selected, Shard, read_shard
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
 

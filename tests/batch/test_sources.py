@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from gencli.batch.sources import open_input
+from gencli.batch.batch_sources import open_input
 from gencli.errors import UsageError
 
 LINES = b'{"prompt": "a"}\n{"prompt": "b"}\n'
@@ -132,7 +132,7 @@ def test_what_is_no_parquet_is_refused(tmp_path):
 
 
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr("gencli.batch.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("gencli.batch.input_formats.find_spec", lambda name: None)
     for name in ("a.parquet", "a.jsonl.zst"):
         (tmp_path / name).write_bytes(LINES)
         with pytest.raises(UsageError, match="needs pyarrow") as caught:

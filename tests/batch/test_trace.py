@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.batch.records import Outcome
-from gencli.batch.trace import TraceFile
+from gencli.batch.batch_records import Outcome
+from gencli.batch.journal import TraceFile
 from gencli.errors import GenerationError
 from gencli.explain.trace_file import read_trace
 
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_whole_rows(tmp_path, monkeypatch):
     file = TraceFile(tmp_path / "t")
     size = file.append("a\n")
     with monkeypatch.context() as full:
-        full.setattr("gencli.batch.trace.os.write", lambda handle, data: 1)
+        full.setattr("gencli.batch.journal.os.write", lambda handle, data: 1)
         with pytest.raises(GenerationError, match="only a part of a row"):
             file.append("bcd\n")
     assert file.append("e\n") == size + 2

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.chat.reply import CommandContext
-from gencli.chat.state import open_chat
+from gencli.chat.chat_state import open_chat
+from gencli.chat.slash_commands import CommandContext
 from tests.config.test_job import MarkedTokenizer
 
 

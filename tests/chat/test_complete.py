@@ -1,9 +1,7 @@
 """What Tab offers in a chat."""
 
-from gencli.chat.commands import COMMANDS, KEYS, run_command
-from gencli.chat.complete import complete
-from gencli.chat.conversation import Conversation
-from gencli.chat.turn_commands import same_again
+from gencli.chat.chat_state import Conversation
+from gencli.chat.slash_commands import COMMANDS, KEYS, complete, run_command, same_again
 
 
 def test_tab_offers_what_may_follow(chat, monkeypatch, tmp_path):

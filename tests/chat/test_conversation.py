@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.chat.conversation import Conversation, draw_seed, prompt_ids
+from gencli.chat.chat_state import Conversation, draw_seed, prompt_ids
 from gencli.errors import GenerationError, UsageError
 from processors.rng import derive
 

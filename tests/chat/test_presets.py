@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.chat.commands import run_command
-from gencli.chat.state import open_chat
+from gencli.chat.chat_state import open_chat
+from gencli.chat.slash_commands import run_command
 from gencli.errors import ConfigError, UsageError
 
 

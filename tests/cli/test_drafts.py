@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.core.events import Drafted, Finish, Timings
-from gencli.results.draft_report import draft_lines
+from gencli.results.run_results import draft_lines
 from tests.cli.test_output import valid
 
 PROMPT = "abc abd abc abd abc"

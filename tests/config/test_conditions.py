@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from gencli.batch.fingerprint import differences
+from gencli.batch.journal import differences
 from gencli.config.job import make_job
 from gencli.config.jobs import request_layer
 from gencli.config.sampling_params import SamplingParams, params_layer

@@ -1,6 +1,6 @@
 """A terminal shows flags where a message of the library has option keys."""
 
-from gencli.batch.options import OWN
+from gencli.batch.batch_options import OWN
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
 

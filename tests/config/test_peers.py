@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from gencli.batch.options import OWN
-from gencli.batch.overrides import refuse_key
-from gencli.chat.commands import COMMANDS as SLASH
-from gencli.chat.show import find_option
+from gencli.batch.batch_options import OWN
+from gencli.batch.batch_rows import refuse_key
+from gencli.chat.slash_commands import COMMANDS as SLASH
+from gencli.chat.slash_commands import find_option
 from gencli.cli.app import COMMANDS
 from gencli.cli.explain.options import OWN as OF_EXPLAIN
 from gencli.config.environment import environment_layer

@@ -1,6 +1,6 @@
 """The plan of a step: its feeds say which rows of logits there will be."""
 
-from gencli.core.step import Feed, StepPlan, rope_factors
+from gencli.core.request import Feed, StepPlan, rope_factors
 
 
 def test_drafts_are_the_tokens_behind_the_first_with_logits():

@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.engine.ahead import RunAhead
 from gencli.engine.scheduler import Scheduler
 from gencli.models.other_runners import FakeRunner

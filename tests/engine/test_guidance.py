@@ -5,8 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from gencli.core.request import Guidance
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, Guidance, StepPlan
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
 from processors.guidance import fold

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from gencli.core.events import Token
-from gencli.core.request import Beams, Drafting, Guidance, Limits
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Beams, Drafting, Feed, Guidance, Limits, StepPlan
 from gencli.engine.logprobs import best_ids
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner

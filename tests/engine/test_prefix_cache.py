@@ -1,6 +1,6 @@
 """Common prefixes are computed by one lane and copied by the others, which wait for it."""
 
-from gencli.core.prefixes import Match, Prefixes
+from gencli.core.request import Match, Prefixes
 from gencli.engine.prefix_cache import Fork, PrefixCache
 from tests.engine.sequences import sequence
 

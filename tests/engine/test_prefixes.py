@@ -2,7 +2,7 @@
 
 import random
 
-from gencli.core.prefixes import Match, Prefixes, shared_length
+from gencli.core.request import Match, Prefixes, shared_length
 
 
 def plain_length(a, b):

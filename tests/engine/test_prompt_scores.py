@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from gencli.core.events import Error, Finish, PromptScores
-from gencli.core.request import Limits
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, Limits, StepPlan
 from gencli.engine.prompt_scores import slice_rows
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner

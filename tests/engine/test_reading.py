@@ -3,7 +3,7 @@
 from gencli.core.events import Error, Finish, Reading, Token
 from gencli.core.request import Beams
 from gencli.models.other_runners import FakeRunner
-from gencli.results.prompt_progress import PromptProgress
+from gencli.results.run_results import PromptProgress
 from tests.engine.harness import TOKENIZER, events_of, request
 
 LONG = "x" * 300

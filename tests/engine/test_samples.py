@@ -8,7 +8,7 @@ from gencli.core.events import Finish
 from gencli.core.request import Limits
 from gencli.engine.engine import Engine
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.attempts import RetryingEngine
+from gencli.runtime.compiled_grammars import RetryingEngine
 from tests.engine.harness import TOKENIZER, engine, request
 
 MANY = 1_000_000

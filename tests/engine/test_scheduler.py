@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from gencli.core.request import Beams, Drafting, Request
-from gencli.core.step import Feed
+from gencli.core.request import Beams, Drafting, Feed, Request
 from gencli.engine.beams.search import Search
 from gencli.engine.queue import Samples
 from gencli.engine.scheduler import Scheduler

@@ -22,8 +22,8 @@ from select import select
 
 ROOT = Path(__file__).parents[2]
 IMPORTED = (
-    "gencli.batch.engines.local",
-    "gencli.batch.run",
+    "gencli.batch.row_engines",
+    "gencli.batch.run_batch",
     "gencli.cli.commands.batch",
     "gencli.cli.commands.batch_reporter",
     "gencli.cli.commands.compare",
@@ -39,7 +39,7 @@ IMPORTED = (
     "gencli.models.hf_runner",
     "gencli.models.model_memory",
     "gencli.runtime.comparing",
-    "gencli.scoring.options",
+    "gencli.scoring.text_scores",
     "gencli.structured.schema_check",
     "gencli.structured.backend_choice",
     "gencli.structured.schema_validator",

@@ -4,8 +4,7 @@ import json
 
 from gencli.config.layers import gather_presets
 from gencli.errors import GencliError
-from gencli.imports.preset import import_settings
-from gencli.imports.source import read_text
+from gencli.imports.imported_preset import import_settings, read_settings
 from processors.errors import ProcessorsError
 from processors.registry import builtin_registry
 from tests.config.conftest import gencli, here  # noqa: F401 - fixtures
@@ -25,7 +24,7 @@ def test_the_fields_tell_whose_settings_they_are():
         ("./llama-server --temp 0 \\\n  --top-k 3", "llama-cpp"),
         ("python -m mlx_lm.generate --temp 0.5", "mlx"),
     ]:
-        assert read_text(json.dumps(given) if isinstance(given, dict) else given).peer == peer, given
+        assert read_settings(json.dumps(given) if isinstance(given, dict) else given).peer == peer, given
 
 
 def test_a_hostile_text_ends_in_our_errors_or_sets_nothing():
@@ -35,7 +34,7 @@ def test_a_hostile_text_ends_in_our_errors_or_sets_nothing():
         "--temp 3", "a" * 300_000, '{"temperature": 1e999}', '{"messages": 1, "messages": 2}'
     ]:  # fmt: skip
         try:
-            said = import_settings(read_text(text), builtin_registry()).text
+            said = import_settings(read_settings(text), builtin_registry()).text
         except (GencliError, ProcessorsError) as error:
             said = str(error)
         assert len(said) < 1000, text
@@ -48,7 +47,7 @@ def test_wrong_values_and_many_unknown_names_are_named_and_bounded():
         text = json.dumps({**wrong, **{f"field{i}" * 20: i for i in range(500)}}).replace(
             "Infinity", "9" * 300
         )
-        found = import_settings(read_text(text, peer), builtin_registry())
+        found = import_settings(read_settings(text, peer), builtin_registry())
         assert len(found.notes) == 101, peer
         assert max(map(len, found.notes)) < 400, peer
         assert len(found.text.splitlines()) <= 3, peer

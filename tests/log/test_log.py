@@ -8,7 +8,7 @@ import stat
 
 import yaml
 
-from gencli.log.store import SCHEMA
+from gencli.log import SCHEMA
 
 
 def test_nothing_is_kept_unless_it_is_asked_for(logged, gencli, database, here):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.core.step import StepPlan
+from gencli.core.request import StepPlan
 from gencli.models.hf_runner import context_of
 from gencli.models.model_runner import ModelSpec
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from gencli.core.events import Finish
-from gencli.core.request import Drafting, Limits
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Drafting, Feed, Limits, StepPlan
 from gencli.engine.engine import Engine
 from gencli.speculative.drafter import DraftAsk, Drafter, NgramDrafter
 from processors.graphs import Graphs

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.models.cases import case
 from tests.models.native import load_native
 from tests.models.tiny_models import build

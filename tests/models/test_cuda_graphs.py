@@ -13,8 +13,8 @@ from gencli.errors import ModelError, UsageError
 from gencli.models.backend import EXPERTS_ON_HOST
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.device import make_graphs
-from gencli.results.summary import stats
-from gencli.runtime.models import ModelChoice, load
+from gencli.results.run_record import stats
+from gencli.runtime.model_loading import ModelChoice, load
 from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs
 from tests.engine.harness import TOKENIZER, request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.kv.lane_lengths import ContractError
 from gencli.models.model_runner import ModelRunner

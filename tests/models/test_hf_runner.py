@@ -7,8 +7,7 @@ import torch
 import transformers as hf
 
 from gencli.core.events import Error
-from gencli.core.request import Guidance, Limits, Request
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, Guidance, Limits, Request, StepPlan
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError
 from gencli.models.hf_runner import HFRunner

@@ -13,11 +13,11 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.hf_runner import HFRunner
-from gencli.runtime.diagnosis import examine
+from gencli.runtime.machine import examine
 from tests.models.cases import case
 from tests.models.tiny_models import base, build
 

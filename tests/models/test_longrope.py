@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import Decoder, DecoderRunner
 from gencli.models.hf_runner import HFRunner
 from tests.models.fresh import FreshRunner

@@ -1,6 +1,6 @@
 """Lanes of a companion or draft model: what they keep, and what they copy from each other."""
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.model_runner import PrefixLanes
 from gencli.models.other_runners import FakeRunner
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.core.step import StepPlan
+from gencli.core.request import StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from processors.graphs import Graphs
 from tests.models.decoder.test_decode_steps import runner as decoder_runner

@@ -8,8 +8,8 @@ import torch
 from transformers.generation import logits_process
 
 from gencli.errors import PluginError
-from gencli.plugins.adapter import adapt, stage_name
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_loading import adapt, stage_name
+from gencli.plugins.plugin_registry import make_registry
 from processors.catalog import Phase
 from processors.chain import Chain
 from processors.errors import ParamError

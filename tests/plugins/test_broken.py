@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import PluginError
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 from tests.plugins.conftest import ONLY, STAGE
 
 DECLARED = 'param(-1, "The one id that may be chosen; -1 is off.", ge=-1)'

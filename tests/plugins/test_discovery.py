@@ -6,7 +6,7 @@ import pytest
 
 from gencli.errors import PluginError, UsageError
 from gencli.plugins.discovery import installed_plugins, parse_plugin
-from gencli.plugins.registry import PluginRegistry, make_registry
+from gencli.plugins.plugin_registry import PluginRegistry, make_registry
 from processors.chain import Chain
 from processors.errors import UnknownStage
 from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE

@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import PluginError
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 
 DRAFTER = """
 from gencli.speculative.drafter import Drafter

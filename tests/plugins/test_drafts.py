@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from gencli.plugins.registry import make_registry
-from gencli.plugins.safety import DraftGuard, draft_fault
+from gencli.plugins.plugin_registry import DraftGuard, draft_fault, make_registry
 from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.registry import Registry

@@ -6,8 +6,8 @@ import pytest
 
 from gencli import LLM
 from gencli.errors import PluginError
+from gencli.plugins.plugin_registry import make_registry
 from gencli.plugins.prefix_allowed import prefix_allowed
-from gencli.plugins.registry import make_registry
 from processors.chain import Chain
 from processors.testing import check_stage
 from tests.engine.harness import Scripted, engine, generate, request

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 from processors.chain import Chain
 from tests.engine.harness import engine, request, texts
 from tests.plugins.conftest import ONLY

@@ -11,7 +11,7 @@ from gencli.core.request import Beams
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError
 from gencli.models.other_runners import FakeRunner
-from gencli.plugins.adapter import adapt
+from gencli.plugins.plugin_loading import adapt
 from processors.base import GrammarStatus, Processor
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain

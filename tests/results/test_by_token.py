@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.core.events import Error, Finish, Timings, Token
-from gencli.results.by_token import ByToken
+from gencli.results.run_results import ByToken
 
 
 def token(*ids, sample=0):

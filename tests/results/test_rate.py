@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.core.events import Error, Finish, Timings, Token
-from gencli.results.rate import Meter, ProgressRate
+from gencli.results.run_results import Meter, ProgressRate
 
 
 def token(request, count, sample=0):

@@ -5,9 +5,8 @@ from dataclasses import replace
 from gencli.config.job import make_job
 from gencli.config.settings import resolve
 from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult, by_sample
-from gencli.results.record import RunInfo, record
-from gencli.results.results import Results, failure, tokens_per_second
-from gencli.results.summary import errors, summary
+from gencli.results.run_record import RunInfo, errors, record, summary
+from gencli.results.run_results import Results, failure, tokens_per_second
 from processors.chain import Chain
 from processors.errors import StageFailure
 

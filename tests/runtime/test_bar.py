@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from gencli import LLM
-from gencli.runtime.bar import Bar
+from gencli.runtime.completion import Bar
 
 
 class Screen(io.StringIO):

@@ -6,8 +6,8 @@ from gencli.config.sides import gather_side
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
 from gencli.runtime.comparing import SideRun, compare, compare_models
-from gencli.runtime.grammars import grammar_env, make_compiler
-from gencli.runtime.models import Loaded
+from gencli.runtime.compiled_grammars import grammar_env, make_compiler
+from gencli.runtime.model_loading import Loaded
 from gencli.text.tokenizer import ByteTokenizer
 from processors.explain.divergence import divergence
 from tests.engine.harness import engine

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.runtime.grammars import Grammars, compile_plan
+from gencli.runtime.compiled_grammars import Grammars, compile_plan
 from gencli.structured.output_spec import Audit, Finding, Plan, Variant
 from gencli.structured.schema_errors import OutOfTime
 from processors.constraint import Constraint

@@ -2,7 +2,7 @@
 
 import gc
 
-from gencli.runtime.quiet import importing
+from gencli.runtime.machine import importing
 
 
 def test_the_collector_rests_in_the_block_alone():

@@ -2,8 +2,8 @@
 
 import os
 
-from gencli.runtime import waiting
-from gencli.runtime.waiting import is_shared, set_wait
+from gencli.runtime import machine as waiting
+from gencli.runtime.machine import is_shared, set_wait
 
 
 def test_a_machine_is_shared_where_tasks_wait_for_a_core(tmp_path, monkeypatch):

@@ -9,8 +9,7 @@ from gencli import LLM
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
-from gencli.scoring.items import PairItem, TextItem
-from gencli.scoring.scorer import Scorer, make_convention
+from gencli.scoring.scorer import PairItem, Scorer, TextItem, make_convention
 from gencli.text.tokenizer import ByteTokenizer
 
 TEXT = "Once upon a time, a kind fox named Clover lived in a house by the river."

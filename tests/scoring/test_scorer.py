@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from gencli import LLM
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import UsageError
-from gencli.scoring.items import read_item
+from gencli.scoring.scorer import read_item
 
 TEXT = "Once upon a time, a kind fox named Clover lived in a house by the river. One day she found a mirror."
 CHOICES = (" a town.", " a fox and a bird.", " Biscuit.")

@@ -6,8 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from gencli.scoring.sums import Sums
-from gencli.scoring.totals import Totals
+from gencli.scoring.score_files import Sums
+from gencli.scoring.text_scores import Totals
 
 
 def record(values, *, num_bytes=40, words=7, **more):

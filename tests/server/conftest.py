@@ -7,11 +7,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from gencli.config.layers import gather
-from gencli.runtime.grammars import grammar_env, make_compiler
-from gencli.runtime.reporter import Recorder
+from gencli.runtime.compiled_grammars import grammar_env, make_compiler
+from gencli.runtime.model_loading import Recorder
 from gencli.runtime.wiring import load_model
-from gencli.server.app import make_app
-from gencli.server.models import Models
+from gencli.server.asgi_app import make_app
+from gencli.server.served_models import Models
 from gencli.server.serving import Conditions, Serving
 
 LETTERS = list(range(97, 107))

@@ -1,6 +1,6 @@
 """The routes around the texts, and who may use them."""
 
-from gencli.server.security import Rules
+from gencli.server.access import Rules
 from gencli.server.serving import Conditions
 from tests.server.conftest import serve
 

@@ -8,10 +8,9 @@ from gencli.core.events import Error, Finish, Reading, Token
 from gencli.core.request import Limits, Request
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.attempts import RetryingEngine
+from gencli.runtime.compiled_grammars import RetryingEngine
 from gencli.runtime.wiring import bare_engine
-from gencli.server.engine_thread import EngineDied, EngineThread, Order
-from gencli.server.mailbox import Mailbox, merge
+from gencli.server.engine_thread import EngineDied, EngineOrder, EngineThread, Mailbox, merge
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
 
@@ -19,7 +18,7 @@ LONG = 900
 
 
 def order(name, n=1, tokens=20, prompt=(1,), chain=""):
-    return Order(Request(name, prompt, seed=3, n=n, limits=Limits(tokens), chain=Chain.parse(chain)))
+    return EngineOrder(Request(name, prompt, seed=3, n=n, limits=Limits(tokens), chain=Chain.parse(chain)))
 
 
 def make_engine(**options):

@@ -7,12 +7,11 @@ import json
 import pytest
 import torch
 
-from gencli.server.app import make_app
-from gencli.server.body import Bodies
-from gencli.server.limits import CallLimits
-from gencli.server.models import Models
+from gencli.server.access import Bodies, CallLimits
+from gencli.server.asgi_app import make_app
+from gencli.server.served_models import Models
 from gencli.server.serving import Conditions
-from gencli.server.wire.errors import ApiError
+from gencli.server.wire_fields import ApiError
 from tests.server.conftest import idle, serve
 
 LONG = {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "seed": 1}

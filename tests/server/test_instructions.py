@@ -5,10 +5,9 @@ import json
 import pytest
 
 from gencli import LLM
-from gencli.batch.feed import row_request
-from gencli.batch.records import Record, Row
-from gencli.chat.conversation import Conversation, prompt_ids
-from gencli.chat.state import open_chat
+from gencli.batch.batch_records import Record, Row
+from gencli.batch.batch_setup import row_request
+from gencli.chat.chat_state import Conversation, open_chat, prompt_ids
 from gencli.cli.app import main
 from gencli.config.job import make_job
 from gencli.config.settings import FLAG, resolve

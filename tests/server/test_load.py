@@ -4,8 +4,8 @@ import pytest
 
 from gencli.config.layers import gather
 from gencli.errors import ModelError, UsageError
-from gencli.runtime.models import ModelChoice, check_memory
-from gencli.server.load import planned_batch
+from gencli.runtime.model_loading import ModelChoice, check_memory
+from gencli.server.serving import planned_batch
 
 TINY, DRAFT = ModelChoice("tiny"), ModelChoice("tiny-draft")
 

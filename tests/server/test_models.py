@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import UsageError
-from gencli.server.names import served_names
+from gencli.server.serve_options import served_names
 from gencli.server.serving import Conditions
 from tests.server.conftest import serve
 

@@ -3,8 +3,8 @@
 import pytest
 from starlette.testclient import TestClient
 
+from gencli.server.access import Rules
 from gencli.server.opening import loading_app
-from gencli.server.security import Rules
 
 
 @pytest.fixture

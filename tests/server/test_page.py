@@ -2,7 +2,7 @@
 
 import re
 
-from gencli.server.security import Rules
+from gencli.server.access import Rules
 from gencli.server.serving import Conditions
 from tests.server.conftest import serve
 

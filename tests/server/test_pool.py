@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from gencli.server.pool import Pool
+from gencli.server.served_models import Pool
 
 
 def test_results_and_errors_reach_who_waits():
@@ -30,7 +30,7 @@ def test_cancelled_work_is_not_done():
 
 
 def test_the_process_ends_while_a_thread_works():
-    code = "import time; from gencli.server.pool import Pool; Pool(1).submit(time.sleep, 600); print('over')"
+    code = "import time; from gencli.server.served_models import Pool; Pool(1).submit(time.sleep, 600); print('over')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.server.wire.responses import chat_body
+from gencli.server.wire_calls import chat_body
 from tests.server.conftest import LETTERS
 
 BODY = {"input": "hi", "seed": 3, "max_output_tokens": 12, "allow_ids": LETTERS}

@@ -11,11 +11,9 @@ from functools import partial
 import pytest
 import uvicorn
 
-from gencli.server.app import make_app
-from gencli.server.conditions import Conditions
-from gencli.server.connections import Connection, Connections, most_connections
-from gencli.server.limits import CallLimits
-from gencli.server.security import Rules
+from gencli.server.access import CallLimits, Conditions, Rules
+from gencli.server.asgi_app import make_app
+from gencli.server.listen import Connection, Connections, most_connections
 from tests.server.conftest import loaded_models
 from tests.server.hostile import KINDS
 from tests.server.raw import Shot, fire, post

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gencli.server.conditions import Conditions
-from gencli.server.limits import CallLimits, check_traced
-from gencli.server.plan import make_plan
-from gencli.server.wire.errors import ApiError
+from gencli.server.access import CallLimits, Conditions, check_traced
+from gencli.server.served_models import make_plan
+from gencli.server.wire_fields import ApiError
 from tests.engine.harness import request
 from tests.server.conftest import events, serve
 

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from gencli.errors import ModelError
-from gencli.runtime.models import load_tokenizer
+from gencli.runtime.model_loading import load_tokenizer
 from gencli.speculative.translation import Transcript, Translation
 from gencli.text.tokenizer import ByteTokenizer, HFTokenizer
 from tests.speculative.turned import Turned

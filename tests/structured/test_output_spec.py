@@ -1,6 +1,6 @@
 """A Python caller plans, compiles and validates an output from a schema alone, without a command line."""
 
-from gencli.runtime.grammars import compile_plan
+from gencli.runtime.compiled_grammars import compile_plan
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputValidator
 from gencli.structured.planning import PlanRequest, plan_output
 from processors.grammar.grammar_compiler import GrammarCompiler

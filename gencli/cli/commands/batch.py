@@ -7,16 +7,15 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gencli.batch.options import BATCH_OPTIONS
-from gencli.batch.plan import Plan, gather_settings, make_plan
+from gencli.batch.batch_options import BATCH_OPTIONS
+from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
 from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import Interrupts, interrupts
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -60,14 +59,13 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _run(plan, handler)
 
 
-def _run(plan: Plan, handler: Interrupts) -> int:
+def _run(plan: BatchPlan, handler: Interrupts) -> int:
     """Prepare the batch and run it, or preview it; return the exit code."""
     settings = gather_settings(plan, os.environ)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with Stderr(is_quiet="quiet" in plan.given).starting(), importing():
-        from gencli.batch.generation import Generation
-        from gencli.batch.prepare import prepare  # torch is imported here, after the check of the options
-        from gencli.batch.run import run_batch
+        from gencli.batch.batch_setup import prepare
+        from gencli.batch.run_batch import Generation, run_batch
         from gencli.cli.commands.batch_preview import preview
         from gencli.cli.commands.batch_reporter import TerminalReporter
         from gencli.config.job import notices

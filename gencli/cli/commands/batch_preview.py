@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gencli.batch.prepare import Batch
-from gencli.batch.preview import Need, Preview, look, need_of
+from gencli.batch.batch_setup import Batch, Need, Preview, look, need_of
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from gencli.batch.engines.base import RowEngine
-from gencli.batch.progress import Progress as BatchProgress
+from gencli.batch.batch_records import Progress as BatchProgress
+from gencli.batch.batch_records import RowEngine
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.interrupts import Interrupts
 from gencli.cli.terminal.progress import share_bar

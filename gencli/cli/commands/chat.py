@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gencli.chat.state import CHAT_OPTIONS, open_chat
+from gencli.chat.chat_state import CHAT_OPTIONS, open_chat
 from gencli.cli.fetching import fetch_models
 from gencli.cli.follower import follow_leader
 from gencli.cli.parser.command import make_command
@@ -16,8 +16,7 @@ from gencli.cli.terminal.stderr import Stderr
 from gencli.cli.terminal.typeahead import type_ahead
 from gencli.config.conflicts import refuse_quiet_scores
 from gencli.config.job import notices
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
 
 __all__ = ["PAGE", "command", "run"]
 

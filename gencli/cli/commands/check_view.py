@@ -9,8 +9,8 @@ from typing import Any
 from gencli.cli.terminal.tables import table
 from gencli.errors import PluginError, UsageError
 from gencli.plugins.discovery import parse_plugin
-from gencli.plugins.loading import load_stage
-from gencli.plugins.registry import PluginRegistry
+from gencli.plugins.plugin_loading import load_stage
+from gencli.plugins.plugin_registry import PluginRegistry
 from processors.base import Processor
 from processors.chain import Chain, parse_stage
 from processors.errors import ParamError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from gencli.batch.sources import open_input
+from gencli.batch.batch_sources import open_input
 from gencli.cli.fetching import fetch_models
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page, with_format
@@ -20,8 +20,7 @@ from gencli.config.options.option import Option
 from gencli.config.settings import DEFAULT, FLAG
 from gencli.config.sides import COMPARED, Side, gather_side, refuse_differences
 from gencli.errors import GencliError, UsageError
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.templates.prompt_templates import wanted_template
 from processors.conversion import Bounds
 from processors.errors import ProcessorsError

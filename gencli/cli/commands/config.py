@@ -27,9 +27,8 @@ from gencli.config.settings import Settings
 from gencli.config.tab_words import presets, presets_and_files
 from gencli.errors import UsageError
 from gencli.json_text import to_json
-from gencli.plugins.listing import list_stages
-from gencli.plugins.registry import PluginRegistry, make_registry
-from gencli.runtime.quiet import quiet_libraries
+from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
+from gencli.runtime.machine import quiet_libraries
 from gencli.templates.prompt_templates import template_folders
 
 __all__ = ["command"]
@@ -162,7 +161,7 @@ def _import(
     ],
     peer: Annotated[str | None, typer.Option("--from", metavar="NAME", help=_FROM)] = None,
 ) -> int:
-    from gencli.imports.command import import_from
+    from gencli.imports.imported_preset import import_from
 
     found = import_from(arguments, peer or "", sys.stdin.buffer)
     Sink().write(found.text)

@@ -17,7 +17,7 @@ from gencli.config.settings import Settings, resolve
 from gencli.errors import GencliError
 from gencli.files import open_regular
 from gencli.json_text import to_json
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 from processors.errors import ProcessorsError
 from processors.params import WHEN
 from processors.registry import Registry

@@ -17,7 +17,7 @@ from gencli.config.options.option import Option
 from gencli.config.options.run import option
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 from gencli.structured.schema_inputs import exists
 from processors.conversion import Bounds
 from processors.params import MOST
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     with quiet_libraries(is_on=not values["debug"]):
         from gencli.models.files.local_models import find_local
         from gencli.models.files.model_card import declared_vocabulary
-        from gencli.runtime.models import load_tokenizer
+        from gencli.runtime.model_loading import load_tokenizer
         from gencli.watermark_detector import detect, scorer_of
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])

@@ -12,7 +12,7 @@ from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags
 from gencli.config.options.option import Option
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -37,7 +37,7 @@ def command() -> Callable[..., int]:
 
 def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     """Print the findings and return 0."""
-    from gencli.runtime.diagnosis import examine
+    from gencli.runtime.machine import examine
 
     values = values_of(PAGE, given)
     with quiet_libraries(is_on=not values["debug"]):

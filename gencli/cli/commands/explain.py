@@ -107,7 +107,7 @@ def _flag(key: str) -> str:
 def _teach(given: Mapping[str, Any]) -> int:
     from gencli.cli.explain.lesson_view import lesson_page
     from gencli.cli.explain.sources import settings_of
-    from gencli.runtime.quiet import importing, quiet_libraries
+    from gencli.runtime.machine import importing, quiet_libraries
 
     settings, job = settings_of(given)
     with quiet_libraries(is_on=not settings["debug"]), importing():

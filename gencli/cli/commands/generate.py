@@ -27,12 +27,10 @@ from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError
 from gencli.explain.levels import Scale
-from gencli.results.record import RunInfo
-from gencli.results.results import Results
-from gencli.results.summary import errors, stats, summary
-from gencli.runtime.attempts import RetryingEngine
-from gencli.runtime.grammars import Compiled, Compiling
-from gencli.runtime.models import Loaded
+from gencli.results.run_record import RunInfo, errors, stats, summary
+from gencli.results.run_results import Results
+from gencli.runtime.compiled_grammars import Compiled, Compiling, RetryingEngine
+from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
 from gencli.text.tokenizer import Tokenizer

@@ -14,8 +14,7 @@ from gencli.config.options.option import MAX_ROWS, Option
 from gencli.config.options.run import option
 from gencli.config.recipe import CODE
 from gencli.errors import UsageError
-from gencli.log.entry import Entry
-from gencli.log.store import clear_log, list_runs, log_file, read_run
+from gencli.log import Entry, clear_log, list_runs, log_file, read_run
 from processors.conversion import Bounds
 
 __all__ = ["PAGE", "command", "run"]

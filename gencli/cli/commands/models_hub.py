@@ -30,7 +30,7 @@ from gencli.models.files.local_models import (
     read_hub_name,
     remove_alias,
 )
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 from gencli.units import size
 
 __all__ = ["Output", "alias", "cache_line", "partial_json", "partial_line", "pull", "remove"]

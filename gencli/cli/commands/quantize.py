@@ -13,7 +13,7 @@ from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.stderr import Stderr
 from gencli.config.options.option import Option
 from gencli.errors import UsageError
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 from gencli.units import size
 
 __all__ = ["PAGE", "command", "run"]

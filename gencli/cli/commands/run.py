@@ -25,8 +25,7 @@ from gencli.config.layers import gather
 from gencli.config.requests import encode_prompt
 from gencli.config.search_conflicts import search_notices
 from gencli.config.settings import CHAT_DEFAULT, Settings
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.structured.output_spec import DOCUMENTS
 from gencli.templates.prompt_templates import wanted_template
 
@@ -135,7 +134,7 @@ def _show_prompts(job: Job, prompts: Prompts, settings: Settings, voice: Stderr)
         voice.notice(text)
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.commands.prompt_view import show_prompts
-        from gencli.runtime.models import load_tokenizer
+        from gencli.runtime.model_loading import load_tokenizer
 
         tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
         all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in prompts.texts]

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gencli.batch.plan import Plan, gather_settings, make_plan
+from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
 from gencli.cli.fetching import fetch_models
 from gencli.cli.parser.command import make_command
 from gencli.cli.parser.page import Page
@@ -17,9 +17,8 @@ from gencli.cli.terminal.stderr import Stderr
 from gencli.config.environment import untraced
 from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.errors import UsageError
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
-from gencli.scoring.options import CHAIN_KEYS, SCORE_OPTIONS, SCORE_OWN
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.scoring.text_scores import CHAIN_KEYS, SCORE_OPTIONS, SCORE_OWN
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -57,17 +56,17 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _run(plan, handler)
 
 
-def _run(plan: Plan, handler: Interrupts) -> int:
+def _run(plan: BatchPlan, handler: Interrupts) -> int:
     settings = gather_settings(plan, untraced(os.environ))
     voice = Stderr(is_quiet=settings["quiet"])
     _check_chain(plan, settings)
     fetch_models(settings, None, voice)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with voice.starting(), importing():
-        from gencli.batch.prepare import prepare
-        from gencli.batch.run import run_batch
+        from gencli.batch.batch_setup import prepare
+        from gencli.batch.run_batch import run_batch
         from gencli.cli.commands.batch_reporter import TerminalReporter
-        from gencli.scoring.work import Scoring
+        from gencli.scoring.score_files import Scoring
 
     batch, sink = prepare(plan, settings, Scoring(plan, seed=settings["seed"] or 0)), Sink()
     if plan["tokens"] is not None and batch.output.format.name == "text":
@@ -78,7 +77,7 @@ def _run(plan: Plan, handler: Interrupts) -> int:
     return run_batch(batch, reporter, sink)
 
 
-def _check_chain(plan: Plan, settings: Settings) -> None:
+def _check_chain(plan: BatchPlan, settings: Settings) -> None:
     """Raise UsageError for chain flags, which scores of the model alone do not use."""
     if plan["mode"] == "processed":
         return
@@ -91,7 +90,7 @@ def _check_chain(plan: Plan, settings: Settings) -> None:
             )
 
 
-def _idle(plan: Plan, settings: Settings) -> list[str]:
+def _idle(plan: BatchPlan, settings: Settings) -> list[str]:
     """Return a notice about values, other than flags, that do not affect these scores."""
     is_raw = plan["mode"] == "raw"
     known = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())

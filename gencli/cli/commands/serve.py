@@ -15,13 +15,12 @@ from gencli.cli.parser.page import Page
 from gencli.cli.terminal.interrupts import interrupts
 from gencli.cli.terminal.stderr import Stderr
 from gencli.errors import UsageError
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
-from gencli.server.options import SERVE_OPTIONS
-from gencli.server.plan import Plan, is_loopback, make_plan
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.server.serve_options import SERVE_OPTIONS
+from gencli.server.served_models import ServePlan, is_loopback, make_plan
 
 if TYPE_CHECKING:
-    from gencli.server.models import Models
+    from gencli.server.served_models import Models
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -68,7 +67,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _serve(plan: Plan) -> None:
+def _serve(plan: ServePlan) -> None:
     from gencli.server.listen import bind, listen
 
     voice = Stderr(is_quiet=plan.settings["quiet"])
@@ -85,7 +84,7 @@ def _serve(plan: Plan) -> None:
 
         def load() -> Models:
             with voice.starting(), importing():
-                from gencli.server.load import load_models
+                from gencli.server.serving import load_models
             return load_models(plan, voice, stack)
 
         def say_ready() -> None:

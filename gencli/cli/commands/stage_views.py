@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from gencli.cli.terminal.tables import table
 from gencli.config.options.flags import with_flags
 from gencli.config.options.run import OPTIONS
-from gencli.plugins.listing import Listed, sentence
+from gencli.plugins.plugin_registry import Listed, sentence
 from gencli.watermark_keys import STAGES
 from processors.conditions.when import NO_CONDITION
 from processors.params import WHEN, WHEN_DOC

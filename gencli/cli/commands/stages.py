@@ -12,9 +12,8 @@ from gencli.cli.parser.command import Plugins
 from gencli.cli.terminal.render import Sink
 from gencli.config.layers import plugin_texts
 from gencli.config.tab_words import stage_names, stages_and_files
-from gencli.plugins.listing import list_stages
-from gencli.plugins.registry import PluginRegistry, make_registry
-from gencli.runtime.quiet import quiet_libraries
+from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
+from gencli.runtime.machine import quiet_libraries
 
 __all__ = ["command"]
 

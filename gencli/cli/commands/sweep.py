@@ -32,8 +32,7 @@ from gencli.config.settings import Layer
 from gencli.errors import UsageError
 from gencli.explain.grid import VARIED, Axis, cells, read_axis
 from gencli.explain.text_measures import MEASURES
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.templates.prompt_templates import wanted_template
 from processors.registry import Registry
 

@@ -8,12 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 
-from gencli.chat.commands import run_command
-from gencli.chat.complete import complete
-from gencli.chat.conversation import draw_seed, prompt_ids
-from gencli.chat.reply import CommandContext
-from gencli.chat.state import Chat
-from gencli.chat.turn_commands import same_again
+from gencli.chat.chat_state import Chat, draw_seed, prompt_ids
+from gencli.chat.slash_commands import CommandContext, complete, run_command, same_again
 from gencli.cli.commands.chain_view import chain_table
 from gencli.cli.commands.turns import Reader, open_reader
 from gencli.cli.explain.brush import Brush
@@ -36,13 +32,10 @@ from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
-from gencli.results.results import failure
-from gencli.results.scores import Scores
-from gencli.runtime.contrast import load_amateurs
-from gencli.runtime.drafters import make_drafter
-from gencli.runtime.grammars import compile_plan, grammar_env, make_compiler
-from gencli.runtime.models import Loaded
-from gencli.runtime.wiring import load_model, make_engine, model_choice
+from gencli.results.run_results import Scores, failure
+from gencli.runtime.compiled_grammars import compile_plan, grammar_env, make_compiler
+from gencli.runtime.model_loading import Loaded
+from gencli.runtime.wiring import load_amateurs, load_model, make_drafter, make_engine, model_choice
 from gencli.structured.output_spec import OutputValidator, Pieces, ThinkingSplitter
 from processors.errors import ProcessorsError
 

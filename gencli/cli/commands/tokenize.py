@@ -17,7 +17,7 @@ from gencli.config.options.run import option
 from gencli.config.options.stages import read_ids
 from gencli.config.requests import chat_ids
 from gencli.errors import UsageError
-from gencli.runtime.quiet import quiet_libraries
+from gencli.runtime.machine import quiet_libraries
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = "" if values["decode"] else _read(arguments)
     with quiet_libraries(is_on=not values["debug"]):
-        from gencli.runtime.models import load_tokenizer
+        from gencli.runtime.model_loading import load_tokenizer
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
         ids = values["decode"] or _ids(text, tokenizer, values)

@@ -14,7 +14,7 @@ from gencli.config.job import Job
 from gencli.config.settings import Settings
 from gencli.core.events import Event, Finish, Token
 from gencli.explain.levels import Scale
-from gencli.results.results import Row
+from gencli.results.run_results import Row
 from gencli.text.detokenizer import TokenDecoder
 
 __all__ = ["ColoredPen", "asking", "wanted_scale"]

@@ -27,8 +27,8 @@ from gencli.explain.compare_trace import Other, compare_trace, known_texts
 from gencli.explain.record import token_text
 from gencli.models.files.model_card import first_difference
 from gencli.runtime.comparing import SideRun, compare, compare_models
-from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
-from gencli.runtime.models import load_tokenizer
+from gencli.runtime.compiled_grammars import Grammars, grammar_env, make_compiler
+from gencli.runtime.model_loading import load_tokenizer
 from gencli.runtime.wiring import load_model, make_engine
 from processors.errors import ProcessorsError
 

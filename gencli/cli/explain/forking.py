@@ -24,8 +24,7 @@ from gencli.explain.trace_file import TracedText, objects, read_trace
 from gencli.explain.tree import ROOT, Tree
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
 from gencli.lock import locked
-from gencli.runtime.quiet import importing, quiet_libraries
-from gencli.runtime.waiting import set_wait
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.text.escapes import unescape
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gencli.core.request import Request
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.forks import Cut, Forks
 from gencli.explain.tree import Node, Tree
-from gencli.results.results import Results
+from gencli.results.run_results import Results
 
 __all__ = ["Grower", "Growth", "open_grower"]
 

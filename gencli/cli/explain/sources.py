@@ -21,7 +21,7 @@ from gencli.core.events import Event, Token
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.record import token_record
 from gencli.explain.trace_file import TracedText, TraceWriter, read_trace
-from gencli.runtime.quiet import importing, quiet_libraries
+from gencli.runtime.machine import importing, quiet_libraries
 from gencli.templates.prompt_templates import wanted_template
 from processors.catalog import Draw
 from processors.chain import Chain
@@ -30,8 +30,8 @@ from processors.params import MOST
 if TYPE_CHECKING:
     from gencli.explain.named import Seeker
     from gencli.explain.replay import Replay
-    from gencli.results.record import RunInfo
-    from gencli.results.results import Results
+    from gencli.results.run_record import RunInfo
+    from gencli.results.run_results import Results
 
 __all__ = ["Found", "of_logits", "of_prompts", "of_trace", "settings_of"]
 
@@ -114,7 +114,7 @@ def of_trace(
     model = str(texts[0].head["model"])
     with quiet_libraries(), importing():
         from gencli.explain.replay import chain_of, kept_of, replay_of
-        from gencli.runtime.models import load_tokenizer
+        from gencli.runtime.model_loading import load_tokenizer
 
         settings, job = settings_of(given, model=model)
         tokenizer = load_tokenizer(model, trust_remote_code=settings["trust_remote_code"])
@@ -154,7 +154,7 @@ def of_logits(name: str, given: Mapping[str, Any], values: Mapping[str, Any]) ->
         from gencli.explain.logits_file import read_logits
         from gencli.explain.replay import replay_of
         from gencli.explain.words import Words
-        from gencli.runtime.models import load_tokenizer
+        from gencli.runtime.model_loading import load_tokenizer
         from processors.explain.kept import KeptLogits
         from processors.rng import derive
 

@@ -14,11 +14,9 @@ from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError
 from gencli.explain.replay import Replay
 from gencli.explain.text_measures import Sample, TextMeter
-from gencli.results.results import LATE
-from gencli.runtime.attempts import RetryingEngine
-from gencli.runtime.grammars import Grammars, grammar_env, make_compiler
-from gencli.runtime.models import Loaded
-from gencli.runtime.reporter import Reporter
+from gencli.results.run_results import LATE
+from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
+from gencli.runtime.model_loading import Loaded, Reporter
 from gencli.runtime.wiring import load_model, make_engine
 from processors.base import Admission, Env
 from processors.errors import ProcessorsError

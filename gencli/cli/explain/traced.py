@@ -11,8 +11,8 @@ from gencli.config.requests import encode_prompt
 from gencli.config.settings import Settings
 from gencli.explain.head import text_head
 from gencli.explain.trace_file import Head, TraceWriter
-from gencli.results.record import RunInfo
-from gencli.results.results import Results
+from gencli.results.run_record import RunInfo
+from gencli.results.run_results import Results
 
 __all__ = ["head_of", "trace_to"]
 

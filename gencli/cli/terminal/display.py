@@ -13,8 +13,8 @@ from gencli.cli.terminal.thinking import LiveThinking, ThinkingSummary
 from gencli.cli.terminal.waiting import Waiting
 from gencli.cli.terminal.writers import BlockWriter, JsonWriter, LineWriter, RecordWriter, TextWriter, Writer
 from gencli.config.settings import Settings
-from gencli.results.record import RunInfo
-from gencli.results.results import Results
+from gencli.results.run_record import RunInfo
+from gencli.results.run_results import Results
 from gencli.structured.output_spec import OutputSpec
 
 __all__ = ["open_writers", "reading_line", "running_bar"]
@@ -89,7 +89,7 @@ def _live(
 ) -> Writer:
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.live import LiveWriter
-    from gencli.results.rate import Meter
+    from gencli.results.run_results import Meter
 
     drawing = stack.enter_context(Drawing(sys.stdout))
     sink.before_write = drawing.erase
@@ -116,7 +116,7 @@ def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Wr
     """Return a writer that draws the number of ended texts on stderr; it is erased before the result."""
     from gencli.cli.terminal.drawing import Drawing
     from gencli.cli.terminal.progress import RunBar
-    from gencli.results.rate import Meter
+    from gencli.results.run_results import Meter
 
     drawing = stack.enter_context(Drawing(sys.stderr))
     sink.before_write = drawing.erase  # stdout and stderr may be the same terminal

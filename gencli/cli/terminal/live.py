@@ -12,8 +12,7 @@ from gencli.cli.terminal.progress import run_bar
 from gencli.cli.terminal.render import Sink
 from gencli.cli.terminal.writers import BlockWriter
 from gencli.core.events import Error, Event, Finish
-from gencli.results.rate import Meter
-from gencli.results.results import Results, Row
+from gencli.results.run_results import Meter, Results, Row
 from gencli.text.escapes import escape_controls
 
 __all__ = ["LiveWriter"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gencli.cli.terminal.render import Sink
-from gencli.results.results import Row
+from gencli.results.run_results import Row
 
 __all__ = ["Pen", "PlainPen"]
 

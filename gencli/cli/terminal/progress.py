@@ -19,8 +19,7 @@ from rich.table import Column
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.waiting import Waiting
 from gencli.core.events import Event, Reading
-from gencli.results.prompt_progress import PromptProgress
-from gencli.results.rate import Meter, ProgressRate
+from gencli.results.run_results import Meter, ProgressRate, PromptProgress
 from gencli.units import clock
 
 __all__ = ["LoadBar", "ReadingLine", "RunBar", "run_bar", "share_bar"]

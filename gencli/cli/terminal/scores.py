@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gencli.cli.terminal.render import say
 from gencli.cli.terminal.tables import table
-from gencli.results.scores import Scores, score_rows
+from gencli.results.run_results import Scores, score_rows
 from gencli.text.tokenizer import Tokenizer
 
 __all__ = ["show_scores"]

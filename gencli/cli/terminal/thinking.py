@@ -5,8 +5,8 @@ from __future__ import annotations
 from gencli.cli.terminal.render import say, say_part
 from gencli.cli.terminal.stderr import Stderr
 from gencli.core.events import Event, PromptScores, Reading, Token
-from gencli.results.results import Results
-from gencli.results.summary import thinking
+from gencli.results.run_record import thinking
+from gencli.results.run_results import Results
 from gencli.structured.output_spec import ThinkingSplitter
 
 __all__ = ["LiveThinking", "ThinkingSummary"]

@@ -9,8 +9,8 @@ from gencli.cli.terminal.pens import Pen, PlainPen
 from gencli.cli.terminal.records import record_text
 from gencli.cli.terminal.render import Sink
 from gencli.core.events import Error, Event, Finish, Token
-from gencli.results.record import RunInfo, record
-from gencli.results.results import Results, Row
+from gencli.results.run_record import RunInfo, record
+from gencli.results.run_results import Results, Row
 
 __all__ = [
     "BlockWriter",

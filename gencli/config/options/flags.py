@@ -37,9 +37,9 @@ def with_flags(text: str, options: Iterable[Option] = ()) -> str:
 @cache
 def _flags() -> dict[str, str]:
     """Return the flag of each option by its key."""
-    from gencli.batch.options import OWN  # the tables are needed only for a message that names an option
+    from gencli.batch.batch_options import OWN
     from gencli.config.options.run import OPTIONS
-    from gencli.scoring.options import SCORE_OWN
-    from gencli.server.options import OWN as OF_SERVER
+    from gencli.scoring.text_scores import SCORE_OWN
+    from gencli.server.serve_options import OWN as OF_SERVER
 
     return {entry.key: entry.flag for entry in (*SCORE_OWN, *OPTIONS, *OF_SERVER, *OWN)}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from gencli.core.step import Feed
+from gencli.core.request import Feed
 from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows, shares
 from gencli.models.kv.lane_buffers import MOST_ALONE, widened
 from processors.upload import upload_ints

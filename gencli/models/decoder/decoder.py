@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan, cells_of, fed_to, room_for, wanted_of
+from gencli.core.request import Feed, StepPlan, cells_of, fed_to, room_for, wanted_of
 from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.attention_plans import (
     TILE,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, cells_of, wanted_of
+from gencli.core.request import Feed, cells_of, wanted_of
 from gencli.models.kv.lane_lengths import STEP, LaneLengths
 from gencli.models.rope import factors_of
 from processors.graphs import Graphs, bucket_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 
 STEP = 256  # tokens; the capacity of lanes is a multiple of it

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.kv.lane_lengths import LaneLengths
 from gencli.models.rope import factors_of, taking_factors

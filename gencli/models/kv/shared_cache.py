@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from gencli.core.step import Feed, room_for
+from gencli.core.request import Feed, room_for
 from gencli.errors import ModelError
 from gencli.models.backend import ALONE, EXPERTS_ON_HOST, SPREAD
 from gencli.models.kv.lane_batches import (

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gencli.batch.engines.worker import Worker
+from gencli.batch.ray_workers import Worker
 from gencli.errors import ModelError
 
 ray = pytest.importorskip("ray")
@@ -38,14 +38,14 @@ def test_workers_share_what_is_there():
         ({"CPU": 64.0, "GPU": 8.0}, (8, 4.0, None), "4 CPU and 1 GPU"),
         ({"CPU": 64.0, "GPU": 8.0}, (2, None, 4.0), "1 CPU and 4 GPU"),
     ]
-    from gencli.batch.engines.cluster import fair_share
+    from gencli.batch.ray_workers import fair_share
 
     for there, asked, share in cases:
         assert str(fair_share(there, *asked, is_cpu=False)) == share, asked
 
 
 def test_workers_that_find_no_place_are_refused():
-    from gencli.batch.engines.cluster import fair_share
+    from gencli.batch.ray_workers import fair_share
     from gencli.errors import UsageError
 
     with pytest.raises(UsageError, match=r"2 workers with `worker_cpus` = 1.5 need 3; Ray has 2"):
@@ -72,5 +72,5 @@ def test_what_makes_no_sense_together_is_refused(bench):
 
 
 def test_without_ray_it_is_said_what_to_install(bench, monkeypatch):
-    monkeypatch.setattr("gencli.batch.engines.check.find_spec", lambda name: None)
+    monkeypatch.setattr("gencli.batch.batch_plan.find_spec", lambda name: None)
     assert "pip install 'gencli[ray]'" in bench.refused("--engine", "ray")

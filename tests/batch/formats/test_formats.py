@@ -5,12 +5,10 @@ import io
 import pytest
 from hypothesis import strategies as st
 
-from gencli.batch.formats import READERS
-from gencli.batch.formats import jsonarray as arrays
-from gencli.batch.formats import text as texts
-from gencli.batch.formats.base import MAX_BYTES, Lines, RecordFault, Unfit
-from gencli.batch.formats.jsonl import LIMITS
-from gencli.batch.records import Failure
+from gencli.batch import input_formats as arrays
+from gencli.batch import input_formats as texts
+from gencli.batch.batch_records import Failure
+from gencli.batch.input_formats import LIMITS, MAX_BYTES, READERS, Lines, RecordFault, Unfit
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 

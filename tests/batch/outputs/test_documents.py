@@ -4,13 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from gencli.batch.outputs import OUTPUT_FORMATS
-from gencli.batch.outputs.base import ListOf, StructOf
-from gencli.batch.outputs.columns import COLUMNS, generated
-from gencli.batch.outputs.document_types import property_types
-from gencli.batch.outputs.documents import document_columns
-from gencli.batch.outputs.output import plan_output
-from gencli.batch.records import Outcome
+from gencli.batch.batch_records import Outcome
+from gencli.batch.output_formats import OUTPUT_FORMATS, plan_output
+from gencli.batch.table_columns import COLUMNS, ListOf, StructOf, document_columns, generated, property_types
 from gencli.errors import UsageError
 from gencli.structured.output_spec import OutputSpec, Plan
 from tests.batch.test_openai import result

@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gencli.batch.options import OWN
-from gencli.batch.outputs import OUTPUT_FORMATS
-from gencli.batch.outputs.columns import generated
-from gencli.batch.outputs.folder import INDEX, safe_name
-from gencli.batch.outputs.jsonl import JSONL
-from gencli.batch.outputs.output import Output, plan_output
-from gencli.batch.records import Outcome
-from gencli.batch.sources import open_input
+from gencli.batch.batch_options import OWN
+from gencli.batch.batch_records import Outcome
+from gencli.batch.batch_sources import open_input
+from gencli.batch.output_formats import INDEX, JSONL, OUTPUT_FORMATS, Output, plan_output, safe_name
+from gencli.batch.table_columns import generated
 from gencli.errors import GenerationError, UsageError
 from gencli.files import beside
 from tests.batch.test_openai import result, several

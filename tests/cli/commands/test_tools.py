@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from gencli.runtime import diagnosis
+from gencli.runtime import machine as diagnosis
 from tests.cli.conftest import ROOT
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.cli.terminal.drawing import Drawing
 from gencli.cli.terminal.progress import LoadBar, run_bar
-from gencli.results.rate import ProgressRate
+from gencli.results.run_results import ProgressRate
 
 
 class Screen:

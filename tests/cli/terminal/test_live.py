@@ -2,7 +2,7 @@
 
 from gencli.cli.terminal.live import LiveWriter
 from gencli.core.events import Error, Token
-from gencli.results.results import Results
+from gencli.results.run_results import Results
 
 
 class Shown:

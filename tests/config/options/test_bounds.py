@@ -9,7 +9,7 @@ from speculate import speculate
 from stages import stages
 from step import step
 
-from gencli.batch.options import OWN
+from gencli.batch.batch_options import OWN
 from gencli.cli.commands.bench import runs
 from gencli.cli.commands.models import PAGE
 from gencli.config.options.option import Option

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.attention_plans import BagTables, Cells, dense_keys
 from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.cases import case

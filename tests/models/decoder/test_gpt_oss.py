@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.families import Unsupported, read_spec
 from tests.models.cases import case

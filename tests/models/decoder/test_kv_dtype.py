@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.products.dense_products import can_pack
 from gencli.models.device import kv_name
 from gencli.models.files.model_card import read_card
 from gencli.models.model_memory import lane_bytes
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.models.cases import case
 from tests.models.native import load_native, native_decoder
 from tests.models.tiny_models import build_native

@@ -9,14 +9,14 @@ import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.backend import choose_backend
 from gencli.models.decoder.decoder_layers import Layer, StackedExperts
 from gencli.models.decoder.products.dense_products import GroupedProduct, widened_mxfp4
 from gencli.models.files.model_card import read_card
 from gencli.models.model_memory import weight_bytes
-from gencli.runtime.models import ModelChoice, check_memory
+from gencli.runtime.model_loading import ModelChoice, check_memory
 from tests.models.decoder.test_quantized import logits
 from tests.models.native import load_native
 from tests.models.tiny_models import PROMPTS, build_native

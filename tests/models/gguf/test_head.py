@@ -11,7 +11,7 @@ import pytest
 from gencli.errors import ModelError
 from gencli.models.files.gguf_header import read_gguf_head
 from gencli.models.files.model_card import read_card
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.helpers.gguf_files import write_model
 from tests.models.cases import case
 from tests.models.gguf.test_reader import finish

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.files.local_models import bundled_folder
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import add_byte_level, add_sentencepiece, write_model

@@ -5,7 +5,7 @@ import torch
 import transformers as hf
 from torch import Tensor
 
-from gencli.core.step import Feed, StepPlan, room_for
+from gencli.core.request import Feed, StepPlan, room_for
 from gencli.models.kv import lane_buffers as module
 from gencli.models.kv.lane_batches import make_padded_batch
 from gencli.models.kv.lane_lengths import LaneLengths

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan, room_for
+from gencli.core.request import Feed, StepPlan, room_for
 from gencli.models.hf_runner import HFRunner
 from gencli.models.kv.lane_batches import make_packed_batch
 from tests.models.tiny_models import CONFIGS, VOCAB, base

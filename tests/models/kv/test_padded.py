@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gencli.core.step import Feed, room_for
+from gencli.core.request import Feed, room_for
 from gencli.models.kv.lane_batches import fill_gaps, make_padded_batch, split_feeds
 from tests.models.cases import case
 

@@ -1,6 +1,6 @@
 """The shapes of decode steps: which rows they have, and how much room their buffers."""
 
-from gencli.core.step import Feed
+from gencli.core.request import Feed
 from gencli.models.kv.lane_buffers import is_drafted_step, roomy, step_rows
 
 

@@ -14,8 +14,7 @@ import torch
 import transformers as hf
 
 from gencli.core.events import Error, Token
-from gencli.core.request import Limits, Request
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, Limits, Request, StepPlan
 from gencli.engine.engine import Engine
 from gencli.errors import ModelError
 from gencli.models.files.model_card import Card, read_card

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from gencli.runtime.drafters import bare_drafter
+from gencli.runtime.wiring import bare_drafter
 from tests.slow.speculative.test_through_text import CHOICE, DRAWN, check_no_token_changes, other_ids, tiny
 
 

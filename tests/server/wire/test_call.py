@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gencli.server.limits import CallLimits, check_call
-from gencli.server.wire.call import read_call
-from gencli.server.wire.errors import ApiError
+from gencli.server.access import CallLimits, check_call
+from gencli.server.wire_calls import read_call
+from gencli.server.wire_fields import ApiError
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 

@@ -16,12 +16,10 @@ from gencli.core.events import (
     TokenLogprobs,
     ValidationResult,
 )
-from gencli.server.wire.answers import Answers, Shape
-from gencli.server.wire.call import read_call
-from gencli.server.wire.errors import ApiError
-from gencli.server.wire.logprobs import TokenNames
-from gencli.server.wire.replies import Reply, StreamReply, WholeReply, sse
-from gencli.server.wire.response_replies import ResponseStream
+from gencli.server.wire_answers import Answers, Shape, TokenNames
+from gencli.server.wire_calls import read_call
+from gencli.server.wire_fields import ApiError
+from gencli.server.wire_replies import Reply, ResponseStream, StreamReply, WholeReply, sse
 from gencli.structured.tool_calls import detect_format
 from gencli.text.tokenizer import ByteTokenizer
 

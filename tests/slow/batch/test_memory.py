@@ -5,12 +5,10 @@ import tracemalloc
 
 import pytest
 
-from gencli.batch.outputs.output import plan_output
-from gencli.batch.overrides import row_jobs
-from gencli.batch.records import Outcome
-from gencli.batch.rows import RowOptions, make_rows
-from gencli.batch.selection import Selected
-from gencli.batch.sources import open_input
+from gencli.batch.batch_records import Outcome
+from gencli.batch.batch_rows import RowOptions, make_rows, row_jobs
+from gencli.batch.batch_sources import Selected, open_input
+from gencli.batch.output_formats import plan_output
 from gencli.config.settings import FLAG, resolve
 
 SLACK = 300_000  # bytes: buffers that are full at the larger number only
@@ -59,7 +57,7 @@ def check_reading(folder, name):
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.jsonl.gz"])
 def test_results_are_written_one_by_one(tmp_path, monkeypatch, name):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr("gencli.batch.outputs.parquet._ROWS", 500)
+    monkeypatch.setattr("gencli.batch.output_formats._ROWS", 500)
     path = tmp_path / name
     write(path, 10)
     assert peak_of(lambda: write(path, 5000)) < peak_of(lambda: write(path, 1000)) + SLACK

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from gencli.runtime.models import load_tokenizer
+from gencli.runtime.model_loading import load_tokenizer
 from gencli.watermark_detector import detect, scorer_of
 from gencli.watermark_keys import read_key_file
 from tests.batch.test_named_keys import KEYS, base, keys, texts

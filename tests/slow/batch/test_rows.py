@@ -5,8 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.batch.records import Record
-from gencli.batch.rows import RowOptions, make_rows
+from gencli.batch.batch_records import Record
+from gencli.batch.batch_rows import RowOptions, make_rows
 from gencli.config.jobs import REQUEST_KEYS
 from gencli.templates import chat_templates as renderer_module
 from gencli.templates.chat_templates import MAX_PROMPT

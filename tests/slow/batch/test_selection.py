@@ -6,8 +6,8 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.batch.ids import IdCheck
-from gencli.batch.selection import Shard
+from gencli.batch.batch_rows import IdCheck
+from gencli.batch.batch_sources import Shard
 from tests.batch.test_selection import indexes
 
 

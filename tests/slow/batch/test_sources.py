@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from gencli.batch.records import Failure
-from gencli.batch.sources import open_input
+from gencli.batch.batch_records import Failure
+from gencli.batch.batch_sources import open_input
 from tests.batch.test_sources import prompts, zst
 
 

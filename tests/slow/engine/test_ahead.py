@@ -3,7 +3,7 @@
 import random
 
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
 from tests.engine.harness import engine, request, texts
 from tests.engine.test_ahead import READ, both, options

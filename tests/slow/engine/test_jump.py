@@ -4,7 +4,7 @@ import json
 
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain

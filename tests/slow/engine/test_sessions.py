@@ -7,7 +7,7 @@ import pytest
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf_runner import HFRunner
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer
 from processors.rng import derive
 from tests.engine.harness import engine, generate

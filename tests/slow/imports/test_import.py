@@ -2,15 +2,14 @@
 
 import json
 
-from gencli.imports.preset import import_settings
-from gencli.imports.source import read_arguments, read_text
+from gencli.imports.imported_preset import import_settings, read_arguments, read_settings
 from processors.registry import builtin_registry
 
 
 def imported(given, peer=""):
     """The lines of the preset behind its head, and the names that are not taken over."""
     text = json.dumps(given) if isinstance(given, dict) else given
-    source = read_arguments(given, peer) if isinstance(given, list) else read_text(text, peer)
+    source = read_arguments(given, peer) if isinstance(given, list) else read_settings(text, peer)
     found = import_settings(source, builtin_registry())
     return found.text.splitlines()[1:], [note.split()[0] for note in found.notes]
 

@@ -9,7 +9,7 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.hf_runner import HFRunner
 from gencli.models.model_runner import LaneRunner
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer, Tokenizer
 from processors.chain import Chain
 from tests.models.tiny_models import build

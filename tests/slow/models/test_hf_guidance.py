@@ -8,8 +8,8 @@ import transformers as hf
 from gencli.core.request import Guidance, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.models.files.local_models import bundled_folder
-from gencli.runtime.contrast import load_amateurs
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
+from gencli.runtime.wiring import load_amateurs
 from gencli.speculative.drafter import NgramDrafter
 from tests.models.guided import CASES, build, by_engine, by_library, engine, generated, request
 

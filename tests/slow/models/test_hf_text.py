@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.decoder.decoder import Decoder, DecoderRunner
 from gencli.models.files.model_card import transformers_version

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.hf_runner import HFRunner
 from gencli.models.kv.model_calls import OwnCacheLanes
 from tests.models.fresh import FreshRunner

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.products.dense_products import can_pack
 from gencli.models.decoder.products.product_maker import KernelOptions

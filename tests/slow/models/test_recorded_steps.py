@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.hf_runner import HFRunner
 from processors.graphs import Graphs

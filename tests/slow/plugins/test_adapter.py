@@ -1,6 +1,6 @@
 """Transformers' processors and plain callables as stages: row by row, with the row's own ids."""
 
-from gencli.plugins.registry import make_registry
+from gencli.plugins.plugin_registry import make_registry
 from processors.testing import check_stage
 from tests.engine.harness import engine, texts
 from tests.plugins.test_adapter import HF, asked

@@ -2,7 +2,7 @@
 
 import json
 
-from gencli.runtime.grammars import compile_plan
+from gencli.runtime.compiled_grammars import compile_plan
 from gencli.structured.output_spec import Audit, Plan, Variant
 from processors.constraint import Constraint
 from processors.grammar.grammar_compiler import GrammarCompiler

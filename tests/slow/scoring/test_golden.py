@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gencli.models.files.local_models import find_local
-from gencli.scoring.windows import prefix_id
+from gencli.scoring.text_scores import prefix_id
 from tests.scoring.test_golden import TEXT, llm
 
 REGEX = "[A-Z][a-z]+( [a-z]+){3}[.]"

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.errors import ModelError
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.engine.harness import Watched
 from tests.speculative.cases import WIDTH, outcomes
 from tests.speculative.test_draft_model import Limited, feeds_of, rows

@@ -6,8 +6,7 @@ from itertools import product
 
 import torch
 
-from gencli.core.request import Drafting, Guidance
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Drafting, Feed, Guidance, StepPlan
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import Drafter

@@ -7,8 +7,8 @@ from itertools import count, product
 
 from gencli.core.request import Drafting, Limits, Request
 from gencli.models.other_runners import FakeRunner
-from gencli.runtime.drafters import make_drafter
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
+from gencli.runtime.wiring import make_drafter
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter
 from gencli.speculative.draft_model import ModelDrafter

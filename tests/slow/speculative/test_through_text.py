@@ -5,8 +5,8 @@ from functools import lru_cache
 import pytest
 
 from gencli.core.request import Drafting, Guidance, Limits, Request
-from gencli.runtime.drafters import bare_drafter, make_drafter
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
+from gencli.runtime.wiring import bare_drafter, make_drafter
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
 from gencli.speculative.translation import Translation

@@ -33,7 +33,7 @@ def test_only_the_fallback_imports_transformers(tmp_path):
     shutil.copytree(bundled_folder("tiny"), tmp_path / "model")
     code = """
 import sys
-from gencli.runtime.models import load_tokenizer
+from gencli.runtime.model_loading import load_tokenizer
 for name in sys.argv[1:]:
     tokenizer = load_tokenizer(name)
     assert tokenizer.why_transformers == ""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights

@@ -10,7 +10,7 @@ from gencli.errors import ModelError
 from gencli.models.files.checkpoint import identify
 from gencli.models.files.hub_download import fetch, plan_fetch
 from gencli.models.files.local_models import HubName, find_snapshot, missing_files, repository_folder
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.models.cases import case
 
 NAME = HubName("some/one")

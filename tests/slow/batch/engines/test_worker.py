@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from gencli.batch.engines.worker import Worker
+from gencli.batch.ray_workers import Worker
 from tests.batch.engines.test_worker import reports
 from tests.batch.test_loop import ROWS, alone, loop
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.batch.formats.base import MAX_BYTES
-from gencli.batch.formats.jsonarray import read_array
+from gencli.batch.input_formats import MAX_BYTES, read_array
 from tests.batch.formats.test_formats import VALUES, read, shown
 
 RECORDS = st.lists(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), max_size=5)

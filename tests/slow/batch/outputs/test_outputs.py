@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gencli.batch.outputs.folder import safe_name
-from gencli.batch.records import Outcome
-from gencli.batch.sources import open_input
+from gencli.batch.batch_records import Outcome
+from gencli.batch.batch_sources import open_input
+from gencli.batch.output_formats import safe_name
 from tests.batch.outputs.test_outputs import write
 from tests.batch.test_openai import result
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.cases import case
 from tests.models.native import native_decoder

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.decoder.test_bags import _NOISE
 from tests.models.native import native_decoder

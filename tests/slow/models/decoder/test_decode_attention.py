@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.cases import case
 from tests.models.native import CPU, native_decoder

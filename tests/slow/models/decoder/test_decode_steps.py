@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.speculative.draft_model import ModelDrafter
 from processors.graphs import Graphs

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.products.dense_products import can_pack, has_tiles
 from tests.models.native import native_decoder

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.core.request import Drafting, Verification
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Drafting, Feed, StepPlan, Verification
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.decoder.products.product_maker import KernelOptions, choose_kernels
 from gencli.speculative.drafter import NgramDrafter

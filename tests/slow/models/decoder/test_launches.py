@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from tests.models.decoder.test_launches import LAUNCHES
 from tests.models.native import native_decoder

@@ -6,7 +6,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import read_card
 from gencli.models.model_memory import weight_bytes

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from tests.helpers.gguf_files import write_model
 from tests.models.gguf.test_reader import CONFIGS, built, check_quantized, check_slices, load, texts

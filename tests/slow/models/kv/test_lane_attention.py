@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gencli.core.step import Feed, StepPlan
+from gencli.core.request import Feed, StepPlan
 from gencli.models.hf_runner import HFRunner
 from tests.models.cases import case
 from tests.models.tiny_models import build

@@ -11,7 +11,7 @@ from tests.models.hub.test_fetch import NAME, WEIGHTS, check_waits, pull
 from gencli.errors import ModelError
 from gencli.models.files.hub_download import plan_fetch
 from gencli.models.files.local_models import HubName, find_snapshot, missing_files, repository_folder
-from gencli.runtime.models import ModelChoice, load
+from gencli.runtime.model_loading import ModelChoice, load
 from tests.models.cases import case
 
 

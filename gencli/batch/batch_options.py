@@ -1,0 +1,124 @@
+"""The options of `gencli batch`: its own, and those shared with a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from gencli.config.options.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, read_pairs
+from gencli.config.options.run import OPTIONS, Option
+from gencli.errors import UsageError
+from processors.conversion import Bounds, whole
+
+_MAX_WORKERS = 65_536
+_KEY_NAME = re.compile(r"[\w.-]{1,64}")
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def read_bytes(given: str) -> int:
+    """Return the bytes of a size such as 4G, 512M or a plain number. Raises UsageError."""
+    text = str(given).strip().upper().removesuffix("IB").removesuffix("B")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    number = text.removesuffix(unit)
+    try:
+        size = int(float(number) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        size = 0
+    if size < 1:
+        raise UsageError(f"{given!r} is no size.", hint="Write it as in 512M or 4G.")
+    return size
+
+
+def read_batch(given: str | int) -> int | str:
+    """Return a number of samples that run at once, or "auto". Raises UsageError."""
+    if given == "auto":
+        return "auto"
+    if not (number := whole(str(given))):
+        raise UsageError(f"{str(given)[:60]!r} is neither auto nor a whole number from 1.")
+    return number
+
+
+def _read_keys(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Return names and files from "name=file". Raises UsageError."""
+    return read_pairs(given, "NAME=FILE", _KEY_NAME.fullmatch)
+
+
+_INPUT: tuple[Option, ...] = (
+    Option(("--input-format",), Literal["jsonl", "json", "csv", "tsv", "parquet", "lines", "paragraphs",
+           "document"], "Format of the input; by default the suffix of the file decides.", "Prompt"),
+    Option(("--delimiter",), str, "The character between the cells of a table.", "Prompt", metavar="CHAR"),
+    Option(("--prompt-column",), str, "The column of the prompt; the other columns are data.", "Prompt",
+           metavar="NAME"),
+    Option(("--id-column",), str, "The column of the ids of rows, from which their seeds are derived; by "
+           "default the column id, if there is one. '' takes the index of the row.", "Prompt",
+           metavar="NAME"),
+    Option(("--keep-input",), bool, "Copy the columns of the input to the results.", "Prompt", False),
+    Option(("--limit",), int, "Take at most this many rows, the first ones.", "Prompt",
+           bounds=Bounds(ge=1, le=MAX_ROWS)),
+    Option(("--sample",), int, "Take this many rows, chosen at random by the seed.", "Prompt",
+           bounds=Bounds(ge=1, le=MAX_ROWS)),
+    Option(("--shard",), str, "Take the share of one machine, as in 0/4.", "Prompt", metavar="I/N"),
+    Option(("--dry-run",), bool, "Show the first prompts as the model would get them, count tokens, list all "
+           "faults of the input; load no weights.", "Prompt", False),
+)  # fmt: skip
+
+_CHAIN: tuple[Option, ...] = (
+    Option(("--named-key",), tuple[str, str], "A key of a watermark that rows choose, by its name in "
+           "their field watermark_key.", "Chain", (), many=True, read=_read_keys, metavar="NAME=FILE"),
+)  # fmt: skip
+
+_MODEL: tuple[Option, ...] = (
+    Option(("--max-batch",), str, "Samples that run at once; auto plans the number from the free memory.",
+           "Model", bounds=Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
+    Option(("--kv-memory",), str, "Memory of the KV cache, as in 4G; it limits the samples that run at once.",
+           "Model", bounds=Bounds(ge=1, le=2**60), read=read_bytes, metavar="SIZE"),
+)  # fmt: skip
+
+_ENGINE: tuple[Option, ...] = (
+    Option(("--engine",), Literal["local", "ray"], "Run the rows in this process, or on workers of Ray, each "
+           "with its own copy of the model.", "Model", "local"),
+    Option(("--workers",), int, "With `engine` = ray: the number of workers; 2 by default.", "Model",
+           bounds=Bounds(ge=1, le=_MAX_WORKERS)),
+    Option(("--worker-cpus",), float, "CPUs of each worker, as in 0.5; by default an equal part of all, at "
+           "most 1.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
+    Option(("--worker-gpus",), float, "GPUs of each worker, as in 0.5; by default an equal part of all, at "
+           "most 1.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
+)  # fmt: skip
+
+_LIMITS: tuple[Option, ...] = (
+    Option(("--fail-fast",), bool, "Stop at the first row that fails.", "Limits and stops", False),
+    Option(("--max-errors",), int, "Stop when more rows than this have failed.", "Limits and stops",
+           bounds=Bounds(ge=0, le=MAX_ROWS)),
+    Option(("--drain",), float, "Seconds for running rows to finish after Ctrl-C or SIGTERM.",
+           "Limits and stops", 0.0, Bounds(ge=0, le=MAX_SECONDS)),
+)  # fmt: skip
+
+_OUTPUT: tuple[Option, ...] = (
+    Option(("--output", "-o"), str, "Write the results to this file or folder; stdout by default.",
+           "Output", metavar="FILE"),
+    Option(("--format",), Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"],
+           "Format of the results; by default the suffix of the output decides.", "Output"),
+    Option(("--columns",), bool, "In a table (csv, tsv, parquet): a typed column for each property of "
+           "`json_schema` or `pydantic`.", "Output", False),
+    Option(("--order",), Literal["input", "completion"], "Order of the results.", "Output", "input"),
+    Option(("--no-timings",), bool, "Leave times out of the results, so equal runs give equal files.",
+           "Output", False),
+    Option(("--summary",), str, "Write a summary of the run to this file, as JSON.", "Output",
+           metavar="FILE"),
+    Option(("--resume",), bool, "Continue an interrupted run; start a new one if there is none.", "Output",
+           False),
+    Option(("--allow-other-batch",), bool, "With `resume`: allow another `max_batch` and other drafts, also "
+           "in a number format in which they may change texts.", "Output", False),
+    Option(("--retry-errors",), bool, "With `resume`: run the failed rows again.", "Output", False),
+    Option(("--overwrite",), bool, "Replace an existing output and journal.", "Output", False),
+    Option(("--keep-journal",), bool, "Keep OUTPUT.journal even if all rows have succeeded.", "Output",
+           False),
+)  # fmt: skip
+
+OWN: tuple[Option, ...] = (*_INPUT, *_CHAIN, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
+_FOREIGN = {
+    *("file", "stream", "stats", "show_chain", "show_prompt", "download", "log", "color"),
+    *(entry.key for entry in OWN),
+}
+BATCH_OPTIONS: tuple[Option, ...] = (*OWN, *(entry for entry in OPTIONS if entry.key not in _FOREIGN))

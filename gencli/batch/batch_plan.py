@@ -1,0 +1,151 @@
+"""The options of a batch, checked for conflicts before any input is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from gencli.batch.batch_options import OWN
+from gencli.config.layers import gather
+from gencli.config.options.option import Option
+from gencli.config.settings import Settings
+from gencli.errors import UsageError
+
+_AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value accepted by batches only
+
+_OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
+_OF_ROWS = (
+    "input_format",
+    "prompt_column",
+    "id_column",
+    "keep_input",
+    "limit",
+    "sample",
+    "shard",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """The values of the batch's own options; `given`: the options shared with a run."""
+
+    inputs: tuple[str, ...]
+    own: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.own[key]
+
+    @property
+    def max_errors(self) -> int | None:
+        """Number of rows that may fail; None for any number."""
+        return 0 if self.own["fail_fast"] else self.own["max_errors"]
+
+    def columns(self, *more: str) -> dict[str, Any]:
+        """Return the options that control how records become rows, and `more`, for the journal."""
+        return {f"`{key}`": self.own[key] for key in (*_OF_ROWS, *more)}
+
+
+def make_plan(
+    inputs: tuple[str, ...],
+    given: Mapping[str, Any],
+    environ: Mapping[str, str],
+    options: tuple[Option, ...] = OWN,
+) -> BatchPlan:
+    """Return the plan of options and variables. Raises UsageError for conflicting options.
+
+    `options`: the options that a run does not have.
+    """
+    if _AUTO in environ.items():
+        given = {"max_batch": "auto", **given}
+    keys = {entry.key for entry in options}
+    own = {
+        entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in options
+    }
+    plan = BatchPlan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
+    _refuse(plan)
+    return plan
+
+
+def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables without a value that only batches accept."""
+    return dict(item for item in environ.items() if item != _AUTO)
+
+
+def gather_settings(plan: BatchPlan, environ: Mapping[str, str]) -> Settings:
+    """Return the settings shared by the rows: of a run, from the plan's options and the variables."""
+    given = dict(plan.given)
+    if isinstance(plan["max_batch"], int):
+        given["max_batch"] = plan["max_batch"]
+    return gather(given, run_variables(environ), is_neutral=True)
+
+
+def _refuse(plan: BatchPlan) -> None:
+    is_stdout = plan["output"] in (None, "-")
+    for key in _OF_FILES if is_stdout else ():
+        if plan[key]:
+            raise UsageError(
+                f"`{key}` needs an output file: results on stdout have no journal.", hint="Add `output`."
+            )
+    for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
+        if plan[one] and plan[other] is not None and plan[other] is not False:
+            raise UsageError(f"`{one}` and `{other}` contradict each other.", hint="Leave one of them out.")
+    if plan["retry_errors"] and not plan["resume"]:
+        raise UsageError("`retry_errors` continues an earlier run.", hint="Add `resume`.")
+    if plan["allow_other_batch"] and not plan["resume"]:
+        raise UsageError("`allow_other_batch` continues an earlier run.", hint="Add `resume`.")
+    if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
+        raise UsageError(
+            "`kv_memory` and `max_batch` both limit the samples that run at once.",
+            hint="Leave one of them out.",
+        )
+    check_engine(plan.own)
+
+
+_OF_RAY = ("workers", "worker_cpus", "worker_gpus")
+
+
+def check_engine(own: Mapping[str, Any]) -> None:
+    """Raise UsageError for a batch's own options that its engine does not support."""
+    if own["engine"] != "ray":
+        _refuse_workers(own)
+        return
+    if find_spec("ray") is None:
+        raise UsageError(
+            "`engine` = ray needs ray, which is not installed.",
+            hint="Install it with: pip install 'gencli[ray]'",
+        )
+    if own["max_batch"] == "auto" or own["kv_memory"] is not None:
+        name = "`max_batch` = auto" if own["kv_memory"] is None else "`kv_memory`"
+        raise UsageError(
+            f"{name} plans from the memory of this machine, but workers of Ray may run on others.",
+            hint="Give `max_batch` a number; a worker halves it if its memory runs out.",
+        )
+    gpus = own["worker_gpus"] or 0
+    if gpus > 1 and gpus % 1:
+        raise UsageError(
+            f"`worker_gpus` is {gpus:g}, but has to be a part of one GPU or a whole number of them."
+        )
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise UsageError for options of a run that workers of Ray do not support."""
+    if settings["tp"] is not None:
+        raise UsageError(
+            f"{settings.name('tp')} splits a model over processes of torchrun, "
+            "`engine` = ray starts its own.",
+            hint="Leave one of them out; `device_map` = auto spreads a model over a worker's GPUs.",
+        )
+    if str(settings["device"]).startswith("cuda:"):
+        raise UsageError(
+            f"{settings.with_value('device')} names a GPU, but `engine` = ray gives each worker its own.",
+            hint="Use `device` = cuda, and `worker_gpus`.",
+        )
+
+
+def _refuse_workers(own: Mapping[str, Any]) -> None:
+    for key in _OF_RAY:
+        if own[key] is not None:
+            raise UsageError(f"`{key}` is for workers of Ray.", hint="Add `engine` = ray, or leave it out.")

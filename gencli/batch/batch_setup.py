@@ -1,0 +1,483 @@
+"""A batch before it runs: its input, output, work and the settings of its rows; the number of rows that
+fit into memory; and the preview without loading the weights.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from gencli.batch.batch_plan import BatchPlan, check_settings
+from gencli.batch.batch_records import Failure, Outcome, Record, Row, RowEngine, Summary
+from gencli.batch.batch_rows import RowOptions, Survey, conversation, row_jobs, survey
+from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
+from gencli.batch.journal import Journal, Places, check_trace, company, fingerprint, read_header
+from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
+from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
+from gencli.config.job import Job
+from gencli.config.jobs import Jobs
+from gencli.config.named_models import is_draft_model
+from gencli.config.options.drafts import EARLY_EXIT
+from gencli.config.options.guidance import NO_AMATEUR
+from gencli.config.requests import make_request
+from gencli.config.settings import FLAG, Layer, Settings, resolve
+from gencli.core.request import Request
+from gencli.errors import GencliError, UsageError
+from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
+from gencli.models.files.gguf_header import weight_format
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import Card, Weights, read_card
+from gencli.models.files.model_files import OnBytes
+from gencli.models.model_memory import (
+    Capacity,
+    Held,
+    guess_seconds,
+    measure_speed,
+    plan_capacity,
+    process_memory,
+)
+from gencli.runtime.model_loading import load_tokenizer
+from gencli.templates.chat_templates import render_conversation
+from gencli.templates.prompt_templates import wanted_template
+from gencli.text.tokenizer import Tokenizer
+from gencli.watermark_keys import NamedKey, file_fingerprint
+from processors.rng import derive
+
+if TYPE_CHECKING:
+    from gencli.batch.batch_records import BatchReporter
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Everything known before the rows are read. `places` is None if results go to a stream.
+
+    `keys`: watermark keys that rows may select by name. `documents`: the columns of the run's schema, if a
+    table of the results has them.
+    """
+
+    plan: BatchPlan
+    settings: Settings
+    jobs: Jobs
+    input: Input
+    output: Output
+    places: Places | None
+    row_options: RowOptions
+    selected: Selected
+    work: Work
+    keys: Mapping[str, NamedKey]
+    documents: DocumentColumns | None = None
+
+    def rows(self) -> Iterator[Row]:
+        """Return the rows; each call reads the input again."""
+        return self.work.rows(self.selected, self.row_options, self.jobs)
+
+    def survey(self, on_fault: Callable[[Row], None] | None = None) -> Survey:
+        """Read all rows once and return the survey."""
+        return survey(self.rows, on_fault)
+
+    def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
+        """Return the values that must not change until the batch is complete (function `fingerprint`)."""
+        template = self.row_options.template
+        columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
+        if self.settings["trace"] is not None:  # the trace contains finished rows
+            columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
+        if self.settings["token_ids"]:
+            columns["`token_ids`"] = True
+        columns |= self._keys_of_rows()
+        known = self._number_format()
+        name = str(known[0]).removeprefix("torch.") if known else ""
+        return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
+
+    def _keys_of_rows(self) -> dict[str, Any]:
+        """Return fingerprints of the keys that only rows use, because the shared chain lacks them."""
+        found: dict[str, Any] = {}
+        shared = self.settings["watermark_key"]
+        if shared is not None and self.settings["watermark"] == "none":
+            found["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
+        if self.keys:
+            found["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
+        return found
+
+    def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
+        """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""
+        names = company(self.settings, found)
+        return places.open(self.fingerprint(found, on_bytes), company=names, is_free=self.is_free)
+
+    def begun_with(self, key: str) -> Any:
+        """Return the option's value in the run that is resumed; None for a new run."""
+        return _begun_with(f"`{key}`", self.plan, self.places)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether batch size and drafts may change when the run is resumed."""
+        known, is_sure = self._number_format(), self.settings["invariant"] == "on"
+        return is_sure or self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
+
+    def _number_format(self) -> tuple[torch.dtype, torch.device] | None:
+        """Return the model's number format and device; None if it is not on this machine.
+
+        Workers of Ray are assumed to have a GPU unless the device is cpu.
+        """
+        settings = self.settings
+        if settings["model"] == "fake":
+            return torch.float32, torch.device("cpu")
+        folder = find_local(settings["model"])
+        if folder is None:
+            return None
+        is_remote = self.plan["engine"] == "ray" and settings["device"] != "cpu"
+        device = torch.device("cuda") if is_remote else pick_device(settings["device"])
+        stored = read_card(folder).weights.stored
+        name = settings["dtype"]
+        weights = weight_format(folder, settings["quantize"], dtype=name, device=device.type)
+        dtype, _ = pick_dtype(name, device=device, stored=stored, is_quantized=weights != "none")
+        return dtype, device
+
+
+def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
+    """Return the batch of a plan and its settings. Raises UsageError for every fault that needs no row.
+
+    A resumed run without a seed gets the seed of the journal.
+    """
+    shard = read_shard(plan["shard"] or "0/1")
+    source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
+    output = plan_output(plan["output"], plan["format"], inputs=source.paths, formats=work.formats)
+    places = Places.of(output)
+    own = [places.output, places.journal] if places else []
+    _check_summary(plan, [*source.paths, *own])
+    beside = [Path(plan["summary"])] if plan["summary"] is not None else []
+    check_trace(settings["trace"], output, [*source.paths, *own, *beside])
+    if settings["token_ids"] and output.format in (OPENAI, TEXTS):
+        raise UsageError(
+            f"{settings.name('token_ids')} adds ids to results, but those of {output.format.name} have none.",
+            hint="Use `format` = jsonl, csv, tsv or parquet.",
+        )
+    settings = _with_seed(settings, plan, places)
+    template = wanted_template(settings)
+    options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
+    if plan["engine"] == "ray":
+        check_settings(settings)
+    keys = NamedKey.read_all(plan["named_key"])
+    jobs = row_jobs(settings, keys)
+    selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
+    is_open, documents = settings["extra_properties"], None
+    if plan["columns"]:
+        documents = document_columns(jobs.base.structure, output.format, is_open=is_open)
+    return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys, documents)
+
+
+def _check_summary(plan: BatchPlan, taken: Iterable[Path]) -> None:
+    path = plan["summary"]
+    if path is not None and Path(path).resolve() in {one.resolve() for one in taken}:
+        raise UsageError(f"`summary` = {path} is also the input or the output.", hint="Name another file.")
+
+
+def _with_seed(settings: Settings, plan: BatchPlan, places: Places | None) -> Settings:
+    """Return the settings, with the seed of the journal if they have none."""
+    if settings["seed"] is not None or (seed := _begun_with("seed", plan, places)) is None:
+        return settings
+    return resolve(*settings.layers, Layer.of(FLAG, {"seed": seed}), registry=settings.registry)
+
+
+def _begun_with(name: str, plan: BatchPlan, places: Places | None) -> Any:
+    header = read_header(places.journal) if places and plan["resume"] else None
+    return None if header is None else header["fingerprint"].get(name)
+
+
+class Work(Protocol):
+    """Turns records into rows, rows into outcomes, and outcomes into an output."""
+
+    @property
+    def formats(self) -> Mapping[str, OutputFormat]:
+        """The output formats by name; the first one is used for stdout."""
+        ...
+
+    @property
+    def decides(self) -> tuple[str, ...]:
+        """Keys of the plan that affect results, so that a run with other values cannot resume this one."""
+        ...
+
+    def rows(self, records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
+        """Yield a row for each record; a fault becomes the `failure` of its row."""
+        ...
+
+    def open(
+        self, batch: Batch, reporter: BatchReporter, *, is_chat: bool
+    ) -> AbstractContextManager[RowEngine]:
+        """Load the model; the context's value runs rows. `is_chat`: all rows need the chat template."""
+        ...
+
+    def table(self, batch: Batch, survey: Survey) -> Table:
+        """Return the columns of a table of the results."""
+        ...
+
+    def add(self, outcome: Outcome) -> None:
+        """Record a result that is being written."""
+        ...
+
+    def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
+        """Yield the lines of the run's summary for a person."""
+        ...
+
+    def record(self, summary: Summary) -> dict[str, Any]:
+        """Return the summary of the run as JSON."""
+        ...
+
+
+_DIGITS = 18  # numbers with at most 18 digits fit into 64 bits
+
+
+def row_key(name: str) -> int | str:
+    """Return the key of the row's seed: its id, as an int if it has the form of an index."""
+    is_number = name.isascii() and name.isdecimal() and str(int(name[:_DIGITS])) == name
+    return int(name) if is_number else name
+
+
+def row_seed(row: Row, job: Job) -> int:
+    """Return the seed of the request.
+
+    A row with its own seed gets the same text as a run with this `seed` and this prompt alone.
+    """
+    return derive(job.seed, 0 if "seed" in row.options else row_key(row.id))
+
+
+def prompt_text(row: Row, job: Job, tokenizer: Tokenizer) -> str:
+    """Return the prompt text with the job's instructions, before the tokenizer adds special tokens."""
+    messages = conversation(row, job)
+    if not messages:
+        return job.instructions.before + (row.prompt or "")
+    return render_conversation(tokenizer, messages, instructions=job.instructions)
+
+
+def row_request(row: Row, job: Job, tokenizer: Tokenizer) -> Request:
+    """Return the request of a row, named by the row's index. Raises ModelError if the template fails."""
+    ids = tokenizer.encode(prompt_text(row, job, tokenizer), special=not job.is_chat)
+    return make_request(job, str(row.record.index), tuple(ids), row_seed(row, job), tokenizer)
+
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A prompt as passed to the model."""
+
+    row: Row
+    text: str
+    tokens: int
+
+
+@dataclass(slots=True)
+class Preview:
+    """Counts of rows, samples and tokens; outputs are counted with their maximum length."""
+
+    shown: list[Shown] = field(default_factory=list)
+    num_rows: int = 0
+    samples: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    shortest: int = 0
+    longest: int = 0
+    faults: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Memory and time of the batch with `batch` samples at once; `seconds` is a rough estimate.
+
+    `process`: memory of Python and PyTorch in bytes; None if the system does not report it.
+    """
+
+    capacity: Capacity
+    batch: int
+    process: int | None
+    seconds: float
+
+
+def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
+    """Check every row: yield invalid rows with the reason, count the others in `found`."""
+    settings = batch.settings
+    tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+    context = _context(settings["model"])
+    for row in batch.rows():
+        found.num_rows += 1
+        fault = row.failure.message if row.failure else _looked_at(row, batch, tokenizer, context, found)
+        if fault:
+            found.faults += 1
+            yield row, fault
+
+
+def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None, found: Preview) -> str:
+    """Count the row in `found`; return its fault, or ""."""
+    try:
+        job = job_of(row, batch.jobs)
+        tokens = count_tokens(row, job, tokenizer)
+    except Exception as error:  # an error of any kind concerns only this row
+        return Failure.of(error).message
+    if context is not None and tokens >= context:
+        return f"The prompt has {tokens} tokens, but the model takes {context} with the output."
+    if not tokens:
+        return "The prompt is empty: it has no tokens."
+    if len(found.shown) < _SHOWN:
+        found.shown.append(Shown(row, prompt_text(row, job, tokenizer), tokens))
+    most = job.limits.max_tokens if context is None else min(job.limits.max_tokens, context - tokens)
+    found.samples += job.n
+    found.prompt_tokens += tokens
+    found.output_tokens += most * job.n
+    found.shortest = min(found.shortest or tokens, tokens)
+    found.longest = max(found.longest, tokens + most)
+    return ""
+
+
+def _context(model: str) -> int | None:
+    card = _card(model)
+    if card is not None:
+        return card.context
+    from gencli.models.other_runners import CONTEXT
+
+    return CONTEXT if model == "fake" else None
+
+
+def _card(model: str) -> Card | None:
+    folder = None if model == "fake" else find_local(model)
+    return read_card(folder) if folder else None
+
+
+def need_of(batch: Batch, found: Preview) -> Need | None:
+    """Return the memory and time for the counted rows; None for an unknown model or without rows."""
+    import torch
+
+    settings, card = batch.settings, _card(batch.settings["model"])
+    if card is None or not found.samples:
+        return None
+    from gencli.models.device import pick_device, pick_dtype
+
+    capacity = plan_capacity(
+        models_of(batch, card),
+        tokens=found.longest,
+        dtype=settings["dtype"],
+        kv_dtype=settings["kv_dtype"],
+        device=settings["device"],
+        quantize=settings["quantize"],
+        kv_memory=batch.plan["kv_memory"],
+    )
+    is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
+    size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
+    device, name = pick_device(settings["device"]), settings["dtype"]
+    weights = weight_format(card.folder, settings["quantize"], dtype=name, device=device.type)
+    number: torch.dtype = pick_dtype(
+        name, device=device, stored=card.weights.stored, is_quantized=weights != "none"
+    )[0]
+    if settings["threads"] is not None:
+        torch.set_num_threads(settings["threads"])
+    process = process_memory()  # before the measurement itself allocates memory
+    seconds = guess_seconds(
+        measure_speed(device, number),
+        card,
+        weights=capacity.weights,
+        batch=size,
+        prompt_tokens=found.prompt_tokens,
+        output_tokens=found.output_tokens,
+    )
+    return Need(capacity, size, process, seconds)
+
+
+_SEEN = 256  # rows whose lengths are measured; if a later row is longer, out-of-memory halves `max_batch`
+_FAKE = 64  # samples of the fake model, which needs no memory
+
+
+def job_of(row: Row, jobs: Jobs) -> Job:
+    """Return the job of a row without a failure."""
+    return jobs.job(row.options, is_chat=bool(row.messages))
+
+
+def count_tokens(row: Row, job: Job, tokenizer: Tokenizer) -> int:
+    """Return the number of tokens of the row's prompt, special tokens included."""
+    return len(tokenizer.encode(prompt_text(row, job, tokenizer), special=not job.is_chat))
+
+
+def plan_rows(batch: Batch) -> Capacity:
+    """Return the planned capacity. Raises UsageError if the model is missing or uses several devices."""
+    settings, kv_memory = batch.settings, batch.plan["kv_memory"]
+    for key in ("tp", "device_map"):
+        if settings[key] is not None:
+            raise UsageError(
+                f"Memory is planned for one device, but {settings.name(key)} uses several.",
+                hint="Give `max_batch` a number; it is halved if memory runs out.",
+            )
+    if settings["model"] == "fake":
+        if kv_memory is not None:
+            raise UsageError("`kv_memory`: the fake model has no keys and values.", hint="Leave it out.")
+        return Capacity(_FAKE, 0, None, None)
+    tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+    folder = find_local(settings["model"])
+    if folder is None:
+        raise UsageError(f"`max_batch` = auto: {settings['model']} is not on this machine.")
+    return plan_capacity(
+        models_of(batch, read_card(folder)),
+        tokens=_longest(batch, tokenizer),
+        dtype=settings["dtype"],
+        kv_dtype=settings["kv_dtype"],
+        device=settings["device"],
+        quantize=settings["quantize"],
+        kv_memory=kv_memory,
+    )
+
+
+def _longest(batch: Batch, tokenizer: Tokenizer) -> int:
+    """Return the largest number of tokens, prompt plus `max_tokens`, among the first rows."""
+    longest = batch.jobs.base.limits.max_tokens + 1
+    for row in islice(batch.rows(), _SEEN):
+        if row.failure:
+            continue
+        try:
+            job = job_of(row, batch.jobs)
+            longest = max(longest, count_tokens(row, job, tokenizer) + job.limits.max_tokens)
+        except GencliError:  # reported when the row runs
+            continue
+    return longest
+
+
+def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
+    """Return the models that the batch holds in memory; `card` describes its own model.
+
+    Raises UsageError for a model that is not on this machine.
+    """
+    own = 2 if batch.jobs.are_guided else 1
+    return Held("", card, own), *_amateurs(batch), *_drafts(batch, card)
+
+
+def _amateurs(batch: Batch) -> Iterator[Held]:
+    name = batch.settings["contrast"]
+    if name != NO_AMATEUR:
+        yield Held(name, _needed_card("contrast", name), 1 if batch.jobs.are_contrasted else 0)
+
+
+def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
+    """Yield the draft model, with one lane for each sample; early exit shares the weights of the model."""
+    name = batch.settings["draft"]
+    kind, _, count = name.partition(":")
+    if kind == EARLY_EXIT:
+        yield Held(name, _first_layers(card, int(count) if count.isdecimal() else None), 1)
+    elif is_draft_model(name, batch.jobs.base.registry):
+        yield Held(name, _needed_card("draft", name), 1)
+
+
+def _first_layers(card: Card, count: int | None) -> Card:
+    total = card.layers or 1
+    share = -(-total // 2) if count is None else min(count, total)
+    values = card.kv_values and card.kv_values * share // total
+    return replace(card, weights=Weights(stored=card.weights.stored), kv_values=values)
+
+
+def _needed_card(key: str, name: str) -> Card:
+    folder = find_local(name)
+    if folder is None:
+        raise UsageError(f"`{key}` = {name}: {name} is not on this machine.")
+    return read_card(folder)

@@ -1,1 +1,0 @@
-"""Engines that run the rows of a batch: this process, or workers of Ray."""

@@ -1,0 +1,426 @@
+"""The output of a batch: checked before the run, written by one of the output formats, in atomic files or
+a folder.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+from urllib.parse import quote
+
+from gencli.batch.batch_records import Outcome, samples_of
+from gencli.batch.batch_rows import id_hash, response_line
+from gencli.batch.input_formats import need_pyarrow
+from gencli.batch.table_columns import (
+    ListOf,
+    OutputFormat,
+    RowWriter,
+    StructOf,
+    Table,
+    TextTarget,
+    Type,
+    generated,
+)
+from gencli.errors import GenerationError, UsageError
+from gencli.files import beside, replaced, sync_folder
+from gencli.json_text import to_json
+
+
+class _JsonLines:
+    """Writes the records of `gencli run` with `format` = json, with the row's index first."""
+
+    def __init__(self, target: TextTarget) -> None:
+        self._target = target
+
+    def write(self, outcome: Outcome) -> None:
+        """Write the row's line."""
+        self._target.write(to_json(self.line(outcome)) + "\n")
+
+    def line(self, outcome: Outcome) -> Any:
+        """Return the fields of a record of `gencli run` after the row's index."""
+        return {"index": outcome.index, **outcome.result, "id": outcome.id}
+
+
+class _OpenAILines(_JsonLines):
+    def line(self, outcome: Outcome) -> Any:
+        """Return a response with choices and usage, or an error."""
+        return response_line(outcome.id, outcome.result)
+
+
+def _open_jsonl(
+    make: type[_JsonLines], target: TextTarget, table: Table
+) -> AbstractContextManager[RowWriter]:
+    return nullcontext(make(target))
+
+
+JSONL = OutputFormat("jsonl", (".jsonl", ".ndjson"), lines=partial(_open_jsonl, _JsonLines))
+OPENAI = OutputFormat("openai", lines=partial(_open_jsonl, _OpenAILines))
+
+
+class _TableLines:
+    """Writes a table. Null is an empty cell."""
+
+    def __init__(self, target: TextTarget, table: Table, *, delimiter: str) -> None:
+        self._table = table
+        self._writer = csv.writer(_Newlines(target), delimiter=delimiter)
+        self._writer.writerow(table.columns)
+
+    def write(self, outcome: Outcome) -> None:
+        """Write a row for each sample."""
+        for row in self._table.rows(outcome):
+            self._writer.writerow([_cell(value) for value in row.values()])
+
+
+class _Newlines:
+    """Ends rows with LF. csv writes CR LF, because only then it quotes a carriage return."""
+
+    def __init__(self, target: TextTarget) -> None:
+        self._target = target
+
+    def write(self, row: str) -> object:
+        return self._target.write(row.removesuffix("\r\n") + "\n")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, list | dict):
+        return to_json(value)
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _open_table(target: TextTarget, table: Table, *, delimiter: str) -> AbstractContextManager[RowWriter]:
+    return nullcontext(_TableLines(target, table, delimiter=delimiter))
+
+
+CSV = OutputFormat("csv", (".csv",), lines=partial(_open_table, delimiter=","), is_table=True)
+TSV = OutputFormat("tsv", (".tsv",), lines=partial(_open_table, delimiter="\t"), is_table=True)
+
+
+_ROWS = 10_000
+_TYPES: Mapping[Type, str] = {
+    "boolean": "bool_",
+    "integer": "int64",
+    "number": "float64",
+    "text": "string",
+    "json": "string",
+}
+
+
+class _ParquetRows:
+    """Collects rows into groups; `flush` writes the last group."""
+
+    def __init__(self, writer: Any, schema: Any, table: Table) -> None:
+        self._writer, self._schema, self._table = writer, schema, table
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, outcome: Outcome) -> None:
+        """Add the rows of the outcome; write the group if it is full."""
+        self._rows.extend(self._table.rows(outcome))
+        if len(self._rows) >= _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the collected rows."""
+        import pyarrow as pa
+
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows.clear()
+
+
+def _stored(kind: Type) -> Any:
+    """Return the type of pyarrow."""
+    import pyarrow as pa
+
+    if isinstance(kind, ListOf):
+        return pa.list_(_stored(kind.item))
+    if isinstance(kind, StructOf):
+        return pa.struct([(name, _stored(field)) for name, field in kind.fields])
+    return getattr(pa, _TYPES[kind])()
+
+
+@contextmanager
+def _open_parquet(file: BinaryIO, table: Table) -> Iterator[RowWriter]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    schema = pa.schema([(name, _stored(kind)) for name, kind in table.columns.items()])
+    with ParquetWriter(file, schema) as writer:
+        rows = _ParquetRows(writer, schema, table)
+        yield rows
+        rows.flush()
+
+
+PARQUET = OutputFormat("parquet", (".parquet", ".pq"), file=_open_parquet, needs_pyarrow=True, is_table=True)
+
+
+INDEX = "index.jsonl"
+_MAX_BYTES = 150  # bytes of a name, below the limits of all file systems
+_DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\.|$)")  # names reserved by Windows
+
+
+def safe_name(name: str) -> str:
+    """Return an id as a file name: letters, digits and ._- are kept, other characters become %XX.
+
+    The name has no folder, is not hidden and has limited length. Different ids have different names, which on
+    some file systems may differ in case only.
+    """
+    made = quote(name, safe="").replace("~", "%7E")
+    if made.startswith(".") or _DEVICES.match(made):
+        made = f"%{ord(made[0]):02X}{made[1:]}"
+    return made if len(made) <= _MAX_BYTES else f"{made[:_MAX_BYTES]}~{id_hash(name):016x}"
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise UsageError unless the path is free, an empty folder, or a folder with results only."""
+    if not path.exists() or (path.is_dir() and (not any(path.iterdir()) or _holds_texts_alone(path))):
+        return
+    raise UsageError(
+        f"`output` = {path} exists, and is not a folder with results only.", hint="Name a new folder."
+    )
+
+
+def _holds_texts_alone(folder: Path) -> bool:
+    """Return whether the folder contains exactly an index and the files that it lists."""
+    try:
+        with (folder / INDEX).open(encoding="utf-8") as index:
+            names = (name for line in index for name in json.loads(line)["files"] if name)
+            known: int = sum(Path(name).name == name and (folder / name).is_file() for name in names)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    with os.scandir(folder) as entries:
+        return sum(1 for _ in entries) == known + 1
+
+
+class _FolderOfTexts:
+    """Writes texts as files. A name that already exists in the folder gets the suffix ~2, ~3, ..."""
+
+    def __init__(self, folder: Path, index: TextIO) -> None:
+        self._folder, self._index = folder, index
+
+    def write(self, outcome: Outcome) -> None:
+        """Write the texts of the row and its line in the index; a failed sample has no file."""
+        samples = samples_of(outcome.result)
+        name = safe_name(outcome.id)
+        files: list[str | None] = []
+        for number, sample in enumerate(samples, start=1):
+            stem = name if len(samples) == 1 else f"{name}.{number}"
+            files.append(None if sample["error"] else self._file(stem, sample["text"]))
+        line = {
+            "index": outcome.index,
+            "id": outcome.id,
+            "files": files,
+            "finish_reason": [sample["finish_reason"] for sample in samples],
+            "error": [sample["error"] for sample in samples],
+        }
+        kept = outcome.result.get("input")
+        self._index.write(to_json({**line, **({} if kept is None else {"input": kept})}) + "\n")
+
+    def _file(self, stem: str, text: str) -> str:
+        number = 1
+        while True:
+            name = f"{stem}.txt" if number == 1 else f"{stem}~{number}.txt"
+            try:
+                with (self._folder / name).open("x", encoding="utf-8", newline="") as file:
+                    file.write(text)
+            except FileExistsError:
+                number += 1
+            else:
+                return name
+
+
+@contextmanager
+def _open_folder(path: Path) -> Iterator[RowWriter]:
+    """Open a writer of texts; after the block the folder is renamed, and replaces an older one."""
+    part, old = beside(path), path.with_name(f".{path.name}.old")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    try:
+        with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
+            yield _FolderOfTexts(part, index)
+        check_replaceable(path)  # checked again: the folder may have changed
+        if path.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(path, old)
+        os.replace(part, path)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_folder(path.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+TEXTS = OutputFormat("texts", folder=_open_folder)
+
+
+OUTPUT_FORMATS: Mapping[str, OutputFormat] = {
+    known.name: known for known in (JSONL, OPENAI, CSV, TSV, PARQUET, TEXTS)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Path and format of the results; `path` is None for stdout."""
+
+    path: Path | None
+    format: OutputFormat
+
+    @contextmanager
+    def open(self, table: Table | None = None, *, stdout: TextTarget | None = None) -> Iterator[RowWriter]:
+        """Open a writer. The output is renamed to its path after the block, or deleted after an exception.
+
+        `table`: the columns of tables; by default those of generated texts. Raises GenerationError if writing
+        fails.
+        """
+        try:
+            with self._open(table or generated(), stdout) as writer:
+                yield writer
+        except OSError as error:
+            where = self.path or "stdout"
+            raise GenerationError(f"Cannot write to {where}: {error.strerror or error}.") from error
+
+    @contextmanager
+    def _open(self, table: Table, stdout: TextTarget | None) -> Iterator[RowWriter]:
+        form, path = self.format, self.path
+        if path is None:
+            assert form.lines is not None  # plan_output rejects other formats on stdout
+            with form.lines(cast(TextTarget, stdout), table) as writer:
+                yield writer
+        elif form.folder is not None:
+            with form.folder(path) as writer:
+                yield writer
+        elif form.file is not None:
+            with open_beside(path) as file, form.file(file, table) as writer:
+                yield writer
+        elif form.lines is not None:
+            # A lone surrogate cannot be encoded. JSON reads it back from its escape.
+            with open_beside(path) as file:
+                text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
+                try:
+                    with form.lines(text, table) as writer:
+                        yield writer
+                    text.flush()
+                finally:
+                    text.detach()
+
+
+def plan_output(
+    path: str | None,
+    format: str | None = None,  # noqa: A002
+    *,
+    inputs: Iterable[Path] = (),
+    formats: Mapping[str, OutputFormat] = OUTPUT_FORMATS,
+) -> Output:
+    """Return the output of the options `output` and `format`; the paths `-` and None are stdout.
+
+    Without a format the suffix decides; stdout gets the first of the `formats`. Raises UsageError for a path
+    that is not writable, or is one of the `inputs`.
+    """
+    if format is not None and format not in formats:
+        raise UsageError(f"`format` is {format!r}, but has to be one of {', '.join(formats)}.")
+    chosen = None if format is None else formats[format]
+    if path in (None, "-"):
+        if chosen is not None and chosen.lines is None:
+            raise UsageError(
+                f"`format` = {chosen.name} cannot go to stdout.", hint="Name a file with `output`."
+            )
+        return Output(None, chosen or next(iter(formats.values())))
+    if "://" in str(path):
+        raise UsageError(f"`output` = {path}: results can be written to local files only.")
+    place = Path(str(path))
+    output = Output(place, chosen or _format_of(place, formats, is_folder=str(path).endswith(("/", "\\"))))
+    _check(output, place, inputs)
+    return output
+
+
+def _format_of(path: Path, formats: Mapping[str, OutputFormat], *, is_folder: bool) -> OutputFormat:
+    has_folders = TEXTS.name in formats
+    if has_folders and (is_folder or path.is_dir()):
+        return TEXTS
+    bare = path.with_suffix("") if packing_of(path) else path
+    suffixes = {suffix: form for form in formats.values() for suffix in form.suffixes}
+    if bare.suffix.lower() in suffixes:
+        return suffixes[bare.suffix.lower()]
+    raise UsageError(
+        f"`output` = {path}: the suffix is not that of a known format.",
+        hint=f"Set `format` = {'|'.join(formats)}, or use a suffix of {', '.join(suffixes)}"
+        f"{', or in / for a folder of texts' if has_folders else ''}.",
+    )
+
+
+def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
+    said = f"`output` = {path}"
+    if path.resolve() in {one.resolve() for one in inputs}:
+        raise UsageError(f"{said} is also the input, which would be overwritten.", hint="Name another file.")
+    check_writable(path.resolve())
+    form, packing = output.format, packing_of(path)
+    if form.needs_pyarrow or packing == ".zst":
+        need_pyarrow(str(path))
+    if packing and form.lines is None:
+        raise UsageError(
+            f"{said}: {form.name} cannot be compressed again.", hint="Leave out the last suffix."
+        )
+    if form.folder is not None:
+        check_replaceable(path)
+    elif path.is_dir():
+        raise UsageError(f"{said} is a folder, but {form.name} is one file.", hint="Name a file in it.")
+
+
+def packing_of(path: Path) -> str:
+    """Return the suffix of the compression; "" without compression."""
+    return path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
+
+
+def check_writable(path: Path) -> None:
+    """Raise UsageError if the folder of a result is missing or not writable."""
+    if not path.parent.is_dir():
+        raise UsageError(f"`output` = {path}: there is no folder {path.parent}.", hint="Create it first.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"`output` = {path}: the folder {path.parent} cannot be written to.")
+
+
+@contextmanager
+def open_beside(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write, compressed by its suffix. It is renamed to `path` after the block, or deleted.
+
+    The target of a link is replaced, not the link. A device or a named pipe is written directly.
+    """
+    with replaced(path) as file, _packed(file, packing_of(path.resolve()), path.name) as stream:
+        yield stream
+
+
+@contextmanager
+def _packed(file: BinaryIO, packing: str, name: str) -> Iterator[BinaryIO]:
+    with ExitStack() as stack:
+        if packing == ".gz":  # without name and time, so equal results give equal files
+            packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+            file = cast(BinaryIO, stack.enter_context(packed))
+        elif packing == ".zst":
+            need_pyarrow(name)
+            import pyarrow as pa
+
+            sink = pa.PythonFile(_OpenFile(file), mode="w")
+            file = cast(BinaryIO, stack.enter_context(pa.CompressedOutputStream(sink, "zstd")))
+        yield file
+
+
+class _OpenFile:
+    """A file that ignores `close` by pyarrow, because the owner still has to flush it to the disk."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.write, self.flush = file.write, file.flush
+
+    def close(self) -> None:
+        """Do nothing: the owner closes the file."""

@@ -1,0 +1,552 @@
+"""The slash commands of a chat: functions from a chat to the next chat and a reply; the tables that they
+show, and tab completion of their arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gencli.chat.chat_state import Chat, Conversation, Turn, changeable, load, prompt_ids, restore, save
+from gencli.config.chain import Assembly
+from gencli.config.job import Job
+from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, Option, option
+from gencli.config.options.stages import PENALTY_STAGES
+from gencli.config.peers import SLASH_NAMES, meant_command, meant_option
+from gencli.config.presets.find import list_presets
+from gencli.config.settings import Assigned
+from gencli.config.tab_words import paths, presets, stage_values
+from gencli.core.events import Finish
+from gencli.errors import UsageError
+from gencli.json_text import to_json
+from gencli.structured.output_spec import KINDS
+from gencli.text.tokenizer import Tokenizer
+from processors.conversion import whole
+from processors.names import did_you_mean
+
+Row = tuple[str, str, str]  # name, value, origin
+_NAMES = {
+    (entry.stage, entry.field): entry.flag.lstrip("-") for entry in OPTIONS if entry.stage and not entry.when
+}
+_OWN = {"seed": "/seed", "system": "/system", "preset": "/preset", **dict.fromkeys(KINDS, "/schema")}
+
+
+def find_option(key: str) -> Option:
+    """Return an option that /set takes, by key, flag or short flag.
+
+    Raises UsageError with the nearest name.
+    """
+    name = key.lstrip("-").replace("-", "_")
+    known = {entry.key: entry for entry in changeable()}
+    by_flag = {flag.lstrip("-"): entry for entry in known.values() for flag in entry.names}
+    if entry := known.get(name) or by_flag.get(name):
+        return entry
+    if name in _OWN:
+        raise UsageError(f"{key} has its own command.", hint=f"See {_OWN[name]}.")
+    spelled = {key: entry.flag.lstrip("-") for key, entry in known.items()}
+    raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
+
+
+def option_rows(chat: Chat, entry: Option) -> list[Row]:
+    """Return a row for an option's effective value, given by the option or by an entry of its stage.
+
+    An option for all penalties has a row for each penalty with the field.
+    """
+    stages = PENALTY_STAGES if entry in PENALTY_OPTIONS else (entry.stage,)
+    values = [v for v in chat.job.assembly.values if v.field == entry.field and v.stage in stages]
+    if entry.when is not None:
+        values = [value for value in values if value.when is not None]
+    if entry.field and values:
+        return [_row(value) for value in values]
+    settings = chat.settings
+    return [(entry.flag.lstrip("-"), shown(settings[entry.key]), _origin(chat, entry.key))]
+
+
+def about(chat: Chat, key: str) -> list[Row]:
+    """Return the rows of an option and the other fields of its stage, or of a stage by its name."""
+    name = key.replace("-", "_")
+    for row in _head(chat):
+        if row[0] == key:
+            return [row]
+    of_stage = [_row(value) for value in chat.job.assembly.of_stage(name)]
+    if of_stage and name not in (entry.key for entry in changeable()):
+        return of_stage
+    entry = find_option(key)
+    others = map(_row, chat.job.assembly.of_stage(entry.stage))
+    return list(dict.fromkeys([*option_rows(chat, entry), *others]))
+
+
+def everything(chat: Chat) -> list[Row]:
+    """Return rows for model, seed, presets and system message, then for all values that are not defaults."""
+    assembly, settings = chat.job.assembly, chat.settings
+    rows = [*_head(chat)]
+    rows += [_row(value) for name, params in assembly.chain for value in assembly.of_entry(name, params)]
+    for entry in changeable():
+        is_given = settings.is_given(entry.key) or entry.key == "max_tokens"
+        if is_given and not entry.field and entry.key != "stage":
+            rows += option_rows(chat, entry)
+    return rows
+
+
+def shown(value: Any) -> str:
+    """Return a value in the syntax of /set."""
+    if isinstance(value, bool) or value is None:
+        return "on" if value else "off"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))  # 0 may have been typed
+    return ", ".join(map(shown, value)) if isinstance(value, tuple) else str(value)
+
+
+def history(conversation: Conversation, *, last: int | None = None) -> Iterator[str]:
+    """Yield lines with the last turns, or all; an answer that was cut is followed by the reason."""
+    turns = conversation.turns
+    first = 0 if last is None else max(0, len(turns) - last)
+    if first:
+        yield f"({first} earlier turn{'' if first == 1 else 's'}; /history shows all.)"
+    elif conversation.system is not None and turns:
+        yield f"[system] {conversation.system}"
+    for number, turn in enumerate(turns[first:], start=first + 1):
+        yield f"[{number}] {turn.user}"
+        end = f" [{turn.reason}]" if turn.reason in ("length", "interrupted") else ""
+        yield f"{turn.answer.strip()}{end}"
+
+
+def _head(chat: Chat) -> Iterator[Row]:
+    conversation, presets = chat.conversation, chat.settings["preset"]
+    yield "model", chat.settings["model"], _origin(chat, "model")
+    yield "seed", str(conversation.seed), f"turn {len(conversation.turns) + 1} is next"
+    yield "system", "none" if conversation.system is None else conversation.system, ""
+    if presets:
+        yield "preset", shown(presets), ""
+    if structure := chat.job.structure:
+        yield structure.kind.replace("_", "-"), structure.source, structure.origin
+
+
+def _row(value: Assigned) -> Row:
+    name = _NAMES.get((value.stage, value.field), f"{value.stage}.{value.field}")
+    origin = _from(value.origin, value.said, name.replace("-", "_"))
+    if value.when is not None:
+        name = f"{value.stage}.{value.field} when {to_json(value.when.to_mapping())}"
+    return name, shown(value.value), origin
+
+
+def _origin(chat: Chat, key: str) -> str:
+    return _from(chat.settings.origin(key), chat.settings.said(key), key)
+
+
+def _from(origin: str, source: str, key: str) -> str:
+    """Return the layer, and the source text unless that is the option's key."""
+    return origin if source == f"`{key}`" else f"{origin} {source}".strip()
+
+
+def _unexplained(chat: Chat, position: int | None) -> str:
+    raise UsageError("There is no answer yet.")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """Values that commands read, besides the chat.
+
+    `context`: context length in tokens. `answers`: Finish events of the answers since the start. `explain`
+    returns the explanation of the chat's last answer, or of its token at a position.
+    """
+
+    tokenizer: Tokenizer
+    context: int
+    describe_chain: Callable[[Chat], str]
+    answers: tuple[Finish, ...] = ()
+    explain: Callable[[Chat, int | None], str] = _unexplained
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The next chat, a message or a table, a draft for the input line, and whether the chat has ended.
+
+    `is_edit`: the next turn replaces the last one. `has_keys`: the message may name options by keys in
+    backticks, as rows do.
+    """
+
+    chat: Chat
+    text: str = ""
+    rows: tuple[Row, ...] = ()
+    draft: str = ""
+    is_edit: bool = False
+    is_over: bool = False
+    has_keys: bool = False
+
+
+def undo_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Remove the last turn."""
+    conversation = chat.conversation.undone()
+    left = len(conversation.turns)
+    return Reply(chat.with_conversation(conversation), f"Removed turn {left + 1}; {left} left.")
+
+
+def regen_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Answer the last turn again."""
+    conversation = chat.conversation.again()
+    if _is_repeated(chat.conversation.turns[-1], chat.job):
+        raise UsageError(
+            "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
+        )
+    turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
+    text = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
+    return Reply(chat.with_conversation(conversation), text)
+
+
+def _is_repeated(turn: Turn, job: Job) -> bool:
+    """Return whether the job takes the most likely tokens, which the turn's answer has already."""
+    if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
+        return False
+    before, now = (
+        replace(one, assembly=Assembly(one.chain), draw_origin="", seed=0) for one in (turn.job, job)
+    )
+    return before == now
+
+
+def same_again(before: Conversation, after: Conversation) -> str:
+    """Return a notice if another attempt at the last turn gave the same answer, otherwise ""."""
+    if not before.turns or not after.turns:
+        return ""
+    old, new = before.turns[-1], after.turns[-1]
+    is_retry = old.user == new.user and old.attempt < new.attempt
+    if not is_retry or old.answer != new.answer:
+        return ""
+    return (
+        "The same answer again: with these settings other answers are unlikely. Raise the temperature "
+        "(/set temperature), or truncate less (/chain shows the stages)."
+    )
+
+
+def edit_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
+    if rest:
+        return Reply(chat.with_conversation(chat.conversation.edited(rest)))
+    draft = chat.conversation.last().user
+    text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
+    return Reply(chat, text, draft=draft, is_edit=True)
+
+
+def history_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return the conversation, or its last turns."""
+    if rest and not (rest.isdecimal() and int(rest[:9])):
+        raise UsageError(f"/history needs a number of turns from 1, not {rest!r}.")
+    lines = list(history(chat.conversation, last=int(rest[:9]) if rest else None))
+    return Reply(chat, "\n".join(lines) or "There is no turn yet.")
+
+
+def tokens_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return how much of the context is used."""
+    if not chat.conversation.turns:
+        return Reply(chat, f"No turn yet; the context has room for {env.context} tokens.")
+    ids = _context_ids(chat, env)
+    room = max(0, env.context - len(ids))
+    return Reply(chat, f"{len(ids)} of {env.context} tokens are used, {room} are left.")
+
+
+def prompt_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return the conversation as passed to the model."""
+    if not chat.conversation.turns:
+        return Reply(chat, "No turn yet, so there is no prompt.")
+    return Reply(chat, env.tokenizer.decode(_context_ids(chat, env), skip_special=False))
+
+
+def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
+    """Return the token ids of the conversation so far, as passed to the model."""
+    return prompt_ids(
+        chat.conversation,
+        env.tokenizer,
+        is_raw=chat.settings["raw"],
+        context=2**63,
+        instructions=chat.job.instructions,
+    )
+
+
+def clear_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Remove all turns."""
+    return Reply(chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty.")
+
+
+def stats_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return the tokens and the speed of each answer."""
+    rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
+    for number, end in enumerate(env.answers, start=1):
+        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
+        counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
+        shown = f"{speed:.1f}" if speed else "-"
+        rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
+    return Reply(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
+
+
+def why_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return the effect of each stage on the tokens of the last answer, or on one of them."""
+    position = whole(rest)
+    if rest and position is None:
+        raise UsageError(f"/why needs the number of a token, from 0 on, not {rest[:60]!r}.")
+    return Reply(chat, env.explain(chat, position).rstrip("\n"))
+
+
+def set_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Set an option for the next answer; the value `default` removes the setting."""
+    key, _, text = rest.partition(" ")
+    if not key or not text:
+        raise UsageError(
+            "/set needs a name and a value, as in /set top-p 0.9.", hint="The value default undoes it."
+        )
+    entry = find_option(key)
+    value = None if text == "default" else _typed(entry, text)
+    chat = chat.with_value(entry.key, value)
+    rows = option_rows(chat, entry)
+    text = ", ".join(f"{name} is {shown}" for name, shown, _ in rows) + " from the next answer on"
+    return Reply(chat, f"{text}." if value is not None else f"{text} ({rows[0][2]}).", has_keys=True)
+
+
+def _typed(entry: Option, text: str) -> Any:
+    if entry.type is not bool:
+        return [text] if entry.many else text
+    words = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+    if text not in words:
+        raise UsageError(f"`{entry.key}` is on or off, not {text!r}.")
+    return words[text]
+
+
+def show_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return the settings, or one of them, with their origins."""
+    return Reply(chat, rows=tuple(about(chat, rest) if rest else everything(chat)))
+
+
+def chain_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Return the stages of the next answer."""
+    return Reply(chat, env.describe_chain(chat).rstrip("\n"))
+
+
+def color_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Set or show the measure by which answers are coloured."""
+    if not rest:
+        return Reply(chat, f"Answers are coloured by: {chat.settings['color']}.")
+    after = chat.with_value("color", rest)
+    return Reply(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
+
+
+def preset_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Apply a preset, or list the presets."""
+    if not rest:
+        names = ", ".join(name for name, _, _ in list_presets())
+        return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")
+    after = chat.with_preset(rest)
+    text = (
+        f"The preset {rest} applies from the next answer on, below flags and /set; /show lists the settings."
+    )
+    if after.conversation.seed != chat.conversation.seed:
+        text += f" The seed is {after.conversation.seed}."
+    if after.conversation.system != chat.conversation.system:
+        text += " It sets the system message."
+    return Reply(after, text)
+
+
+def schema_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Set or show the schema of answers."""
+    if not rest:
+        structure = chat.job.structure
+        text = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
+        return Reply(chat, f"Answers are {text}.")
+    if rest == "off":
+        return Reply(chat.with_schema(""), "Answers are free from the next one on.")
+    return Reply(chat.with_schema(rest), "Answers are documents of this schema from the next one on.")
+
+
+def system_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Set or show the system message."""
+    if chat.settings["raw"]:
+        raise UsageError("A raw chat has no system message.")
+    if not rest:
+        system = chat.conversation.system
+        return Reply(chat, "There is no system message." if system is None else system)
+    text = "There is no system message now." if rest == "default" else "The system message is set."
+    return Reply(chat.with_own(system=None if rest == "default" else rest), text)
+
+
+def seed_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Set or show the seed."""
+    if not rest:
+        return Reply(chat, f"The seed is {chat.conversation.seed}.")
+    seed = whole(rest)
+    if seed is None or seed >= 2**64:
+        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest[:60]!r}.")
+    return Reply(chat.with_own(seed=seed), f"The seed is {rest} from the next answer on.")
+
+
+_NUM_SHOWN = 2  # turns that /load shows
+
+
+def save_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Write the conversation to a file."""
+    path = _path("save", rest)
+    save(chat, path)
+    return Reply(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
+
+
+def load_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    """Continue the conversation of a file."""
+    path = _path("load", rest)
+    transcript = load(path)
+    chat = restore(chat, transcript, f"transcript {path}")
+    text = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
+    if overrides := ", ".join(chat.above_transcript):
+        text += f" Flags and /set override its settings: {overrides}."
+    for key, value in (("seed", chat.conversation.seed), ("system", chat.conversation.system)):
+        if key in chat.layers[-2][1] and chat.layers[-2][1][key] not in (value, str(value)):
+            text += f" The {key} of the command line no longer applies: the transcript has its own."
+    if transcript.model != (model := chat.settings["model"]):
+        text += f" The transcript's model is {transcript.model}; {model} continues it."
+    if transcript.presets != (presets := chat.settings["preset"]):
+        old, new = shown(transcript.presets) or "none", shown(presets) or "none"
+        text += f" The transcript's presets are {old}; here: {new}."
+    return Reply(chat, "\n".join([text, *history(chat.conversation, last=_NUM_SHOWN)]))
+
+
+def _path(name: str, rest: str) -> Path:
+    if not rest:
+        raise UsageError(f"/{name} needs a file, as in /{name} talk.json.")
+    return Path(rest).expanduser()
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
+
+
+KEYS = """\
+Alt-Enter or Ctrl-J starts a new line, Enter sends the turn, Tab completes a command after a slash.
+Ctrl-C stops an answer and keeps its beginning, or empties the line; Ctrl-D leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the usage of its argument, its help sentence, and its function."""
+
+    values: str
+    help: str
+    run: Callable[[Chat, str, CommandContext], Reply]
+
+
+def run_command(line: str, chat: Chat, env: CommandContext) -> Reply:
+    """Run a line that begins with a slash. Raises UsageError for an unknown command or invalid argument."""
+    name, _, rest = line.removeprefix("/").partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        hint = did_you_mean([f"/{near}" for near in meant_command(name, COMMANDS, SLASH_NAMES)])
+        fallback = "See /help. A turn that begins with a slash is typed with two."
+        raise UsageError(f"There is no command /{name}.", hint=hint or fallback)
+    rest = rest.strip()
+    if rest and not command.values:
+        raise UsageError(f"/{name} takes no argument, but {rest!r} was given.")
+    return command.run(chat, rest, env)
+
+
+def _help(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
+    width = max(len(usage) for usage, _ in rows)
+    return Reply(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
+
+
+def _quit(chat: Chat, rest: str, env: CommandContext) -> Reply:
+    return Reply(chat, is_over=True)
+
+
+COMMANDS: dict[str, Command] = {
+    "help": Command("", "List the commands.", _help),
+    "set": Command(
+        "KEY VALUE", "Set an option, as in /set top-p 0.9; default undoes flag and /set.", set_command
+    ),
+    "show": Command("[KEY]", "Show the settings, or one of them, and where they come from.", show_command),
+    "chain": Command("", "Show every stage, its values and their origin.", chain_command),
+    "preset": Command("[NAME]", "Apply a preset, below flags and /set.", preset_command),
+    "schema": Command("[SCHEMA]", "Show or set the JSON schema of answers; off removes it.", schema_command),
+    "system": Command(
+        "[TEXT]", "Show or set the system message; the text default removes it.", system_command
+    ),
+    "history": Command("[N]", "Show the conversation, or its last turns.", history_command),
+    "prompt": Command(
+        "", "Show the conversation as the model gets it, special tokens included.", prompt_command
+    ),
+    "undo": Command("", "Remove the last turn.", undo_command),
+    "regen": Command("", "Answer the last turn again, with other draws.", regen_command),
+    "edit": Command("[TEXT]", "Replace the last turn.", edit_command),
+    "seed": Command("[N]", "Show or set the seed.", seed_command),
+    "save": Command("FILE", "Write the conversation, seed and settings to a file.", save_command),
+    "load": Command(
+        "FILE", "Continue a saved conversation; flags and /set override its settings.", load_command
+    ),
+    "stats": Command("", "Show the cached, read and generated tokens of each answer.", stats_command),
+    "tokens": Command("", "Show how much of the context is used.", tokens_command),
+    "color": Command(
+        "[SCALE]",
+        "Show or set the colours of answers: probability, rank, entropy, decided, off.",
+        color_command,
+    ),
+    "why": Command(
+        "[N]", "Show what each stage did to the tokens of the last answer, or to token N.", why_command
+    ),
+    "clear": Command("", "Remove all turns; settings and system message stay.", clear_command),
+    "quit": Command("", "Leave (as Ctrl-D does).", _quit),
+}
+
+
+def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
+    """Return the last word of a line up to the cursor, and its possible completions."""
+    if not line.startswith("/") or line.startswith("//"):
+        return "", []
+    name, space, rest = line[1:].partition(" ")
+    if not space:
+        return line, [f"/{command}" for command in COMMANDS if command.startswith(name)]
+    completer = _COMPLETERS.get(name)
+    if completer is None:
+        return "", []
+    word = rest.rpartition(" ")[2] if name == "set" else rest
+    return word, completer(rest, chat)
+
+
+def _set(rest: str, chat: Chat) -> list[str]:
+    key, space, value = rest.partition(" ")
+    options = {entry.flag.lstrip("-"): entry for entry in changeable()}
+    if not space:
+        return _with_prefix(key, options)
+    entry = options.get(key)
+    if entry is None:
+        return []
+    if key == "stage":
+        return stage_values(value)
+    choices = ("on", "off") if entry.type is bool else entry.choices
+    return _with_prefix(value, [*choices, "default"])
+
+
+def _show(rest: str, chat: Chat) -> list[str]:
+    names = [entry.flag.lstrip("-") for entry in changeable()]
+    stages = list(dict.fromkeys(name for name, _ in chat.job.assembly.chain))
+    return _with_prefix(rest, dict.fromkeys(["model", "seed", "system", *names, *stages]))
+
+
+def _schema(rest: str, chat: Chat) -> list[str]:
+    return [*_with_prefix(rest, ["off"]), *paths(rest, suffixes=(".json", ".yaml", ".yml"))]
+
+
+def _transcripts(rest: str, chat: Chat) -> list[str]:
+    return paths(rest, suffixes=(".json",))
+
+
+def _with_prefix(prefix: str, words: Iterable[str]) -> list[str]:
+    return [word for word in words if word.startswith(prefix)]
+
+
+_COMPLETERS: dict[str, Callable[[str, Chat], list[str]]] = {
+    "set": _set,
+    "show": _show,
+    "preset": lambda rest, chat: presets(rest),
+    "color": lambda rest, chat: _with_prefix(rest, option("color").choices),
+    "schema": _schema,
+    "system": lambda rest, chat: _with_prefix(rest, ["default"]),
+    "save": _transcripts,
+    "load": _transcripts,
+}

@@ -1,0 +1,576 @@
+"""Settings of another system (a file, stdin or a command line; JSON, YAML or flags) as the text of a
+preset, with a report of the fields that were not taken over.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO
+
+from gencli.config.job import make_job
+from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
+from gencli.config.options.stages import PENALTY_STAGES
+from gencli.config.peers import key_of, meant_option
+from gencli.config.presets.find import profile_file
+from gencli.config.presets.keys import KEYS, checked
+from gencli.config.presets.read import read_text
+from gencli.config.presets.stack import load_presets
+from gencli.config.presets.write import scalar
+from gencli.config.settings import COMPAT, resolve
+from gencli.errors import ConfigError, GencliError, UsageError
+from gencli.files import read_file, read_stream
+from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer
+from gencli.json_reader import JsonLimits, parse_json
+from gencli.server.wire_calls import read_field
+from gencli.server.wire_fields import ApiError
+from gencli.server.wire_vendors import RENAMED, is_hint
+from gencli.yaml_tree import PRESET_BOUNDS, Fault, parse
+from processors.catalog import Phase
+from processors.errors import ParamError, UnknownStage
+from processors.names import close_names, did_you_mean
+from processors.registry import Registry, builtin_registry
+
+
+def import_from(
+    words: Sequence[str], peer: str, stdin: BinaryIO, registry: Registry | None = None
+) -> Imported:
+    """Return the preset of one file, of stdin (`-`), or of a command line of several words.
+
+    `peer`: name of the system; "" detects it from the fields. Raises UsageError and ConfigError.
+    """
+    if peer and peer not in PEERS:
+        near = did_you_mean([repr(name) for name in close_names(peer, PEERS)])
+        hint = near or f"Known are {', '.join(PEERS)}."
+        raise UsageError(f"Settings of {peer[:60]!r} cannot be read.", hint=hint)
+    return import_settings(_source(list(words), peer, stdin), registry or builtin_registry())
+
+
+def _source(words: list[str], peer: str, stdin: BinaryIO) -> Source:
+    if sum(map(len, words)) > MAX_BYTES:
+        raise UsageError(f"The command line has more than {MAX_BYTES} characters.")
+    if len(words) > 1 or (words[0].startswith("-") and words != ["-"]):
+        return read_arguments(words, peer)
+    name = words[0]
+    if " " in name.strip() and not Path(name).is_file():
+        return read_settings(name, peer)
+    try:
+        content = (
+            read_stream(stdin, MAX_BYTES) if name == "-" else read_file(Path(name), MAX_BYTES, pipes=True)
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"The settings {name[:200]} cannot be read: {reason}.") from None
+    try:
+        return read_settings(content.decode("utf-8-sig"), peer)
+    except UnicodeDecodeError:
+        raise ConfigError(f"The settings {name[:200]} are not UTF-8 text.") from None
+
+
+_KEYS: Mapping[Place, str] = {
+    (entry.stage, entry.field): entry.key for entry in OPTIONS if entry.stage and entry.when is None
+}
+_WITH_MIROSTAT = ("llama-cpp", "koboldcpp")  # systems in which mirostat replaces all truncation
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The text of a preset, and sentences about fields that are not in it."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Base:
+    """Settings before any field is applied: the values and the stage order of the profile, if any."""
+
+    profile: str
+    stages: dict[Place, Any]
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, profile: str, registry: Registry) -> _Base:
+        layers = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
+        stages = {(entry.stage, entry.field): entry.value for layer in layers for entry in layer.stages}
+        options = {key: value for layer in layers for key, value in layer.values.items()}
+        return cls(profile, stages, options)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        return tuple(self.options.get("chain", ()))
+
+
+def import_settings(source: Source, registry: Registry) -> Imported:
+    """Return a preset with the settings of a source, above the profile of its system.
+
+    Values without effect are omitted. Raises ConfigError for settings that contradict each other.
+    """
+    peer = PEERS[source.peer]
+    found = collect(peer, source.fields, registry)
+    _resolve_hints(found)
+    base = _Base.of(_profile(peer.profile, found), registry)
+    order = _resolve_order(found, base, registry)
+    _leave_out_idle(found, base, registry)
+    head = f"# From {source.what} of {peer.title}, by gencli config import."
+    text = "\n".join([head, *_lines(found, base, order)]) + "\n"
+    _check(text, registry)
+    return Imported(text, tuple(found.notes))
+
+
+def _resolve_hints(found: Collected) -> None:
+    """Turn hints into values: a dynamic temperature, a greedy draw, penalties that are off."""
+    hints = found.hints
+    is_dynamic = hints.get("dynamic", hints.get("high", 0) > hints.get("low", 0))
+    if hints.get("range"):
+        found.stages["dynamic_temperature", "range"] = float(hints["range"])
+    elif is_dynamic and {"low", "high"} <= hints.keys():
+        found.stages["dynamic_temperature", "min"] = float(hints["low"])
+        found.stages["dynamic_temperature", "max"] = float(hints["high"])
+        if found.stages.get(("temperature", "temperature"), 1.0) != 1.0:
+            found.note(found.said["temperature", "temperature"], "the dynamic temperature replaces it")
+        found.stages["temperature", "temperature"] = 1.0
+    if (is_dynamic and hints.get("exponent", 1) != 1) or (hints.get("range") and "exponent" in hints):
+        found.stages["dynamic_temperature", "exponent"] = float(hints["exponent"])
+    if hints.get("contrastive"):
+        _resolve_contrastive(found, hints["contrastive"])
+    if hints.get("greedy"):
+        found.stages["temperature", "temperature"] = 0.0
+    for stage in (*PENALTY_STAGES, "dry"):
+        if f"off.{stage}" in hints:
+            found.stages[stage, "multiplier" if stage == "dry" else "penalty"] = 0.0 + (stage == "repetition")
+    if "sustain" in hints:
+        fades = bool(found.stages.get(("repetition", "decay")))
+        found.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
+    if "encoder" in hints:
+        _resolve_encoder(found, hints["encoder"])
+
+
+def _resolve_contrastive(found: Collected, alpha: float) -> None:
+    """Set contrastive search among the top_k most likely tokens; elsewhere it runs only without sampling."""
+    top_k, why = ("top_k", "k"), ""
+    count = found.stages.get(top_k, 0)
+    if not found.hints.get("greedy"):
+        why = "it acts with `do_sample: false` only"
+    elif count < 2:
+        why = "it chooses among `top_k` tokens, and there are not several"
+    else:
+        try:
+            values = {"contrastive_alpha": alpha, "contrastive_k": count}
+            found.options |= {key: checked(key, value) for key, value in values.items()}
+            del found.stages[top_k]
+            found.said.pop(top_k, None)
+        except ParamError as error:
+            why = str(error).rstrip(".")
+    if why:
+        found.note("penalty_alpha", why)
+
+
+def _resolve_encoder(found: Collected, strength: float) -> None:
+    """Set a reward of prompt tokens: repetition with the inverse penalty, over the prompt."""
+    if found.stages.get(("repetition", "penalty"), 1.0) != 1.0 or strength <= 0:
+        found.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
+        return
+    found.stages["repetition", "penalty"] = 1.0 / strength
+    found.stages["repetition", "scope"] = "prompt"
+    found.stages["repetition", "window"] = None
+
+
+def _profile(name: str, found: Collected) -> str:
+    version = found.stages.get(("mirostat", "version"), 0)
+    return f"{name}-mirostat" if version and name in _WITH_MIROSTAT else name
+
+
+def _resolve_order(found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
+    """Return the order if it differs from the profile's; stages that do not run there are dropped or off."""
+    order = found.hints.get("order")
+    if base.profile.endswith("-mirostat"):
+        order = Order(base.order)
+    if not isinstance(order, Order):
+        return ()
+    for name in order.unknown:
+        found.note(name, "no stage is this sampler")
+    rest = [name for name in base.order if name not in order.stages]
+    known = [name for name in order.stages if name in registry]
+    if order.is_open:
+        return _new_order([*rest, *known], found, base, registry)
+    for place in [place for place in found.stages if place[0] in rest or place[0] not in order.stages]:
+        if registry.phase(place[0]) != Phase.CONSTRAIN and place[0] != "bias":
+            found.drop(place, "the samplers that run do not include it") if place in found.said else None
+    for stage in rest:
+        _switch_off(stage, found, base, registry)
+    return _new_order(known, found, base, registry)
+
+
+def _new_order(stages: list[str], found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
+    """Return the order, () if it equals the profile's; `temperature_last` moves SCALE stages within it."""
+    if [name for name in base.order if name in stages] == stages:
+        return ()
+    if found.options.pop("temperature_last", False):
+        draws = [name for name in stages if name in ("adaptive_p", "mirostat")]
+        scales = [name for name in stages if registry.phase(name) == Phase.SCALE]
+        stages = [*(name for name in stages if name not in (*draws, *scales)), *scales, *draws]
+    return tuple(stages)
+
+
+def _switch_off(stage: str, found: Collected, base: _Base, registry: Registry) -> None:
+    """Set the main value of a stage to "off" if the profile has the stage on."""
+    params = registry.spec(stage).params
+    main = params.main()
+    if base.stages.get((stage, main), params.default(main)) != params.default(main):
+        found.stages[stage, main] = params.default(main)
+
+
+def _leave_out_idle(found: Collected, base: _Base, registry: Registry) -> None:
+    """Drop values that equal those without the field, and fields of stages that are off."""
+    for place, value in list(found.stages.items()):
+        stage, inner = place
+        params = registry.spec(stage).params
+        default, main = params.default(inner), params.main()
+        if value == base.stages.get(place, default) and value == default:
+            del found.stages[place]
+        elif inner != main and _is_off(stage, found, base, registry):
+            if value == base.stages.get(place, default) or place not in found.said:
+                del found.stages[place]
+            elif stage in PENALTY_STAGES or inner in ("window", "keep"):
+                del found.stages[place]  # a field of all penalties, one of which is off
+            else:
+                found.drop(place, f"{stage} is off")
+
+
+def _is_off(stage: str, found: Collected, base: _Base, registry: Registry) -> bool:
+    params = registry.spec(stage).params
+    values = {
+        inner: value for (name, inner), value in {**base.stages, **found.stages}.items() if name == stage
+    }
+    return params.from_mapping(values, stage=stage).is_off()
+
+
+def _lines(found: Collected, base: _Base, order: tuple[str, ...]) -> Iterator[str]:
+    if base.profile:
+        yield f"compat: {base.profile}"
+    for place, value in found.stages.items():
+        if place in _KEYS:
+            yield f"{_KEYS[place]}: {scalar(value)}"
+    for key, value in found.options.items():
+        yield f"{key}: {scalar(value)}"
+    if order:
+        yield f"chain: [{', '.join(order)}]"
+    rest: dict[str, list[str]] = {}
+    for (stage, inner), value in found.stages.items():
+        if (stage, inner) not in _KEYS:
+            rest.setdefault(stage, []).append(f"{inner}: {scalar(value)}")
+    if rest:
+        yield "stages:"
+        yield from (f"  {stage}: {{{', '.join(values)}}}" for stage, values in rest.items())
+
+
+def _check(text: str, registry: Registry) -> None:
+    """Raise ConfigError for settings that are valid one by one, but contradict each other."""
+    preset = read_text(text.encode(), Path("imported.yaml"), registry)
+    for message in preset.messages():
+        raise ConfigError(f"The settings make no preset: {message}")
+    profile = preset.values.get("compat")
+    below = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
+    make_job(resolve(*below, preset.layer(), registry=registry))
+
+
+_SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops")
+_SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS} - {
+    "logprobs",
+    "prompt_logprobs",
+}
+# Values of fields of others, in small letters, that change nothing there.
+_UNSET = {
+    "best_of": "1",
+    "max_length": "20",
+    "num_beam_groups": "1",
+    "skip_special_tokens": "true",
+    "spaces_between_special_tokens": "true",
+    "use_cache": "true",
+}
+_MOST_NOTES = 100
+_LONGEST = 60  # characters of a name in a note
+
+Place = tuple[str, str]  # a stage and its field
+
+
+@dataclass(slots=True)
+class Collected:
+    """Values of collected fields: of stages, of options, and hints that only mean something together.
+
+    `said`: for each value of a stage the name of the field that gave it. `notes`: fields not taken over.
+    """
+
+    stages: dict[Place, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    hints: dict[str, Any] = field(default_factory=dict)
+    said: dict[Place, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, name: str, reason: str) -> None:
+        """Record that a field was not taken over, and why; the number of notes is bounded."""
+        if len(self.notes) < _MOST_NOTES:
+            self.notes.append(f"{_short(name)} is not taken over: {reason}.")
+        elif len(self.notes) == _MOST_NOTES:
+            self.notes.append("More fields are not taken over.")
+
+    def drop(self, place: Place, reason: str) -> None:
+        """Remove a value, with a note that names its field unless other values of the field remain."""
+        del self.stages[place]
+        name = self.said.pop(place)
+        if name not in self.said.values():
+            self.note(name, reason)
+
+
+def collect(peer: Peer, fields: Iterable[tuple[str, Any]], registry: Registry) -> Collected:
+    """Return the values of all fields, and a note for each that is not taken over."""
+    found = Collected()
+    for name, value in fields:
+        try:
+            for key, item in _read(peer, name, value).items():
+                _put(found, key, item, name, registry)
+        except NotTaken as error:
+            if not _asks_nothing(name, value):
+                found.note(name, str(error))
+    return found
+
+
+def _asks_nothing(name: str, value: Any) -> bool:
+    """Return whether a field that is not taken over has the value that it has without being set."""
+    return value in (None, False, "", (), [], {}) or str(value).casefold() == _UNSET.get(name)
+
+
+def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
+    key = RENAMED.get(name) or key_of(name) or name
+    for readers, by in ((peer.readers, name), (peer.readers, key), (COMMON, name), (COMMON, key)):
+        if by is name and name not in readers and (reason := _no_setting(peer, name)):
+            raise NotTaken(reason)
+        found = readers[by](value) if by in readers else None
+        if found is not None:
+            return found
+    if key in _SETTINGS and name not in KEYS:
+        return {key: _one(value)}
+    try:
+        return {name: _one(value) for name, value in read_field(name, value).items()}
+    except ApiError as error:
+        if error.code == "unknown_field":
+            hint = meant_option(name, {key: f"`{key}`" for key in _SETTINGS})
+            raise NotTaken(hint.rstrip(".") or "there is nothing of the name") from None
+        raise NotTaken(error.message.rstrip(".")) from None
+
+
+def _no_setting(peer: Peer, name: str) -> str:
+    other = "it changes no text" if is_hint(name) and name not in KEYS and not key_of(name) else ""
+    return peer.dropped.get(name) or NO_SETTINGS.get(name) or other
+
+
+def _one(value: Any) -> Any:
+    """Return a command line's value in plain form: numbers come as text, repeatable flags as tuples."""
+    if isinstance(value, tuple):
+        return list(value)
+    for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _put(found: Collected, key: str, value: Any, name: str, registry: Registry) -> None:
+    if key.startswith("?"):
+        found.hints[key.removeprefix("?")] = value
+        return
+    stage, dot, inner = key.partition(".")
+    if dot:
+        places: list[Place] = [(stage, inner)]
+    elif key not in _SETTINGS:
+        raise NotTaken("it is no setting of how tokens are chosen")
+    elif option(key) in PENALTY_OPTIONS:
+        places = [(name, option(key).field) for name in PENALTY_STAGES]
+    else:
+        places = [(option(key).stage, option(key).field)] if option(key).stage else []
+    try:
+        if not places:
+            found.options[key] = _checked_option(key, value)
+        for place in places:
+            found.stages[place] = _checked_field(place, value, registry)
+            found.said[place] = name
+    except ParamError as error:
+        raise NotTaken(str(error).rstrip(".")) from None
+
+
+def _checked_option(key: str, value: Any) -> Any:
+    return checked(key, str(value) if key in ("stop", "ban") and isinstance(value, int | float) else value)
+
+
+def _checked_field(place: Place, value: Any, registry: Registry) -> Any:
+    stage, inner = place
+    try:
+        params = registry.spec(stage).params
+    except UnknownStage:
+        raise NotTaken(f"there is no stage {stage}") from None
+    if isinstance(value, float) and value.is_integer() and isinstance(params.default(inner), int):
+        value = int(value)  # JavaScript writes 40.0 for 40
+    return getattr(params.from_mapping({inner: value}, stage=stage), inner)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+
+
+MAX_BYTES = PRESET_BOUNDS.max_bytes
+_JSON = JsonLimits(max_depth=PRESET_BOUNDS.max_depth, max_digits=400, has_decimals=False)
+_NUMBER = re.compile(r"-\.?\d")
+_LISTS = ("dry_sequence_breaker", "logit_bias", "reverse_prompt", "stop")  # repeatable flags
+# Fields that only one system has; the first match decides.
+_MARKS: tuple[tuple[str, frozenset[str]], ...] = tuple(
+    (peer, frozenset(names.split()))
+    for peer, names in (
+        ("sillytavern", "temp samplers_priorities rep_pen_size genamt"),
+        ("koboldcpp", "sampler_order rep_pen rep_pen_range max_context_length sampler_seed genkey"),
+        ("hf", "transformers_version _from_model_config pad_token_id decoder_start_token_id "
+         "top_h exponential_decay_length_penalty encoder_no_repeat_ngram_size"),
+        ("llama-cpp", "n_predict repeat_penalty repeat_last_n samplers cache_prompt id_slot "
+         "t_max_predict_ms"),
+        ("tgw", "repetition_penalty_range sampler_priority truncation_length dynatemp_low "
+         "dynamic_temperature mirostat_mode epsilon_cutoff eta_cutoff custom_token_bans"),
+        ("exl2", "token_repetition_penalty penalty_range repetition_decay token_healing"),
+        ("vllm", "structured_outputs guided_json guided_choice guided_regex allowed_token_ids bad_words "
+         "include_stop_str_in_output"),
+        ("sglang", "sampling_params sampling_seed custom_params"),
+        ("openai", "messages prompt model input"),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Fields of a system's settings. `what`: the form of the text."""
+
+    peer: str
+    what: str
+    fields: tuple[tuple[str, Any], ...]
+
+
+def read_settings(text: str, peer: str = "") -> Source:
+    """Return the fields of a file: a JSON object, a YAML mapping, or a command line.
+
+    Raises UsageError if the system cannot be detected, ConfigError for any other text.
+    """
+    stripped = text.strip()
+    if stripped.startswith(("{", "[")):
+        found = _json(stripped)
+    elif _is_command(stripped):
+        return read_arguments(_split(stripped), peer)
+    else:
+        found = _yaml(text)
+    if not isinstance(found, Mapping):
+        raise ConfigError("The settings are no mapping of names to values.")
+    fields = dict(found)
+    name = peer or _guess(fields, is_yaml=not stripped.startswith("{"))
+    return Source(name, "settings", tuple(_flat(fields).items()))
+
+
+def read_arguments(words: Sequence[str], peer: str = "") -> Source:
+    """Return the flags of a command line; the words before the first name the program. Raises UsageError."""
+    words = list(words)
+    module = next((place for place, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
+    first = next((place for place, word in enumerate(words) if _is_flag(word)), len(words))
+    first = first if module is None else module + 1
+    name = peer or _program(words[:first])
+    return Source(name, "a command line", tuple(_flags(words[first:], PEERS[name].short).items()))
+
+
+def _program(words: Sequence[str]) -> str:
+    names = [PurePath(word).name.casefold() for word in words]
+    if any("mlx" in name for name in names):
+        return "mlx"
+    if any("llama" in name or name in ("main", "server") for name in names):
+        return "llama-cpp"
+    raise _untold("the command line names no program that is known")
+
+
+def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    place = 0
+    while place < len(words):
+        word, place = words[place], place + 1
+        if not _is_flag(word):
+            found.setdefault(word, True)
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name if len(name) == 1 else name.casefold().replace("-", "_")
+        name = short.get(name, name)
+        given: Any = value if equals else True
+        if not equals and place < len(words) and not _is_flag(words[place]):
+            given, place = words[place], place + 1
+        found[name] = (*found.get(name, ()), given) if name in _LISTS else given
+    return found
+
+
+def _is_flag(word: str) -> bool:
+    return len(word) > 1 and word.startswith("-") and not _NUMBER.match(word)
+
+
+def _is_command(text: str) -> bool:
+    line = text.partition("\n")[0]
+    first = line.split()[0] if line.split() else ""
+    return bool(re.search(r"(^|\s)--?[a-zA-Z]", line)) and not first.endswith(":")
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=True)
+    except ValueError as error:
+        raise ConfigError(f"The command line cannot be read: {error}.") from None
+
+
+def _json(text: str) -> Any:
+    try:
+        return parse_json(text, _JSON)
+    except GencliError as error:
+        raise ConfigError(f"The settings are not valid JSON: {error.message}") from None
+
+
+def _yaml(text: str) -> Any:
+    faults: list[Fault] = []
+    root = parse(text.encode(), faults)
+    if faults:
+        first = faults[0]
+        raise ConfigError(f"The settings are not valid YAML: line {first.line}: {first.text}")
+    return {} if root is None else root.plain()
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields, merged with those in sampling_params (SGLang), overrides (TabbyAPI), extra_body."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        if name in ("sampling_params", "extra_body", "parameters") and isinstance(value, Mapping):
+            flat.update(value)
+        elif isinstance(value, Mapping) and "override" in value:
+            flat[str(name)] = value["override"]
+        else:
+            flat[str(name)] = value
+    return {str(name): value for name, value in flat.items() if value is not None}
+
+
+def _guess(fields: Mapping[str, Any], *, is_yaml: bool) -> str:
+    values = list(fields.values())
+    if values and all(isinstance(value, Mapping) and "override" in value for value in values):
+        return "exl2"
+    for peer, marks in _MARKS:
+        if marks & fields.keys():
+            return peer
+    if is_yaml and fields:
+        return "tgw"  # the only system with YAML presets, often of few fields
+    raise _untold("no field of it belongs to one system alone")
+
+
+def _untold(why: str) -> UsageError:
+    return UsageError(
+        f"Whose settings these are cannot be told: {why}.", hint=f"Name it, as one of {', '.join(PEERS)}."
+    )

@@ -1,1 +1,0 @@
-"""The log of runs: entries and their database."""

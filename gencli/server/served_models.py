@@ -1,0 +1,431 @@
+"""Plan of `gencli serve` (settings of each model, conditions of the server), and the models served by
+name, with admission control, threads and counters. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from gencli.batch.batch_plan import run_variables
+from gencli.config.environment import untraced
+from gencli.config.layers import gather
+from gencli.config.settings import Settings
+from gencli.core.events import Error, Event, Finish
+from gencli.errors import UsageError
+from gencli.files import read_file
+from gencli.server.access import Bodies, CallLimits, Conditions, Receive, Rules, Scope, parse_body, read_body
+from gencli.server.serve_options import OWN, served_names
+from gencli.server.wire_fields import ApiError
+from processors.grammar.compile_guards import Lane
+
+if TYPE_CHECKING:
+    from gencli.server.serving import Serving
+
+
+API_KEY = "GENCLI_API_KEY"
+_MAX_KEY = 4096  # bytes of a key file
+
+
+@dataclass(frozen=True, slots=True)
+class ServePlan:
+    """`models`: settings by public name. `is_auto`: `max_batch` is planned from the free memory."""
+
+    host: str
+    port: int
+    models: Mapping[str, Settings]
+    conditions: Conditions
+    is_auto: bool
+    has_page: bool
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the first model; others differ only in settings of the model itself."""
+        return next(iter(self.models.values()))
+
+
+def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> ServePlan:
+    """Return the plan of options and variables. Raises UsageError for contradictions."""
+    own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
+    shared = {key: value for key, value in given.items() if key not in own}
+    is_auto = own["max_batch"] == "auto" or environ.get("GENCLI_MAX_BATCH") == "auto"
+    if "max_batch" in given and own["max_batch"] != "auto":
+        shared["max_batch"], is_auto = own["max_batch"], False
+    each = [{**shared, "model": name} for name in own["model"]] or [shared]
+    variables = untraced(run_variables(environ))  # traces are options of requests
+    settings = [gather(values, variables, is_neutral=True) for values in each]
+    names = served_names([one["model"] for one in settings], own["served_name"])
+    return ServePlan(
+        own["host"],
+        own["port"],
+        dict(zip(names, settings, strict=True)),
+        _conditions(own, settings[0], environ),
+        is_auto,
+        own["open"],
+    )
+
+
+def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
+    traced = _most_traced(own, settings)
+    rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
+    return Conditions(
+        rules=rules,
+        limits=CallLimits(
+            grammar_seconds=settings["grammar_timeout"],
+            trace=traced,
+            processed=bool(traced) or settings["watermark"] == "none",
+        ),
+        max_queue=own["max_queue"],
+        queue_timeout=own["queue_timeout"],
+        shutdown_timeout=own["shutdown_timeout"],
+        is_lenient=own["lenient"],
+    )
+
+
+def _most_traced(own: Mapping[str, Any], settings: Settings) -> int:
+    """Return the largest `trace` of a request; by default 0 with a watermark."""
+    if own["max_trace"] is not None:
+        return int(own["max_trace"])
+    return CallLimits().trace if settings["watermark"] == "none" else 0
+
+
+def _key(path: str | None, environ: Mapping[str, str]) -> str:
+    if path is None:
+        return environ.get(API_KEY, "").strip()
+    try:
+        key = read_file(Path(path), _MAX_KEY).decode().strip()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise UsageError(f"`api_key_file` = {path} cannot be read: {reason}.") from None
+    if not key:
+        raise UsageError(f"`api_key_file` = {path} is empty.", hint="Write the key into it.")
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+T = TypeVar("T")
+_THREADS = 2  # threads that parse bodies; each keeps some of the memory of the largest ones
+
+
+class Models:
+    """The models by name; the first one serves requests without a model name. For the event loop.
+
+    Each model has its own engine, threads, admission and metrics; `conditions` are shared. A call is counted
+    twice: here while its body is read, because its model is not known yet, and then by its model.
+    """
+
+    def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
+        self._servings, self.conditions = dict(servings), conditions
+        self._first = next(iter(self._servings.values()))
+        self._admission = Admission(sum(serving.admission.most for serving in self))
+        self._pool = Pool(_THREADS)
+        self._bodies = Bodies()
+        self.replies: Counter[int] = Counter()  # replies by status
+
+    @classmethod
+    def of(cls, *servings: Serving) -> Models:
+        """Return the models of servings with the same conditions."""
+        return cls({serving.name: serving for serving in servings}, servings[0].conditions)
+
+    def __iter__(self) -> Iterator[Serving]:
+        return iter(self._servings.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in command-line order."""
+        return tuple(self._servings)
+
+    def get(self, name: str | None) -> Serving:
+        """Return the model of a name, the first model for None. Raises ApiError 404."""
+        if not name:
+            return self._first
+        if name not in self._servings:
+            known = ", ".join(self.names)
+            raise ApiError(
+                404, f"There is no model {name[:200]!r}.", param="model", code="model_not_found",
+                hint=f"Known: {known}.",
+            )  # fmt: skip
+        return self._servings[name]
+
+    def start(self) -> None:
+        """Start the engine threads, for the running event loop."""
+        for serving in self:
+            serving.start()
+
+    def stop(self) -> None:
+        """End all threads."""
+        self._admission.is_draining = True
+        for serving in self:
+            serving.stop()
+        self._pool.shutdown()
+
+    async def drain(self) -> None:
+        """Accept no more calls; wait for running calls, then end them with an error."""
+        self._admission.is_draining = True
+        end = time.monotonic() + self.conditions.shutdown_timeout
+        while self._admission.num_calls and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        self.cut()
+
+    def cut(self) -> None:
+        """End the running calls with an error, after the current step."""
+        for serving in self:
+            serving.thread.stop()
+
+    @property
+    def state(self) -> str:
+        """ "ready", "draining", or "dead" if an engine has failed."""
+        if self._admission.is_draining:
+            return "draining"
+        return "dead" if any(serving.thread.error is not None for serving in self) else "ready"
+
+    def enter(self) -> AbstractContextManager[Ticket]:
+        """Count a call before its body is read. Raises ApiError 503, or 429 if every model is full."""
+        if not self._admission.is_draining and all(serving.admission.is_full for serving in self):
+            raise self._first.admission.full()
+        return self._admission.enter()
+
+    @asynccontextmanager
+    async def body(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+        """Read the body of a call, and count the call until its end.
+
+        Raises ApiError. A full server refuses a call before reading it. A call whose body is being read does
+        not count as work; otherwise clients that never finish their bodies could fill the server.
+        """
+        with self.enter():
+            pass
+        with self._bodies.room() as hold:
+            body = await read_body(scope, receive, self.conditions.limits.body, hold)
+            with self.enter():
+                yield body
+
+    async def read(self, body: bytes, use: Callable[[Serving, Any], T]) -> tuple[Serving, T]:
+        """Return the model that a body names, and `use(model, value)` of the body's JSON value.
+
+        Runs outside of the event loop. Raises ApiError.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, body, use)
+
+    def _read(self, body: bytes, use: Callable[[Serving, Any], T]) -> tuple[Serving, T]:
+        value = parse_body(body)
+        name = value.get("model") if isinstance(value, Mapping) else None
+        serving = self.get(name if isinstance(name, str) else None)  # `use` rejects a name that is not text
+        try:
+            return serving, use(serving, value)
+        except Exception as error:
+            raise serving.error(error) from None
+
+
+class Ticket:
+    """The place of one call; `size`: its number of samples."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission, self.size = admission, 1
+
+    def grow(self, size: int) -> None:
+        """Count the call as `size` samples. Raises ApiError 429 if other calls leave too little room."""
+        others = self._admission.num_samples - self.size
+        if others and others + size > self._admission.most:
+            raise self._admission.full()
+        self._admission.num_samples += size - self.size
+        self.size = size
+
+
+class Admission:
+    """Counts the samples of all unanswered calls: at most `most`, or one call of any size."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.num_samples = self.num_calls = self.num_refused = 0
+        self.is_draining = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no call is accepted now."""
+        return self.num_samples >= self.most
+
+    @contextmanager
+    def enter(self) -> Iterator[Ticket]:
+        """Yield the ticket of a call; it is returned at the end of the block. Raises ApiError 429 or 503."""
+        if self.is_draining:
+            raise ApiError(503, "The server is shutting down.", code="shutdown")
+        if self.is_full:
+            raise self.full()
+        ticket = Ticket(self)
+        self.num_samples += 1
+        self.num_calls += 1
+        try:
+            yield ticket
+        finally:
+            self.num_samples -= ticket.size
+            self.num_calls -= 1
+
+    def full(self) -> ApiError:
+        """Return the error for a full server, and count the refusal."""
+        self.num_refused += 1
+        return ApiError(429, f"The server is full: it takes {self.most} texts at a time.", code="queue_full")
+
+
+P = ParamSpec("P")
+PooledT = TypeVar("PooledT")
+
+
+class Pool(Executor):
+    """An executor with daemon threads, for the event loop: a grammar may compile for half a minute.
+
+    At its end the process would wait for the threads of a ThreadPoolExecutor.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._lane = Lane(threads)
+
+    def submit(self, fn: Callable[P, PooledT], /, *args: P.args, **kwargs: P.kwargs) -> Future[PooledT]:
+        """Run a function on a thread. Not thread-safe."""
+        future: Future[PooledT] = Future()
+        self._lane.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads once their tasks are done, without waiting."""
+        self._lane.close()
+
+
+def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # any kind of exception: it is raised in the waiting task
+        future.set_exception(error)
+        del future  # the future and the traceback of its error would keep each other alive
+    else:
+        future.set_result(result)
+
+
+Family = tuple[str, str, list[str]]  # name, type, lines
+
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of values by upper bounds."""
+
+    bounds: tuple[float, ...] = _SECONDS
+    counts: list[int] = field(init=False)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, labels: str) -> Iterable[str]:
+        """Yield the lines of the text format."""
+        seen = 0
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            seen += count
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {seen}'
+        yield f"{name}_sum{{{labels}}} {self.total:.6f}"
+        yield f"{name}_count{{{labels}}} {seen}"
+
+
+class Metrics:
+    """Counters and latency histograms of a model since the server started. Times are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.finished: Counter[str] = Counter()  # samples by reason
+        self.tokens: Counter[str] = Counter()
+        self._times = {
+            "time_to_first_token_seconds": Histogram(),
+            "inter_token_latency_seconds": Histogram(),
+            "request_queue_time_seconds": Histogram(),
+            "request_prefill_time_seconds": Histogram(),
+            "request_decode_time_seconds": Histogram(),
+            "e2e_request_latency_seconds": Histogram(),
+        }
+
+    def add(self, event: Event) -> None:
+        """Count an event of the engine."""
+        if isinstance(event, Error):
+            self.finished["error"] += 1
+        if not isinstance(event, Finish):
+            return
+        self.finished[event.reason] += 1
+        self.tokens["prompt"] += event.prompt_tokens
+        self.tokens["cached"] += event.cached_tokens
+        self.tokens["generation"] += event.completion_tokens
+        if not event.completion_tokens:
+            return
+        times = event.timings
+        for name, seconds in (
+            ("time_to_first_token_seconds", times.first_token),
+            ("request_queue_time_seconds", times.queue),
+            ("request_prefill_time_seconds", times.prefill),
+            ("request_decode_time_seconds", times.decode),
+            ("e2e_request_latency_seconds", times.first_token + times.decode),
+        ):
+            self._times[name].add(seconds)
+        if event.completion_tokens > 1:
+            self._times["inter_token_latency_seconds"].add(times.decode / (event.completion_tokens - 1))
+
+    def families(self, model: str, gauges: Mapping[str, float]) -> Iterator[Family]:
+        """Yield each metric of a model as its name, type and lines; `gauges`: current values."""
+        labels = f'model_name="{_escaped(model)}"'
+        for name, value in gauges.items():
+            yield name, "gauge", [f"gencli_{name}{{{labels}}} {value:g}"]
+        yield (
+            "request_success_total",
+            "counter",
+            [
+                f'gencli_request_success_total{{{labels},finished_reason="{reason}"}} {count}'
+                for reason, count in self.finished.items()
+            ],
+        )
+        for kind in ("prompt", "cached", "generation"):
+            name = f"{kind}_tokens_total"
+            yield name, "counter", [f"gencli_{name}{{{labels}}} {self.tokens[kind]}"]
+        for name, histogram in self._times.items():
+            yield name, "histogram", [*histogram.lines(f"gencli_{name}", labels)]
+
+
+def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]]) -> str:
+    """Return the text format: the replies of the server by status, and the metrics of all models.
+
+    Each metric has one TYPE line, whatever the number of models.
+    """
+    found: dict[str, tuple[str, list[str]]] = {
+        "http_replies_total": (
+            "counter",
+            [f'gencli_http_replies_total{{status="{status}"}} {count}' for status, count in replies.items()],
+        )
+    }
+    for families in models:
+        for name, kind, lines in families:
+            found.setdefault(name, (kind, []))[1].extend(lines)
+    text = ["\n".join([f"# TYPE gencli_{name} {kind}", *lines]) for name, (kind, lines) in found.items()]
+    return "\n".join([*text, ""])
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,416 @@
+"""Answers of a call, accumulated from its events (content, reasoning, tool calls, tokens, usage), and log-
+probabilities in OpenAI's formats: a list of objects for chat, parallel lists for completions.
+"""
+
+from __future__ import annotations
+
+import math
+from codecs import getincrementaldecoder
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gencli.core.events import Alternative, Error, Event, Finish, PromptScores, Token, TokenLogprobs
+from gencli.server.wire_fields import ApiError
+from gencli.structured.output_spec import ThinkingSplitter
+from gencli.structured.tool_calls import CallPart, CallStream, FoundCalls, ToolFormat
+from gencli.structured.tool_plans import Calls
+from gencli.text.tokenizer import Tokenizer
+from processors.explain.view import RowView
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a text becomes an answer.
+
+    `is_live`: text is sent while it is generated; otherwise at its end, after it was checked or chosen.
+    `marker`: text up to it is reasoning. `tools`: the format of tool calls. `has_one_call`: calls after the
+    first are ignored. `has_only_calls`: the text has no free text. `is_named`: the request names the
+    function. `has_answer`: a text that is no call is a document. `has_reasoning`: reasoning is shown.
+    """
+
+    is_live: bool = True
+    marker: str = ""
+    tools: ToolFormat | None = None
+    has_only_calls: bool = False
+    has_one_call: bool = False
+    is_named: bool = False
+    has_answer: bool = False
+    has_reasoning: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Increment of a sample's answer from one event. `reason` is set at its end, in OpenAI's terms.
+
+    `views`: explanations of the tokens. `matched`: the stop string or id that ended the text. `faults`:
+    faults of a text with a required structure; None if nothing was checked.
+    """
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[CallPart, ...] = ()
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    views: tuple[RowView, ...] = ()
+    reason: str | None = None
+    matched: str | int | None = None
+    faults: tuple[str, ...] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the increment has nothing that a client sees."""
+        seen = (self.content, self.reasoning, self.calls, self.logprobs, self.views, self.reason)
+        return not any(seen)
+
+
+@dataclass(slots=True)
+class Usage:
+    """Token counts of a call: each prompt once, and all samples."""
+
+    prompts: dict[str, int] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)
+    completion: int = 0
+    reasoning: int = 0
+
+    def add(self, end: Finish) -> None:
+        """Count a sample."""
+        name = end.request
+        self.prompts[name] = end.prompt_tokens
+        self.cached[name] = min(end.cached_tokens, self.cached.get(name, end.cached_tokens))
+        self.completion += end.completion_tokens
+
+    @property
+    def prompt(self) -> int:
+        """Number of prompt tokens."""
+        return sum(self.prompts.values())
+
+    @property
+    def num_cached(self) -> int:
+        """Number of prompt tokens taken from the prefix cache."""
+        return sum(self.cached.values())
+
+
+class _Sample:
+    """Converts the text of one sample to its answer."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._thinking = ThinkingSplitter(shape.marker) if shape.marker else None
+        self._calls: CallStream | None = None
+        if shape.tools:
+            self._calls = CallStream(
+                shape.tools, has_only_calls=shape.has_only_calls, has_one=shape.has_one_call
+            )
+        self._held: list[Token] = []  # tokens of which nothing is sent before the end; earlier attempts first
+        self.num_thought = 0
+
+    def token(self, event: Token) -> Delta:
+        if not self._shape.is_live:
+            self._held.append(event)
+            return Delta()
+        reasoning, found = self._split(event)
+        return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs, event.views)
+
+    def shown(self, delta: Delta) -> Delta:
+        """Return the increment without reasoning that is not shown."""
+        return delta if self._shape.has_reasoning else replace(delta, reasoning="")
+
+    def _split(self, event: Token) -> tuple[str, FoundCalls]:
+        """Return the reasoning in new tokens, and the text and calls after it."""
+        reasoning, text = "", event.text
+        if self._thinking:
+            self.num_thought += 0 if self._thinking.is_over else len(event.ids)
+            pieces = self._thinking.feed(text)
+            reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
+        return reasoning, self._calls.feed(text) if self._calls else FoundCalls(text)
+
+    def end(self, event: Finish) -> Delta:
+        verdict = event.verdict
+        rest = self._rest() if self._shape.is_live else self._whole(event)
+        return replace(
+            rest,
+            reason=self._reason(event),
+            matched=event.matched if event.reason == "stop" else None,
+            faults=verdict.faults if verdict else None,
+        )
+
+    def _rest(self) -> Delta:
+        """Return the held text at the end of an answer, which might have become a marker or a call."""
+        found = self._calls.finish() if self._calls else FoundCalls()
+        return Delta(found.text, self._thinking.finish().thinking if self._thinking else "")
+
+    def _whole(self, event: Finish) -> Delta:
+        """Return the whole answer of a text of which nothing was sent, with tokens of the last attempt."""
+        verdict, last = event.verdict, self._last(event.completion_tokens)
+        thinking = (verdict.thinking if verdict else None) or ""
+        length = 0
+        for held in last if thinking else ():
+            self.num_thought += len(held.ids) if length < len(thinking) else 0
+            length += len(held.text)
+        if self._calls is None or (self._shape.has_answer and not _has_calls(event)):
+            found = FoundCalls(verdict.written if verdict and verdict.is_valid else event.text)
+        else:
+            found, rest = self._calls.feed(event.text), self._calls.finish()
+            found = FoundCalls(found.text + rest.text, found.calls)
+        return Delta(
+            found.text,
+            thinking.removesuffix(self._shape.marker),
+            found.calls,
+            tuple(token for held in last for token in held.ids),
+            tuple(entry for held in last for entry in held.logprobs),
+            tuple(view for held in last for view in held.views),
+        )
+
+    def _last(self, count: int) -> list[Token]:
+        """Return the last `count` held tokens."""
+        before, last = sum(len(held.ids) for held in self._held) - count, []
+        for held in self._held:
+            skip = max(before, 0)
+            before -= len(held.ids)
+            if skip < len(held.ids):
+                ids, logprobs, views = held.ids[skip:], held.logprobs[skip:], held.views[skip:]
+                last.append(replace(held, ids=ids, logprobs=logprobs, views=views))
+        return last
+
+    def _reason(self, event: Finish) -> str:
+        is_cut, calls = event.reason == "length", self._calls
+        if calls and calls.count and calls.is_whole and (calls.is_over or not is_cut):
+            return "stop" if self._shape.is_named else "tool_calls"
+        return "length" if is_cut else "stop"
+
+
+def _has_calls(event: Finish) -> bool:
+    return event.verdict is not None and isinstance(event.verdict.value, Calls)
+
+
+class Answers:
+    """The answers of a call: sample j of prompt i has the index i * n + j.
+
+    `shapes`: by the ids of the requests, in prompt order.
+    """
+
+    def __init__(self, shapes: Mapping[str, Shape], n: int) -> None:
+        self._places: Mapping[str, int] = {name: place for place, name in enumerate(shapes)}
+        self._n = n
+        self._samples = [_Sample(shape) for shape in shapes.values() for _ in range(n)]
+        self.usage = Usage()
+        self.scores: dict[int, PromptScores] = {}  # by prompt
+        self.num_open = len(self._samples)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def prompt_of(self, index: int) -> int:
+        """Return the index of the prompt of an answer."""
+        return index // self._n
+
+    def delta(self, event: Event) -> tuple[int, Delta] | None:
+        """Return the index of the answer and its increment; None for an event about a prompt.
+
+        Raises ApiError for a sample that has failed, or that was interrupted.
+        """
+        place = self._places[event.request]
+        if isinstance(event, PromptScores):
+            self.scores[place] = event
+            return None
+        index = place * self._n + event.sample
+        if isinstance(event, Error):
+            raise _failure(event)
+        if isinstance(event, Token):
+            return index, self._samples[index].shown(self._samples[index].token(event))
+        if isinstance(event, Finish):
+            return index, self._samples[index].shown(self._ended(index, event))
+        return None
+
+    def _ended(self, index: int, event: Finish) -> Delta:
+        if event.reason == "interrupted":
+            raise ApiError(503, "The server is shutting down.", code="shutdown")
+        if event.is_late:
+            raise ApiError(504, "The time limit has passed while the request waited.", code="timeout")
+        self.num_open -= 1
+        self.usage.add(event)
+        delta = self._samples[index].end(event)
+        self.usage.reasoning += self._samples[index].num_thought
+        return delta
+
+
+def _failure(event: Error) -> ApiError:
+    if event.type == "EmptySupport":  # the request itself masks all tokens
+        return ApiError(400, event.message, code="empty_support")
+    if event.type == "GenerationError" and "memory is full" in event.message:
+        return ApiError(503, event.message, code="out_of_memory")
+    if event.type == "GenerationError":  # the request's stop pattern or grammar takes too long
+        return ApiError(400, event.message, code="generation_failed")
+    return ApiError(500, event.message, code=event.type)
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Return the object `usage`."""
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.num_cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+_NEVER = -9999.0  # stands for -inf, which JSON lacks; OpenAI writes the same
+
+
+def finite(logprob: float) -> float:
+    """Return a finite number that JSON can represent."""
+    return logprob if math.isfinite(logprob) else _NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """The text and the bytes of a token in replies; `as_ids`: the text is "token_id:5"."""
+
+    tokenizer: Tokenizer
+    as_ids: bool = False
+
+    def bytes(self, token_id: int) -> bytes:
+        """Return the token's bytes, perhaps part of a character; for a special token those of its name."""
+        table = self.tokenizer.token_bytes
+        own = table[token_id] if token_id < len(table) else b""
+        return own or self._special(token_id).encode()
+
+    def text(self, token_id: int) -> str:
+        """Return the text of the token; partial characters become U+FFFD."""
+        if self.as_ids:
+            return f"token_id:{token_id}"
+        return self.bytes(token_id).decode(errors="replace")
+
+    def _special(self, token_id: int) -> str:
+        return self.tokenizer.decode([token_id], skip_special=False)
+
+
+class TextOffsets:
+    """Counts where in a text each token begins, in characters, whatever the tokens are called in the reply.
+
+    `text` is what the tokens `ids` at its beginning are shown as: it may lack a space of the first one.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, ids: Sequence[int] = (), text: str = "") -> None:
+        self._bytes, self._special = tokenizer.token_bytes, tokenizer.special_ids
+        self._decoder = getincrementaldecoder("utf-8")("replace")
+        whole = b"".join(map(self._of, ids)).decode(errors="replace")
+        self._count = _spaces(text) - _spaces(whole) if ids else 0
+
+    def after(self, ids: Sequence[int]) -> list[int]:
+        """Return the offsets of the next tokens."""
+        found = []
+        for token in ids:
+            found.append(max(0, self._count))
+            self._count += len(self._decoder.decode(self._of(token)))
+        return found
+
+    def _of(self, token: int) -> bytes:
+        is_shown = token not in self._special and token < len(self._bytes)
+        return self._bytes[token] if is_shown else b""
+
+
+def _spaces(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobStyle:
+    """Which numbers are shown: those of the model, or with `is_processed` those after all stages.
+
+    `has_bans`: the cause that masks a token is shown as well.
+    """
+
+    names: TokenNames
+    is_processed: bool = False
+    has_bans: bool = False
+
+    def number(self, alternative: Alternative) -> float:
+        """Return the log-probability of a token."""
+        return finite(alternative.processed if self.is_processed else alternative.logprob)
+
+    def best(self, entry: TokenLogprobs) -> Sequence[Alternative]:
+        """Return the most likely tokens of a position."""
+        return entry.processed_top if self.is_processed else entry.top
+
+
+def chat_logprobs(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> dict[str, Any]:
+    """Return the object `logprobs` of a chat choice."""
+    return {"content": token_entries(entries, style), "refusal": None}
+
+
+def token_entries(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> list[dict[str, Any]]:
+    """Return an object for each token, with its alternatives."""
+    return [
+        {
+            **_alternative(entry.chosen, style),
+            "top_logprobs": [_alternative(each, style) for each in style.best(entry)],
+        }
+        for entry in entries
+    ]
+
+
+def _alternative(alternative: Alternative, style: LogprobStyle) -> dict[str, Any]:
+    return {
+        "token": style.names.text(alternative.id),
+        "logprob": style.number(alternative),
+        "bytes": list(style.names.bytes(alternative.id)),
+        **({"banned_by": alternative.banned_by or None} if style.has_bans else {}),
+    }
+
+
+def completion_logprobs(
+    ids: Sequence[int],
+    entries: Sequence[TokenLogprobs | None],
+    style: LogprobStyle,
+    offsets: TextOffsets,
+) -> dict[str, Any]:
+    """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
+
+    The token itself is always among its alternatives, with the same number. `offsets`: of the tokens before.
+    `banned_by` lists the masked alternatives.
+    """
+    texts = [style.names.text(token_id) for token_id in ids]
+    found = {
+        "tokens": texts,
+        "token_logprobs": [None if entry is None else style.number(entry.chosen) for entry in entries],
+        "top_logprobs": [None if entry is None else _top(entry, style) for entry in entries],
+        "text_offset": offsets.after(ids),
+    }
+    if style.has_bans:
+        found["banned_by"] = [None if entry is None else _bans(entry, style) for entry in entries]
+    return found
+
+
+def _top(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, float]:
+    """Return the alternatives by text; for equal texts the likelier one, but always the token's own."""
+    found: dict[str, float] = {}
+    for each in style.best(entry):
+        found.setdefault(style.names.text(each.id), style.number(each))
+    return {**found, style.names.text(entry.chosen.id): style.number(entry.chosen)}
+
+
+def _bans(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, str]:
+    shown = (*style.best(entry), entry.chosen)
+    return {style.names.text(each.id): each.banned_by for each in shown if each.banned_by}
+
+
+def prompt_logprobs(
+    entries: Sequence[TokenLogprobs | None], names: TokenNames
+) -> list[dict[str, dict[str, Any]] | None]:
+    """Return vLLM's `prompt_logprobs`: for each position its tokens by id; null for the first position."""
+    return [None if entry is None else _by_id(entry, names) for entry in entries]
+
+
+def _by_id(entry: TokenLogprobs, names: TokenNames) -> dict[str, dict[str, Any]]:
+    ranked = [(entry.rank, entry.chosen), *enumerate(entry.top, start=1)]
+    return {
+        str(each.id): {
+            "logprob": finite(each.logprob),
+            "rank": rank,
+            "decoded_token": names.text(each.id),
+        }
+        for rank, each in ranked
+    }

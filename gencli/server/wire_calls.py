@@ -1,0 +1,574 @@
+"""A body of /v1/chat/completions, /v1/completions or /v1/responses as a `Call`: what to generate and how
+to reply. Nothing is stored: a conversation is sent completely each time. Source: OpenAI's reference of
+responses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from gencli.config.jobs import REQUEST_KEYS
+from gencli.config.peers import meant_option
+from gencli.errors import GencliError
+from gencli.server.wire_fields import (
+    ApiError,
+    Taking,
+    bad_field,
+    is_id,
+    read_messages,
+    read_variables,
+    unknown_field,
+)
+from gencli.server.wire_vendors import INSTEAD, RENAMED, SPECIAL, asks_for_nothing, is_hint, is_known
+from gencli.structured.schema_inputs import is_schema_name, named_file, parse_concise
+from processors.conversion import whole
+from processors.registry import Registry, builtin_registry
+
+# The route decides whether there is a chat template; the other sections are about the output of a run.
+# Log-probabilities have their own fields on each route. Clients cannot turn the server's watermark off.
+_MARK = frozenset(("watermark", "watermark_key"))
+BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"} - _MARK | {"trace"}
+_LARGEST = 1 << 16  # characters of a schema in the concise notation
+# Fields besides the options: about input and reply.
+CALL_FIELDS = (
+    "prompt messages suffix preset chat_draw model session cache_salt priority stream stream_options echo "
+    "logprobs top_logprobs logprobs_mode return_banned_by prompt_logprobs return_token_ids "
+    "return_tokens_as_token_ids parallel_tool_calls add_special_tokens add_generation_prompt "
+    "continue_final_message chat_template_kwargs reasoning_effort reasoning include_reasoning thinking "
+    "documents response_format"
+).split()
+_JSON = ("json_schema", "tools", "structural_tag")  # options whose text is a JSON document
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options by key, the field that gave each, and the fields that were dropped (lenient)."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, str] = field(default_factory=dict)
+    dropped: tuple[str, ...] = ()
+
+
+def given_fields(body: Any) -> dict[str, Any]:
+    """Return the fields of a body without those that are null. Raises ApiError if it is not a JSON object."""
+    if not isinstance(body, Mapping):
+        raise ApiError(400, "The body has to be a JSON object.", code="invalid_json")
+    return {key: value for key, value in body.items() if value is not None}
+
+
+def read_options(
+    body: Mapping[str, Any], *, registry: Registry | None = None, is_lenient: bool = False
+) -> Options:
+    """Return the options set by the fields of a body; a null field counts as not given.
+
+    Raises ApiError for a field that is unknown, names a file, or contradicts another. With `is_lenient` an
+    unknown field is dropped instead.
+    """
+    options, dropped = Options(), []
+    for name, value in body.items():
+        if value is None or is_hint(name):
+            continue
+        try:
+            found = read_field(name, value, registry)
+        except ApiError as error:
+            if not is_lenient or error.code != "unknown_field":
+                raise
+            dropped.append(name)
+            continue
+        for key, item in found.items():
+            _set(options, name, key, item)
+    drop_idle(options.values)
+    return Options(options.values, options.fields, tuple(dropped))
+
+
+def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[str, Any]:
+    """Return the options set by a field. Raises ApiError for an unknown field."""
+    if name in SPECIAL:
+        return SPECIAL[name](name, value)
+    key = RENAMED.get(name, name)
+    if key in BODY_KEYS:
+        return {key: value}
+    if asks_for_nothing(name, value):
+        return {}
+    raise _unknown(name, value, registry or builtin_registry())
+
+
+def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
+    if name in registry.names():
+        return unknown_field(name, f"It is a stage: write it under stages, as in {{{name!r}: ...}}.")
+    if name in _MARK:
+        return unknown_field(name, "The watermark is set for the whole server.")
+    if name in CALL_FIELDS:
+        return unknown_field(name, "It is a field of other routes.")
+    instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
+    if is_known(name):
+        return ApiError(
+            400, f"{name} is {_short(value)}, which this server cannot do. Leave it out.",
+            param=name, code="unsupported_value", hint=instead,
+        )  # fmt: skip
+    return unknown_field(
+        name, instead or meant_option(name, {key: repr(key) for key in (*BODY_KEYS, *CALL_FIELDS)})
+    )
+
+
+def _set(options: Options, name: str, key: str, value: Any) -> None:
+    value = inline(key, value, name)
+    before = options.values.get(key)
+    if key == "stages" and isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value:
+        value = {**before, **value}  # values of other stages
+    elif key in options.values and before != value:
+        other = options.fields[key]
+        raise bad_field(name, f"{name} and {other} set the same option ({key}) to different values.")
+    options.values[key], options.fields[key] = value, name
+
+
+def inline(key: str, value: Any, name: str) -> Any:
+    """Return the value of an option as text. Raises ApiError for a file name: bodies may read no files."""
+    if key == "json_schema" and not isinstance(value, str | Mapping):  # 123 would be read as a name
+        raise bad_field(name, f"{name} has to have an object as its schema.")
+    if key in _JSON and not isinstance(value, str):
+        value = json.dumps(value)
+    if key == "choice" and value == []:
+        raise bad_field(name, f"{name} is an empty list: there is nothing to choose.")
+    if key == "json_schema" and isinstance(value, str):
+        return _schema(value, name)
+    if isinstance(value, str) and named_file(key, value) is not None:
+        raise _names_file(name)
+    return value
+
+
+def _schema(text: str, name: str) -> str:
+    """Return a schema as JSON text; other text might be the name of an existing file."""
+    stripped = text.strip()
+    if stripped.startswith("{") or stripped in ("true", "false"):
+        return text
+    if is_schema_name(text):
+        raise _names_file(name)
+    if len(text) > _LARGEST:
+        message = f"{name} has {len(text)} characters, at most {_LARGEST} are allowed."
+        raise bad_field(name, message, code="too_large")
+    try:
+        return json.dumps(parse_concise(text))
+    except GencliError as error:
+        raise bad_field(name, error.message, code="invalid_structure") from None
+
+
+def _names_file(name: str) -> ApiError:
+    return bad_field(name, f"{name} names a file, which a request cannot read. Send the text itself.")
+
+
+def drop_idle(values: dict[str, Any]) -> None:
+    """Remove options that ask for nothing in this combination. Raises ApiError for a choice without tools.
+
+    With `tool_choice` none, drop the tools, so that the model does not see them either.
+
+    An empty list is no tools, and `auto` without tools is no choice: some clients send them always.
+    """
+    if values.get("tools") in ([], "[]"):
+        del values["tools"]
+    choice = values.get("tool_choice")
+    if choice == "none" or (choice == "auto" and "tools" not in values):
+        del values["tool_choice"]
+        values.pop("tools", None)
+    elif "tool_choice" in values and "tools" not in values:
+        raise bad_field("tool_choice", "tool_choice needs tools. Leave it out, or send tools.")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+Route = Literal["chat", "completions", "responses"]
+Prompt = str | tuple[int, ...]
+_MOST = 2**31 - 1
+_LIMITS = ("max_tokens", *(other for other, key in RENAMED.items() if key == "max_tokens"))
+_CUTS = ("truncate_prompt_tokens", "truncation_length", "max_context_length")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A parsed request. `logprobs`: number of alternatives, None without log-probabilities.
+
+    Either `prompts` or `messages` is given. `suffix`: the text after the middle that is filled in.
+    `has_special`: special tokens are added to a text prompt. `is_continued`: the answer continues the last
+    message. `has_chat_draw`: options of the draw without a value take it from the preset `chat`.
+    `variables`: of the chat template. `salt`, `priority`: as in Request. `has_usage`: a stream ends
+    with the usage. `echo`: texts begin with their prompts. `is_processed`: log-probabilities are taken after
+    all stages. `has_bans`: they include the cause that masks a token. `prompt_logprobs`: number of
+    alternatives for each prompt token, in a separate field. `ids_as_text`: tokens are written as
+    "token_id:5". `has_one_call`: only the first tool call counts. `is_score_only`: nothing is generated.
+    `has_reasoning`: the reply has the reasoning. `joined_by`: the field that asks for reasoning inside the
+    content. `longest`: the field that asks for a prompt to be cut to a number of tokens, and the number.
+    """
+
+    route: Route
+    options: Options = field(default_factory=Options)
+    prompts: tuple[Prompt, ...] = ()
+    suffix: str = ""
+    has_special: bool = True
+    messages: tuple[Mapping[str, Any], ...] = ()
+    is_continued: bool = False
+    presets: tuple[str, ...] = ()
+    has_chat_draw: bool = False
+    model: str = ""
+    session: str = ""
+    salt: str = ""
+    priority: int = 0
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    is_stream: bool = False
+    has_usage: bool = False
+    echo: bool = False
+    logprobs: int | None = None
+    is_processed: bool = False
+    has_bans: bool = False
+    prompt_logprobs: int | None = None
+    ids_as_text: bool = False
+    has_ids: bool = False
+    has_one_call: bool = False
+    is_score_only: bool = False
+    has_reasoning: bool = True
+    joined_by: str = ""
+    longest: tuple[str, int] | None = None
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the prompt is a conversation."""
+        return self.route != "completions"
+
+    @property
+    def num_samples(self) -> int:
+        """Number of texts to generate, as far as known before values are checked."""
+        asked = [whole(str(self.options.values.get(key, 1))) or 1 for key in ("n", "best_of", "beams")]
+        return max(asked) * max(1, len(self.prompts))
+
+
+def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
+    """Return the call of a body. Raises ApiError for the first invalid field."""
+    rest = given_fields(chat_body(body) if route == "responses" else body)
+    call = _CallReader(rest, route).read()
+    options = read_options(rest, registry=registry, is_lenient=is_lenient)
+    return replace(call, options=options)
+
+
+class _CallReader(Taking):
+    """Takes the fields about input and reply out of the body; the remaining fields are options."""
+
+    def __init__(self, rest: dict[str, Any], route: Route) -> None:
+        super().__init__(rest)
+        self._route: Route = route
+
+    def read(self) -> Call:
+        is_chat = self._route != "completions"
+        call = Call(
+            self._route,
+            prompts=() if is_chat else _prompts(self.needed("prompt")),
+            messages=read_messages(self.needed("messages")) if is_chat else (),
+            presets=self._presets(),
+            model=self.text("model"),
+            session=self.text("session") or self.text("session_id"),
+            salt=self._salt("cache_salt") or self._salt("extra_key"),
+            priority=self.whole("priority", -_MOST, _MOST) or 0,
+            is_stream=self.flag("stream"),
+            ids_as_text=self.flag("return_tokens_as_token_ids"),
+            has_ids=self.flag("return_token_ids"),
+            has_one_call=not self.flag("parallel_tool_calls", default=True),
+            logprobs=self._chat_logprobs() if is_chat else self.count("logprobs"),
+            is_processed=self._is_processed(),
+            has_bans=self.flag("return_banned_by"),
+            prompt_logprobs=self.count("prompt_logprobs"),
+            joined_by=self._joined_by(),
+            longest=self._longest(),
+        )
+        call = self._of_chat(call) if is_chat else self._of_text(call)
+        call = replace(
+            call,
+            has_usage=self._has_usage(call.is_stream),
+            has_reasoning=self.flag("include_reasoning", default=True),
+        )
+        self._beams()
+        is_scored = call.echo or call.prompt_logprobs is not None
+        limit = next((name for name in _LIMITS if self.rest.get(name) == 0), None)
+        if is_scored and limit is not None:
+            del self.rest[limit]
+            call = replace(call, is_score_only=True)
+        _check_logprobs(call)
+        return call
+
+    def _of_chat(self, call: Call) -> Call:
+        is_continued, default = self.flag("continue_final_message") or self.flag("continue_"), True
+        if is_continued:
+            if self.rest.get("add_generation_prompt") is True:
+                raise bad_field(
+                    "continue_final_message",
+                    "continue_final_message and add_generation_prompt are both true: an answer goes on with "
+                    "the last message, or begins a new one. Leave one of them out.",
+                )
+            if call.messages[-1]["role"] != "assistant":
+                what = "continue_final_message needs a last message of the role assistant."
+                raise bad_field("continue_final_message", what)
+            default = False
+        if self.flag("add_special_tokens"):
+            raise bad_field("add_special_tokens", "add_special_tokens is true: chat templates add their own.")
+        self.flag("add_bos_token")  # templates decide, as in tabbyAPI
+        has_begun = self.flag("add_generation_prompt", default=default)
+        variables = {**read_variables(self), **({} if has_begun else {"add_generation_prompt": False})}
+        return replace(
+            call, is_continued=is_continued, variables=variables, has_chat_draw=self.flag("chat_draw")
+        )
+
+    def _of_text(self, call: Call) -> Call:
+        suffix = self.rest.pop("suffix", "")
+        if not isinstance(suffix, str):
+            raise bad_field("suffix", "suffix has to be a text.")
+        call = replace(
+            call,
+            suffix=suffix,
+            echo=self.flag("echo"),
+            has_special=self.flag("add_special_tokens", default=self.flag("add_bos_token", default=True)),
+        )
+        if suffix and call.echo:
+            raise bad_field("suffix", "suffix and echo do not go together: the prompt is not where it was.")
+        return call
+
+    def _joined_by(self) -> str:
+        """Return the field that asks for reasoning inside the content; "" if none does."""
+        form = self.text("reasoning_format") or "auto"
+        if form not in ("auto", "deepseek", "none"):
+            what = "reasoning_format has to be auto, deepseek, or none."
+            raise bad_field("reasoning_format", what, code="unsupported_value")
+        if not self.flag("separate_reasoning", default=True):
+            return "separate_reasoning"
+        return "reasoning_format" if form == "none" else ""
+
+    def _longest(self) -> tuple[str, int] | None:
+        """Return the field that asks for a prompt to be cut, with its smallest number."""
+        given = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
+        return min(
+            ((name, value) for name, value in given if value and value > 0),
+            key=lambda pair: pair[1],
+            default=None,
+        )
+
+    def _salt(self, name: str) -> str:
+        """Return the cache salt as in vLLM: 1 to 128 characters that cannot form a path."""
+        value = self.rest.pop(name, None)
+        if value is None:
+            return ""
+        if not isinstance(value, str) or not 0 < len(value) <= 128 or set(value) & set("@/\\\0"):
+            raise bad_field(name, f"{name} has to be a text of 1 to 128 characters without @, /, \\ and NUL.")
+        return value
+
+    def _is_processed(self) -> bool:
+        value = self.rest.pop("logprobs_mode", "raw_logprobs")
+        if value not in ("raw_logprobs", "processed_logprobs"):
+            raise bad_field("logprobs_mode", "logprobs_mode has to be raw_logprobs or processed_logprobs.")
+        return bool(value == "processed_logprobs")
+
+    def _chat_logprobs(self) -> int | None:
+        is_on, count = self.flag("logprobs"), self.count("top_logprobs")
+        if count and not is_on:
+            raise bad_field("top_logprobs", "top_logprobs needs logprobs = true.")
+        return (count or 0) if is_on else None
+
+    def _has_usage(self, is_stream: bool) -> bool:
+        given = self.rest.pop("stream_options", None)
+        if given is None:
+            return False
+        if not isinstance(given, Mapping):
+            raise bad_field("stream_options", "stream_options has to be an object.")
+        if not is_stream:
+            raise bad_field("stream_options", "stream_options needs stream = true.")
+        for key, value in given.items():
+            if key not in ("include_usage", "include_obfuscation", "continuous_usage_stats"):
+                raise unknown_field(f"stream_options.{key}", "Did you mean 'include_usage'?")
+            if key == "continuous_usage_stats" and value not in (None, False):
+                raise bad_field(f"stream_options.{key}", f"stream_options.{key} is not supported.")
+        return bool(given.get("include_usage"))
+
+    def _presets(self) -> tuple[str, ...]:
+        given = self.rest.pop("preset", [])
+        names = [given] * (given != "") if isinstance(given, str) else given
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
+        for name in names:
+            if len(name) > 100 or not name.replace("-", "").replace("_", "").isalnum():
+                raise bad_field("preset", f"preset is {name[:60]!r}, but a request can name no file.")
+        return tuple(names)
+
+    def _beams(self) -> None:
+        """Translate `use_beam_search`; drop fields of best-of and beam search whose values have no effect."""
+        rest = self.rest
+        if rest.get("use_beam_search") is True:
+            del rest["use_beam_search"]
+            if rest.get("temperature") in (0, 1):  # vLLM's callers send one; a search draws nothing
+                del rest["temperature"]
+            rest["beams"] = rest.pop("best_of", rest.get("n", 1))
+        elif rest.get("best_of") == rest.get("n", 1):
+            rest.pop("best_of", None)
+        if not rest.get("beams"):
+            for name, neutral in (("length_penalty", 1), ("early_stopping", False)):
+                if rest.get(name) == neutral:
+                    del rest[name]
+
+
+def _check_logprobs(call: Call) -> None:
+    """Raise ApiError for inconsistent fields about log-probabilities."""
+    if call.logprobs is None:
+        for name, is_on in (("logprobs_mode", call.is_processed), ("return_banned_by", call.has_bans)):
+            if is_on:
+                raise bad_field(name, f"{name} needs logprobs.")
+    if call.prompt_logprobs is None:
+        return
+    if call.is_stream:
+        raise bad_field("prompt_logprobs", "prompt_logprobs does not go with stream. Leave one of them out.")
+    if call.echo and call.logprobs not in (None, call.prompt_logprobs):
+        raise bad_field(
+            "prompt_logprobs", "prompt_logprobs and logprobs with echo differ, but both are about the prompt."
+        )
+
+
+def _prompts(value: Any) -> tuple[Prompt, ...]:
+    """Return the prompts of a text, a list of texts, a list of ids, or a list of lists of ids."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value:
+        if all(map(is_id, value)):
+            return (tuple(value),)
+        if all(isinstance(item, str) or _is_ids(item) for item in value):
+            return tuple(item if isinstance(item, str) else tuple(item) for item in value)
+    raise bad_field("prompt", "prompt has to be a text, a list of texts, or one or more lists of token ids.")
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(is_id, value))
+
+
+_ROLES = ("user", "assistant", "system", "developer")
+_RENAMED = {"max_output_tokens": "max_tokens"}
+# Fields that do not change a text here: a limit is for calls of tools that a server runs by itself, and an
+# input that is too long is refused.
+_WITHOUT_EFFECT = ("stream_options", "max_tool_calls")
+_LOGPROBS = "message.output_text.logprobs"  # the only supported value of `include`
+_STORED = "nothing is stored, so send the whole input"
+# Values with which a field has no effect, and why another one is refused.
+_ONLY: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "background": ((False,), "a response is sent when it is complete, or as a stream"),
+    "truncation": (("disabled", "auto"), "it has to be auto or disabled"),
+    "previous_response_id": ((), _STORED),
+    "conversation": ((), _STORED),
+    "previous_response": ((), _STORED),
+    "prompt": ((), "no prompts are stored, so send its text as input or instructions"),
+}
+_SINGLE = ("n", "n_cmpl", "num_return_sequences")
+_NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # fields without a place in the reply
+
+
+def chat_body(body: Any) -> dict[str, Any]:
+    """Return the equivalent body of a chat completion. Raises ApiError for features without an equivalent."""
+    rest = given_fields(body)
+    if "input" not in rest:
+        raise ApiError(400, "The body needs input.", param="input", code="missing_field")
+    for name, (values, why) in _ONLY.items():
+        if name in rest and rest.pop(name) not in values:
+            raise bad_field(name, f"{name} is not supported: {why}.", code="unsupported_value")
+    for name in _SINGLE:
+        if rest.pop(name, 1) != 1:
+            raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
+    for name in _NOT_SHOWN:
+        if rest.pop(name, False) is not False:
+            what = f"{name} is not supported for responses. Ask /v1/chat/completions."
+            raise bad_field(name, what, code="unsupported_value")
+    messages = _messages(rest.pop("input"))
+    if "instructions" in rest:
+        messages.insert(0, {"role": "system", "content": rest.pop("instructions")})
+    made: dict[str, Any] = {"messages": messages}
+    for name, value in rest.items():
+        if name in _WITHOUT_EFFECT:
+            continue
+        for key, item in _field(name, value).items():
+            if made.setdefault(key, item) != item:
+                raise bad_field(name, f"{name} contradicts another field of the body. Leave one of them out.")
+    return made
+
+
+def _field(name: str, value: Any) -> dict[str, Any]:
+    if name == "text":
+        return _text(value)
+    if name == "tools":
+        return {"tools": _tools(value)}
+    if name == "top_logprobs":
+        return {"logprobs": True, "top_logprobs": value} if value else {}
+    if name == "include":
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise bad_field("include", "include has to be a list of names.")
+        return {"logprobs": True} if _LOGPROBS in value else {}
+    return {_RENAMED.get(name, name): value}
+
+
+def _text(value: Any) -> dict[str, Any]:
+    """Return `text.format` as chat's response_format, which wraps the schema, and `verbosity`."""
+    if not isinstance(value, Mapping):
+        raise bad_field("text", "text has to be an object.")
+    form, hint = value.get("format"), value.get("verbosity")
+    made = {} if hint is None else {"verbosity": hint}
+    if not isinstance(form, Mapping) or form.get("type") != "json_schema":
+        return made if form is None else {**made, "response_format": form}
+    if "schema" not in form:
+        raise bad_field("text.format", "text.format has to have a schema, as its type is json_schema.")
+    return {**made, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
+
+
+def _tools(value: Any) -> Any:
+    """Return the tools in chat form; here a tool's name is a sibling of its type."""
+    if not isinstance(value, list) or not all(isinstance(tool, Mapping) for tool in value):
+        raise bad_field("tools", "tools has to be a list of functions.")
+    made = []
+    for tool in value:
+        if tool.get("type") != "function":
+            raise bad_field(
+                "tools", f"tools has {str(tool.get('type'))[:60]!r}, but only functions are known."
+            )
+        inner = {key: item for key, item in tool.items() if key != "type" and item is not None}
+        made.append({"type": "function", "function": inner})
+    return made
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, str):
+        return [{"role": "user", "content": value}]
+    if not isinstance(value, list) or not value:
+        raise bad_field("input", "input has to be a text, or a list of items.")
+    messages: list[dict[str, Any]] = []
+    for number, item in enumerate(value):
+        message = _message(item, f"input[{number}]")
+        if message is None:
+            continue
+        # Calls of one turn are separate items here, but one message in chat.
+        if "tool_calls" in message and messages and messages[-1]["role"] == "assistant":
+            calls = messages[-1].get("tool_calls", [])
+            messages[-1]["tool_calls"] = [*calls, *message["tool_calls"]]
+        else:
+            messages.append(message)
+    return messages
+
+
+def _message(item: Any, place: str) -> dict[str, Any] | None:
+    """Return the message of an item; None for reasoning, which is not passed to the model again."""
+    kind = item.get("type", "message") if isinstance(item, Mapping) else None
+    if kind == "message":
+        if item.get("role") not in _ROLES:
+            raise bad_field(place, f"{place} has to have a role: {', '.join(_ROLES)}.")
+        return {"role": item["role"], "content": item.get("content")}
+    if kind == "function_call":
+        function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
+        call = {"id": item.get("call_id"), "type": "function", "function": function}
+        return {"role": "assistant", "content": None, "tool_calls": [call]}
+    if kind == "function_call_output":
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+    if kind == "reasoning":
+        return None
+    raise bad_field(place, f"{place} is an item of a type that is not supported: {str(kind)[:60]!r}.")

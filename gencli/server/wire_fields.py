@@ -1,0 +1,290 @@
+"""Fields of a body: the errors of the wire format, checked fields, messages and template variables.
+
+Errors have one form on every route, {error: {message, type, param, code}}, with a status and a type known
+to clients. Source: the reference of OpenAI's API, and its client's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gencli.errors import GencliError, UsageError
+from gencli.json_reader import DocumentError, parse_json
+from gencli.templates.chat_templates import ROLES, text_content
+
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "unavailable_error",
+    504: "timeout_error",
+}
+_LONG = 1000  # characters of a message
+_HEADERS: dict[int, dict[str, str]] = {
+    401: {"www-authenticate": "Bearer"},
+    429: {"retry-after": "1"},
+    500: {"x-should-retry": "false"},  # OpenAI's client would otherwise send the request twice more
+    503: {"retry-after": "5"},
+}
+
+
+class ApiError(GencliError):
+    """An error with a status; `param` is the invalid field, `code` is for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(f"{_cut(message)} {hint}".strip(), hint=hint)
+        self.status, self.param, self.code = status, param and _cut(param), code
+        self.headers = {**_HEADERS.get(status, {}), **(headers or {})}
+
+    @property
+    def type(self) -> str:
+        """The type of the error, determined by its status."""
+        return _TYPES.get(self.status, "invalid_request_error")
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the reply."""
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+
+def _cut(text: str) -> str:
+    """Shorten text quoted from a client, so that a reply does not grow with its request."""
+    return text if len(text) <= _LONG else f"{text[: _LONG // 2]} ... {text[-_LONG // 2 :]}"
+
+
+def bad_field(field: str, message: str, *, code: str = "invalid_value") -> ApiError:
+    """Return the error for a field with an invalid value; the message begins with the field."""
+    return ApiError(400, message, param=field, code=code)
+
+
+def unknown_field(field: str, hint: str = "") -> ApiError:
+    """Return the error for a field that is unknown or unsupported by this server."""
+    return ApiError(400, f"There is no field {field!r}.", param=field, code="unknown_field", hint=hint)
+
+
+class Taking:
+    """Takes fields out of `rest`, the non-null fields of a body. Raises ApiError for a wrong type."""
+
+    def __init__(self, rest: dict[str, Any]) -> None:
+        self.rest = rest
+
+    def needed(self, name: str) -> Any:
+        """Return a required field."""
+        if name not in self.rest:
+            raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
+        return self.rest.pop(name)
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Return a boolean field."""
+        value = self.rest.pop(name, default)
+        if not isinstance(value, bool):
+            raise bad_field(name, f"{name} has to be true or false.")
+        return value
+
+    def text(self, name: str) -> str:
+        """Return a short text field."""
+        value = self.rest.pop(name, "")
+        if not isinstance(value, str) or len(value) > 512:
+            raise bad_field(name, f"{name} has to be a short text.")
+        return value
+
+    def count(self, name: str) -> int | None:
+        """Return an integer field >= 0; None if it is missing or false."""
+        value = self.rest.pop(name, None)
+        if value is None or value is False:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise bad_field(name, f"{name} has to be a whole number from 0.")
+        return value
+
+    def whole(self, name: str, least: int, most: int) -> int | None:
+        """Return an integer field within bounds; None if it is missing."""
+        value: int | None = self.rest.pop(name, None)
+        if value is not None and (not is_id(value) or not least <= value <= most):
+            raise bad_field(name, f"{name} has to be a whole number, {least} to {most}.")
+        return value
+
+
+def is_id(value: Any) -> bool:
+    """Whether the value is an integer, and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_TAKEN = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
+# Fields of earlier answers and of caches, which clients send back as they got them.
+_WITHOUT_EFFECT = (
+    *("id", "refusal", "annotations", "audio", "function_call", "status", "type", "parsed", "cache_control"),
+    *("reasoning_details", "provider_specific_fields", "thinking_blocks"),
+)
+
+
+def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
+    """Return the messages with `content` as text; calls and reasoning of earlier turns are kept.
+
+    The arguments of a call, JSON text in the body, become a value, as templates expect. Raises ApiError with
+    the index of the invalid message.
+    """
+    if not isinstance(value, list) or not value:
+        raise _bad("messages", "messages has to be a list of objects with role and content, and not empty.")
+    return tuple(_read(message, f"messages[{number}]") for number, message in enumerate(value))
+
+
+def _read(message: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(message, Mapping):
+        raise _bad(place, f"{place} has to be an object with role and content.")
+    known = (*_TAKEN, *_WITHOUT_EFFECT)
+    unknown = [key for key, value in message.items() if value is not None and key not in known]
+    if unknown:
+        raise _bad(f"{place}.{unknown[0]}", f"{place} has no field {unknown[0]!r}.", "unknown_field")
+    role = message.get("role")
+    if role not in ROLES:
+        raise _bad(f"{place}.role", f"{place}.role is {role!r}, but has to be one of {', '.join(ROLES)}.")
+    made: dict[str, Any] = {"role": role, "content": _content(message, place)}
+    if thoughts := message.get("reasoning_content") or message.get("reasoning"):
+        made["reasoning_content"] = _text(thoughts, f"{place}.reasoning_content")
+    for key in ("name", "tool_call_id"):
+        if message.get(key) is not None:
+            made[key] = _text(message[key], f"{place}.{key}")
+    if message.get("tool_calls"):
+        made["tool_calls"] = _calls(message["tool_calls"], f"{place}.tool_calls")
+    return made
+
+
+def _content(message: Mapping[str, Any], place: str) -> str:
+    content = message.get("content")
+    if content in (None, []) and message["role"] == "assistant":
+        return ""
+    if isinstance(content, list):
+        content = [_plain_part(part) for part in content]
+    try:
+        return text_content(content, place)
+    except UsageError as error:
+        raise _bad(f"{place}.content", error.message) from None
+
+
+def _plain_part(part: Any) -> Any:
+    """Return a part of the responses API, or a refusal of an earlier answer, as a text of the chat API."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind not in ("input_text", "output_text", "refusal"):
+        return part
+    return {"type": "text", "text": part.get("refusal" if kind == "refusal" else "text")}
+
+
+def _calls(value: Any, place: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list):
+        raise _bad(place, f"{place} has to be a list of calls.")
+    return [_call(call, f"{place}[{number}]") for number, call in enumerate(value)]
+
+
+def _call(call: Any, place: str) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise _bad(place, f"{place} has to be a call with a function and its name.")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_json(arguments)
+        except DocumentError as error:
+            raise _bad(place, f"{place}.function.arguments is no JSON: {error.message}") from None
+    function = {"name": function["name"], "arguments": arguments}
+    return {"id": str(call.get("id") or ""), "type": "function", "function": function}
+
+
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise _bad(place, f"{place} has to be a text.")
+    return value
+
+
+def _bad(place: str, message: str, code: str = "invalid_value") -> ApiError:
+    return ApiError(400, message, param=place, code=code)
+
+
+_RESERVED = (
+    "chat_template", "messages", "tools", "documents", "tokenize", "conversation", "add_generation_prompt",
+    "continue_final_message",
+)  # fmt: skip
+
+
+def read_variables(body: Taking) -> dict[str, Any]:
+    """Return the variables of the chat template, never the template itself. Raises ApiError."""
+    rest = body.rest
+    field = "template_vars" if "template_vars" in rest else "chat_template_kwargs"
+    given = rest.pop(field, {})
+    if not isinstance(given, Mapping):
+        raise bad_field(field, f"{field} has to be an object.")
+    for name in _RESERVED:
+        if name in given:
+            raise bad_field(f"{field}.{name}", f"{name} cannot be a variable of the template.")
+    found = dict(given)
+    _spread_reasoning(rest)
+    if "reasoning_effort" in rest:
+        found["reasoning_effort"] = body.text("reasoning_effort")
+    if "verbosity" in rest:
+        found["verbosity"] = body.text("verbosity")
+    if "enable_thinking" in rest:
+        found["enable_thinking"] = body.flag("enable_thinking")
+    if "thinking" in rest:  # templates use one of two names
+        found["thinking"] = found["enable_thinking"] = _is_thinking(given := rest.pop("thinking"))
+        if isinstance(given, Mapping) and "budget_tokens" in given:
+            rest.setdefault("thinking_token_budget", given["budget_tokens"])
+    if "documents" in rest:
+        found["documents"] = _documents(rest.pop("documents"))
+    return found
+
+
+def _spread_reasoning(rest: dict[str, Any]) -> None:
+    """Replace the object `reasoning` by the fields of a chat that say the same.
+
+    `summary` is a hint: reasoning is shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
+    """
+    value = rest.pop("reasoning", {})
+    if not isinstance(value, Mapping):
+        raise bad_field("reasoning", "reasoning has to be an object.")
+    names = {
+        "effort": "reasoning_effort",
+        "enabled": "thinking",
+        "max_tokens": "thinking_token_budget",
+        "exclude": "include_reasoning",
+    }
+    hints = ("summary", "generate_summary", "context", "mode")
+    for name, item in value.items():
+        if item is None or name in hints:
+            continue
+        if name not in names:
+            raise unknown_field(f"reasoning.{name}")
+        if name == "exclude" and isinstance(item, bool):
+            item = not item
+        rest.setdefault(names[name], item)
+
+
+def _is_thinking(value: Any) -> bool:
+    """Return whether thinking is on, from true, false, or an object of type enabled or disabled."""
+    kind = value.get("type") if isinstance(value, Mapping) else value
+    found = {True: True, False: False, "enabled": True, "disabled": False}
+    if not isinstance(kind, bool | str) or kind not in found:
+        raise bad_field(
+            "thinking", "thinking has to be true, false, or an object of type enabled or disabled."
+        )
+    if isinstance(value, Mapping) and not value.keys() <= {"type", "budget_tokens"}:
+        raise bad_field("thinking", "thinking has to have a type, and may have budget_tokens.")
+    return found[kind]
+
+
+def _documents(value: Any) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise bad_field("documents", "documents has to be a list of objects.")
+    return value
