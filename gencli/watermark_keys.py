@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from gencli.errors import ConfigError
 from gencli.files import read_file
-from gencli.yaml_tree import Bounds, Fault, Node, parse
+from gencli.yaml_text import Bounds, YamlFault, YamlNode, parse
 from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.errors import ParamError
 from processors.params import Params
@@ -112,7 +112,7 @@ def _numbers(text: str) -> list[int]:
 
 def _mapping(kind: str, text: str, said: str) -> dict[str, Any]:
     """Return the fields of a mapping in YAML or JSON."""
-    faults: list[Fault] = []
+    faults: list[YamlFault] = []
     root = parse(text.encode(), faults, _BOUNDS)
     if faults or root is None or not isinstance(root.value, Mapping):
         where = f" (line {faults[0].line})" if faults else ""
@@ -123,7 +123,7 @@ def _mapping(kind: str, text: str, said: str) -> dict[str, Any]:
     return _fields(kind, root, said)
 
 
-def _fields(kind: str, root: Node, said: str) -> dict[str, Any]:
+def _fields(kind: str, root: YamlNode, said: str) -> dict[str, Any]:
     known = [field.name for field in STAGES[kind][1].own_fields()]
     found: dict[str, Any] = {}
     for given, value in root.plain().items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gencli.cli.parser.help import describe_option, signature
+from gencli.cli.usage import describe_option, signature
 from gencli.config.options.run import OPTIONS, SECTIONS
 
 PAGE = Path(__file__).parent.parent / "docs" / "cli.md"

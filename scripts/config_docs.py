@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from gencli.cli.parser.help import describe_option, signature
+from gencli.cli.usage import describe_option, signature
 from gencli.config.options.run import OPTIONS
 from gencli.config.presets.keys import KEYS, STRUCTURE, stage_specs
 from gencli.config.presets.preset_schema import json_schema

@@ -38,7 +38,7 @@ from jsonschema.validators import validator_for  # noqa: E402
 from gencli.core.events import Error, Finish  # noqa: E402
 from gencli.core.request import Limits, Request  # noqa: E402
 from gencli.errors import ConfigError, GencliError  # noqa: E402
-from gencli.json_reader import parse_json  # noqa: E402
+from gencli.json_text import parse_json  # noqa: E402
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402

@@ -23,7 +23,7 @@ from gencli.core.events import Finish  # noqa: E402
 from gencli.core.request import Request  # noqa: E402
 from gencli.engine.engine import Engine  # noqa: E402
 from gencli.errors import GencliError  # noqa: E402
-from gencli.json_reader import parse_json  # noqa: E402
+from gencli.json_text import parse_json  # noqa: E402
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402

@@ -194,7 +194,7 @@ def test_processors_needs_torch_and_the_standard_library_only():
 
 
 # What prints: the command line, all in one module, and the bar of an LLM, which has no command line above it.
-PRINTS = {"gencli.cli.terminal.render", "gencli.runtime.completion"}
+PRINTS = {"gencli.cli.render", "gencli.runtime.completion"}
 
 
 def test_only_render_and_the_bar_print():

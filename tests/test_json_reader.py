@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.json_reader import DOCUMENT, DocumentError, JsonLimits, parse_json
+from gencli.json_text import DOCUMENT, DocumentError, JsonLimits, parse_json
 from gencli.structured.schema_errors import compact
 
 REFUSED = [

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from gencli.errors import UsageError
-from gencli.lock import lock_path, locked
+from gencli.files import lock_path, locked
 
 HOLDER = """
 import sys
 from pathlib import Path
-from gencli.lock import locked
+from gencli.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

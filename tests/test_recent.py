@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gencli.recent import Recent
+from gencli.helpers import Recent
 
 
 def test_a_value_is_made_once_and_the_least_recently_used_one_is_dropped() -> None:

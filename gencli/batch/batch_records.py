@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gencli.errors import GencliError, UsageError
+from gencli.helpers import clock
 from gencli.runtime.model_loading import Reporter
-from gencli.units import clock
 from processors.errors import ProcessorsError
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, BinaryIO
 
-from gencli import json_reader
+from gencli import json_text as json_reader
 from gencli.batch.batch_records import Failure
 from gencli.errors import UsageError
-from gencli.json_reader import DocumentError, JsonLimits
+from gencli.json_text import DocumentError, JsonLimits
 
 INSTALL = "Install it with: pip install 'gencli[batch]'"
 

@@ -34,9 +34,8 @@ from gencli.errors import GenerationError, UsageError
 from gencli.explain.head import text_head
 from gencli.explain.trace_file import sample_lines
 from gencli.explain.views import Views
-from gencli.files import NO_LINK, new_file, open_regular
+from gencli.files import NO_LINK, locked, new_file, open_regular
 from gencli.json_text import as_float
-from gencli.lock import locked
 from gencli.models.files.checkpoint import identify_model
 from gencli.models.files.gguf_header import is_gguf, read_gguf_head
 from gencli.models.files.local_models import find_local

@@ -20,11 +20,10 @@ from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget
 from gencli.config.jobs import Jobs
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
-from gencli.files import replaced
+from gencli.files import locked, replaced
+from gencli.helpers import size
 from gencli.json_text import to_json
-from gencli.lock import locked
 from gencli.plugins.plugin_registry import plugin_notices
-from gencli.units import size
 
 _MESSAGES = 20  # limit of error messages in the summary
 _EXIT = {"interrupted": 130, "stopped": 7}

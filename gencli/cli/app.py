@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
-from gencli.cli.terminal.render import OutputClosed, Sink, prepare, say, say_error, say_interrupted
+from gencli.cli.render import OutputClosed, Sink, prepare, say, say_error, say_interrupted
 from gencli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 def _with_help_topic(arguments: Sequence[str]) -> Sequence[str]:
     """Return the arguments with `--help TOPIC` as one option: typer has none whose value may be left out."""
-    from gencli.cli.parser.command import HELP_TOPIC
+    from gencli.cli.option_parser import HELP_TOPIC
 
     command = _click_command(arguments[0]).commands[arguments[0]]
     place = arguments.index("--help") if "--help" in arguments else len(arguments)
@@ -115,7 +115,7 @@ def _complete(arguments: Sequence[str]) -> int:
     try:
         instruction = os.environ.get("_GENCLI_COMPLETE", "")
         if instruction.startswith("complete_"):
-            from gencli.cli.commands.completion import complete
+            from gencli.cli.option_parser import complete
 
             return complete(instruction, _click_command, COMMANDS)
         return _run(_click_command(*COMMANDS), arguments)
@@ -142,7 +142,7 @@ def explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
     except BaseException as error:  # includes SystemExit of a library and panics of Rust code
         if "--debug" in arguments:
             raise
-        from gencli.cli.failures import explain
+        from gencli.cli.usage import explain
 
         explained = explain(error, arguments)
         end = "" if explained.message.endswith("?") else "."

@@ -13,7 +13,7 @@ from gencli.config.presets.keys import KEYS
 from gencli.config.presets.read import read_values
 from gencli.config.settings import Assigned, Layer, Settings, resolve
 from gencli.errors import UsageError
-from gencli.recent import Recent
+from gencli.helpers import Recent
 from processors.registry import Registry
 
 __all__ = ["REQUEST_KEYS", "Jobs", "ReadLayer", "request_layer"]

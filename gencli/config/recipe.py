@@ -19,7 +19,7 @@ from gencli.files import MAX_PROMPT, read_file
 from gencli.plugins.plugin_registry import make_registry
 from gencli.structured.schema_inputs import named_file
 from gencli.watermark_keys import file_fingerprint
-from gencli.yaml_tree import Bounds
+from gencli.yaml_text import Bounds
 
 __all__ = ["CODE", "Recipe", "code_of", "files_of"]
 

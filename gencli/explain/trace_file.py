@@ -17,7 +17,7 @@ from gencli.errors import GenerationError
 from gencli.explain.check import check_record
 from gencli.explain.record import VERSION, Record
 from gencli.explain.views import records
-from gencli.json_reader import DocumentError, parse_json
+from gencli.json_text import DocumentError, parse_json
 from gencli.results.run_results import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
 from processors.explain.view import RowView

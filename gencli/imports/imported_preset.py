@@ -24,11 +24,11 @@ from gencli.config.settings import COMPAT, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
 from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer
-from gencli.json_reader import JsonLimits, parse_json
+from gencli.json_text import JsonLimits, parse_json
 from gencli.server.wire_calls import read_field
 from gencli.server.wire_fields import ApiError
 from gencli.server.wire_vendors import RENAMED, is_hint
-from gencli.yaml_tree import PRESET_BOUNDS, Fault, parse
+from gencli.yaml_text import PRESET_BOUNDS, YamlFault, parse
 from processors.catalog import Phase
 from processors.errors import ParamError, UnknownStage
 from processors.names import close_names, did_you_mean
@@ -537,7 +537,7 @@ def _json(text: str) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    faults: list[Fault] = []
+    faults: list[YamlFault] = []
     root = parse(text.encode(), faults)
     if faults:
         first = faults[0]

@@ -15,6 +15,7 @@ import torch
 from torch.nn.functional import linear
 
 from gencli.errors import ModelError
+from gencli.helpers import size
 from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.products.dense_products import adds_wide, can_pack
 from gencli.models.decoder.weight_readers import stays_in_file
@@ -25,7 +26,6 @@ from gencli.models.files.model_files import Format, Quantize
 from gencli.models.kv.lane_buffers import SPARE_ROWS, roomy, stored_width
 from gencli.models.kv.lane_lengths import STEP
 from gencli.models.model_runner import ModelSpec
-from gencli.units import size
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
 _CHUNK = 512  # prompt tokens of a step

@@ -16,8 +16,8 @@ from gencli.core.events import Error, Event, Finish
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError
+from gencli.helpers import Recent
 from gencli.models.files.model_card import end_ids
-from gencli.recent import Recent
 from gencli.runtime.model_loading import Loaded
 from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan, Variant, plan_notices
 from gencli.structured.schema_errors import OutOfTime

@@ -19,10 +19,10 @@ from gencli.explain.page import fragment as html
 from gencli.explain.record import Record
 from gencli.explain.trace import Trace
 from gencli.explain.views import Views, records, views
+from gencli.helpers import clock
 from gencli.results.run_results import ByToken, Meter, Scores, failure, token_ids
 from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
-from gencli.units import clock
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -44,6 +44,7 @@ from gencli.batch.table_columns import OutputFormat, RowWriter, Table, TextTarge
 from gencli.config.jobs import Jobs
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, UsageError
+from gencli.helpers import clock
 from gencli.runtime.compiled_grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.model_loading import Reporter
 from gencli.runtime.wiring import load_model, make_engine
@@ -58,7 +59,6 @@ from gencli.scoring.text_scores import (
     score_record,
     shown,
 )
-from gencli.units import clock
 
 _SHARED = ("jsonl", "csv", "tsv", "parquet")
 _COUNTS = (

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gencli.errors import GencliError
-from gencli.json_reader import JsonLimits, parse_json
+from gencli.json_text import JsonLimits, parse_json
 from gencli.server.wire_calls import Call
 from gencli.server.wire_fields import ApiError, bad_field
 from processors.conversion import whole

@@ -32,10 +32,10 @@ from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
+from gencli.helpers import Recent
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import Card, declared_template, read_card
 from gencli.models.model_memory import Held, plan_capacity
-from gencli.recent import Recent
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
 from gencli.runtime.model_loading import Loaded, Reporter, check_memory
 from gencli.runtime.wiring import load_model, make_engine, model_choice

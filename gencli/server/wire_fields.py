@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gencli.errors import GencliError, UsageError
-from gencli.json_reader import DocumentError, parse_json
+from gencli.json_text import DocumentError, parse_json
 from gencli.templates.chat_templates import ROLES, text_content
 
 _TYPES = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from gencli.errors import ConfigError, UsageError
 from gencli.files import read_file
-from gencli.json_reader import parse_json
+from gencli.json_text import parse_json
 from gencli.structured.output_spec import DOCUMENTS, OutputSpec, Plan
 from gencli.structured.schema_errors import NEVER, Deadline
 from gencli.structured.schema_inputs import named_file

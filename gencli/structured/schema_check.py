@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any
 
-from gencli.json_reader import DOCUMENT
+from gencli.json_text import DOCUMENT
 from gencli.structured.contradictions import find_contradictions
 from gencli.structured.ecma_regex import check_pattern
 from gencli.structured.json_schema import (

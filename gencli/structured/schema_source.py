@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from gencli.files import open_regular
-from gencli.json_reader import DocumentError, JsonLimits, parse_json
+from gencli.json_text import DocumentError, JsonLimits, parse_json
 from gencli.structured.schema_check import MAX_BYTES, check_size
 from gencli.structured.schema_errors import SchemaError
 from gencli.structured.schema_inputs import YAML, named_file, parse_concise
-from gencli.yaml_tree import Bounds, Fault
-from gencli.yaml_tree import parse as parse_yaml
+from gencli.yaml_text import Bounds, YamlFault
+from gencli.yaml_text import parse as parse_yaml
 
 _LIMITS = JsonLimits(has_decimals=False)
 _YAML_BOUNDS = Bounds("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
@@ -56,11 +56,11 @@ def _from_json(text: str, what: str) -> dict[str, Any] | bool:
 
 
 def _from_yaml(content: bytes, path: Path) -> dict[str, Any] | bool:
-    faults: list[Fault] = []
+    faults: list[YamlFault] = []
     node = parse_yaml(content, faults, _YAML_BOUNDS)
     value = node.plain() if node is not None else None
     if not faults and (why := _not_json(value)):
-        faults.append(Fault(why))
+        faults.append(YamlFault(why))
     if faults:
         lines = "".join(f"\n  {path}:{fault.line}:{fault.column}: {fault.text}" for fault in faults)
         raise SchemaError(f"The schema {path} cannot be used:{lines}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gencli.errors import ConfigError
-from gencli.json_reader import DocumentError, parse_json
+from gencli.json_text import DocumentError, parse_json
 from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import SchemaError, child
 from gencli.structured.text_plans import plan_grammar, plan_regex

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from gencli.json_reader import DocumentError, parse_json
+from gencli.json_text import DocumentError, parse_json
 from gencli.structured.output_spec import Finding, Plan, ThinkingSplitter
 from gencli.structured.schema_check import check_schema
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gencli.json_reader import DocumentError, parse_json
+from gencli.json_text import DocumentError, parse_json
 from gencli.structured.json_schema import refs_in, walk
 from gencli.structured.output_spec import Audit, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, compact

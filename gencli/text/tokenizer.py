@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gencli.errors import ModelError, UsageError, is_panic
+from gencli.helpers import Recent
 from gencli.models.files.checkpoint import check_files
 from gencli.models.files.gguf_header import is_gguf
 from gencli.models.files.local_models import is_bundled
-from gencli.recent import Recent
 from gencli.templates.chat_templates import MAX_CHAT, Form, Order, Rendered, content_form, in_form, renderer
 from gencli.text.detokenizer import (
     ByteDecoder,

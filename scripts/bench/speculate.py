@@ -20,8 +20,8 @@ import typer
 from report import measuring, run_benchmark
 
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
-from gencli.cli.terminal.records import FORMS
-from gencli.cli.terminal.render import say_notice
+from gencli.cli.render import say_notice
+from gencli.cli.usage import FORMS
 from gencli.config.options.drafts import NO_DRAFTER
 from gencli.config.options.option import MAX_BATCH
 from gencli.core.events import Error, Finish

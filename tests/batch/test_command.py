@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
+from gencli.helpers import size
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import read_card
 from gencli.models.model_memory import weight_bytes
-from gencli.units import size
 from tests.batch.conftest import FAKE
 
 ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]

@@ -8,10 +8,10 @@ import torch
 from gencli.batch.batch_options import read_bytes
 from gencli.batch.batch_records import ErrorCount, Outcome, Progress, Summary, Tally
 from gencli.errors import ModelError, UsageError
+from gencli.helpers import clock
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import read_card
 from gencli.models.model_memory import Held, Speed, guess_seconds, plan_capacity, weight_bytes
-from gencli.units import clock
 
 
 def outcome(index, *, error=None, reason="length", tokens=10):

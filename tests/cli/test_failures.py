@@ -1,6 +1,6 @@
 """Errors that are no Exception: they end a command with a message and a code, a row with its record."""
 
-from gencli.cli.failures import explain
+from gencli.cli.usage import explain
 
 
 def test_an_exit_or_a_panic_from_anywhere_has_a_message():

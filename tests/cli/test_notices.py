@@ -1,6 +1,6 @@
 """A notice says what a person has to know, once."""
 
-from gencli.cli.parser.help import command_help
+from gencli.cli.usage import command_help
 from tests.cli.conftest import ROOT
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gencli.cli.parser.prompts import read_prompts
+from gencli.cli.inputs import read_prompts
 from gencli.errors import UsageError
 from gencli.templates.prompt_templates import PromptTemplate
 

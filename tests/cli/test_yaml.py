@@ -2,7 +2,7 @@
 
 import yaml
 
-from gencli.cli.terminal.records import array_parts
+from gencli.cli.usage import array_parts
 from gencli.json_text import to_json
 from gencli.yaml_text import to_yaml
 

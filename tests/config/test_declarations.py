@@ -7,7 +7,7 @@ from jsonschema import Draft202012Validator
 from typer.main import get_command
 
 from gencli.cli.app import make_app
-from gencli.cli.parser.help import command_help, describe_option
+from gencli.cli.usage import command_help, describe_option
 from gencli.config.environment import environment_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.presets.keys import KEYS, STRUCTURE, unknown_key

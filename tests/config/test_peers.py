@@ -9,7 +9,7 @@ from gencli.batch.batch_rows import refuse_key
 from gencli.chat.slash_commands import COMMANDS as SLASH
 from gencli.chat.slash_commands import find_option
 from gencli.cli.app import COMMANDS
-from gencli.cli.explain.options import OWN as OF_EXPLAIN
+from gencli.cli.trace_views import OWN as OF_EXPLAIN
 from gencli.config.environment import environment_layer
 from gencli.config.options.run import OPTIONS
 from gencli.config.peers import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES, meant_option

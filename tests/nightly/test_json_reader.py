@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.json_reader import parse_json
+from gencli.json_text import parse_json
 from tests.slow.test_json_reader import JSON
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gencli.json_reader import parse_json
+from gencli.json_text import parse_json
 from gencli.structured.schema_errors import compact
 
 JSON = st.recursive(

@@ -9,12 +9,11 @@ from typing import Any
 
 from gencli.batch.batch_options import BATCH_OPTIONS
 from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
-from gencli.cli.follower import follow_leader
-from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page
-from gencli.cli.terminal.interrupts import Interrupts, interrupts
-from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.commands.setting_views import follow_leader
+from gencli.cli.option_parser import make_command
+from gencli.cli.render import Sink
+from gencli.cli.stderr import Interrupts, Stderr, interrupts
+from gencli.cli.usage import Page
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
 
 __all__ = ["PAGE", "command", "run"]
@@ -66,8 +65,8 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
     with Stderr(is_quiet="quiet" in plan.given).starting(), importing():
         from gencli.batch.batch_setup import prepare
         from gencli.batch.run_batch import Generation, run_batch
-        from gencli.cli.commands.batch_preview import preview
-        from gencli.cli.commands.batch_reporter import TerminalReporter
+        from gencli.cli.experiment_runs import preview
+        from gencli.cli.progress_bars import TerminalReporter
         from gencli.config.job import notices
 
     batch, sink = prepare(plan, settings, Generation()), Sink()

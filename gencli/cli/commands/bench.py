@@ -16,9 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gencli.cli.terminal.records import FORMS, record_text
-from gencli.cli.terminal.render import Sink, say
-from gencli.cli.terminal.tables import table
+from gencli.cli.render import Sink, say, table
+from gencli.cli.usage import FORMS, record_text
 from gencli.config.options.option import MAX_BATCH
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local

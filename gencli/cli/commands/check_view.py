@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gencli.cli.terminal.tables import table
+from gencli.cli.render import table
 from gencli.errors import PluginError, UsageError
 from gencli.plugins.discovery import parse_plugin
 from gencli.plugins.plugin_loading import load_stage

@@ -1,4 +1,6 @@
-"""`gencli config`: show settings and their origins; list, check, compare, export and edit presets."""
+"""Commands that show what a run would use, without weights: `gencli config` (settings and presets),
+`gencli stages` and `gencli tokenize`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +9,46 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gencli.cli.commands.config_view import config_json, config_table, differences, lint_report, preset_table
-from gencli.cli.parser.command import Plugins, make_command
-from gencli.cli.parser.page import Page
-from gencli.cli.terminal.render import Sink, say, say_notice
+from gencli.cli.commands.setting_views import (
+    config_json,
+    config_table,
+    differences,
+    lint_report,
+    page,
+    preset_table,
+    stage_table,
+)
+from gencli.cli.inputs import read_prompts
+from gencli.cli.option_parser import Plugins, make_command
+from gencli.cli.render import Sink, say, say_notice, table
+from gencli.cli.usage import FORMAT, Page, record_text, values_of
 from gencli.config.job import make_job
 from gencli.config.layers import gather, gather_presets, plugin_texts
 from gencli.config.options.flags import with_flags
-from gencli.config.options.run import OPTIONS
+from gencli.config.options.option import Option
+from gencli.config.options.run import OPTIONS, option
+from gencli.config.options.stages import read_ids
 from gencli.config.presets.find import defaults_file, folders
 from gencli.config.presets.preset_schema import json_schema
 from gencli.config.presets.write import needs, preset_text
+from gencli.config.requests import chat_ids
 from gencli.config.settings import Settings
-from gencli.config.tab_words import presets, presets_and_files
+from gencli.config.tab_words import presets, presets_and_files, stage_names, stages_and_files
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
 from gencli.runtime.machine import quiet_libraries
 from gencli.templates.prompt_templates import template_folders
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from gencli.text.tokenizer import Tokenizer
+
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 _SHOW = """\
@@ -206,3 +223,168 @@ def _say_notices(settings: Settings) -> int:
 def _refuse_prompts(arguments: Sequence[str]) -> None:
     if arguments:
         raise UsageError(f"{arguments[0]!r} is a prompt, and a prompt is no setting.", hint="Leave it out.")
+
+
+_Values = Annotated[
+    list[str] | None,
+    typer.Option("--stage", metavar="STAGE", help="Values to try, as in name:key=value. (repeatable)"),
+]
+_Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The stage's name.", autocompletion=stage_names)]
+_Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLUGIN",
+        help="path.py, path.py:Class, module:Class or the name of a stage.",
+        autocompletion=stages_and_files,
+    ),
+]
+
+
+def stages_command() -> typer.Typer:
+    """Return the typer group of the commands."""
+    app = typer.Typer(rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+    app.command("list", help="All stages in default order; broken plugins with their errors.")(_list_stages)
+    app.command("show", help="Fields, formula, reference and example of a stage.")(_show_stage)
+    app.command("check", help="Run the contract checks on a stage of your own, without a model.")(
+        _check_stage
+    )
+    return app
+
+
+def _list_stages(plugins: Plugins = None) -> int:
+    with quiet_libraries():
+        stages = list_stages(plugin_texts(plugins, os.environ))
+    Sink().write(stage_table(stages))
+    return 0
+
+
+def _show_stage(name: _Name, plugins: Plugins = None) -> int:
+    with quiet_libraries():
+        registry = make_registry(plugin_texts(plugins, os.environ))
+        text = page(registry, name)
+    Sink().write(text)
+    return 0
+
+
+def _check_stage(target: _Target, values: _Values = None, *, debug: _Debug = False) -> int:
+    from gencli.cli.commands.check_view import check_report
+
+    with quiet_libraries():
+        text, is_sound = check_report(PluginRegistry(), target, values or (), is_debugged=debug)
+    Sink().write(text)
+    return 0 if is_sound else 4
+
+
+TOKENIZE_PAGE = Page(
+    """\
+Usage: gencli tokenize [OPTIONS] [TEXT]
+
+Show the tokens that a model's tokenizer makes of a text, which is the argument
+or comes through a pipe; with --decode, the text of ids. With --chat the text is
+a user's message in the model's chat template.
+""",
+    (
+        option("model"),
+        option("trust_remote_code"),
+        replace(option("chat"), help="Put the text into the model's chat template."),
+        option("system"),
+        option("show_prompt"),
+        Option(("--decode",), str, "Decode these ids, as in 12,7,300.", "Prompt", (), many=True,
+               read=read_ids, metavar="IDS"),
+        Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
+               "does (the default), or not.", "Prompt", True),
+        FORMAT,
+        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+    ),
+    "TEXT",
+)  # fmt: skip
+
+
+def tokenize_command() -> Callable[..., int]:
+    """Return the function that typer calls."""
+    return make_command(run_tokenize, TOKENIZE_PAGE)
+
+
+def run_tokenize(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Print the tokens and return the exit code. Raises UsageError for options that exclude each other."""
+    values = values_of(TOKENIZE_PAGE, given)
+    _refuse_conflicts(values, arguments, given)
+    if len(arguments) > 1:
+        raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
+    text = "" if values["decode"] else _read(arguments)
+    with quiet_libraries(is_on=not values["debug"]):
+        from gencli.runtime.model_loading import load_tokenizer
+
+        tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
+        ids = values["decode"] or _ids(text, tokenizer, values)
+        if values["show_prompt"]:
+            from gencli.cli.result_writers import show_prompts
+
+            show_prompts((text,), (ids,), tokenizer, values["format"], Sink())
+            return 0
+        record = _record(ids, tokenizer, values["model"])
+    if values["format"] == "text":
+        Sink().write(record["text"] + "\n" if values["decode"] else _text(record))
+    else:
+        Sink().write(record_text(record, values["format"]))
+    return 0
+
+
+def _refuse_conflicts(values: Mapping[str, Any], arguments: Sequence[str], given: Mapping[str, Any]) -> None:
+    text_options = {
+        "a text": bool(arguments),
+        "--chat": values["chat"],
+        "--show-prompt": values["show_prompt"],
+    }
+    for name in (name for name, is_on in text_options.items() if is_on and values["decode"]):
+        raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")
+    if values["chat"] and "special" in given:
+        raise UsageError(
+            "The chat template has tokens of its own, so --special and --no-special do not go with --chat.",
+            hint="Leave one of them out.",
+        )
+    if values["system"] is not None and not values["chat"]:
+        raise UsageError("--system needs --chat: a raw text has no system message.", hint="Add --chat.")
+
+
+def _ids(text: str, tokenizer: Tokenizer, values: Mapping[str, Any]) -> tuple[int, ...]:
+    if values["chat"]:
+        return chat_ids(text, tokenizer, values["system"])
+    return tuple(tokenizer.encode(text, special=values["special"]))
+
+
+def _read(arguments: Sequence[str]) -> str:
+    """Return the text from the argument or stdin, joined as `gencli run` joins them."""
+    prompts = read_prompts(arguments, ())
+    for text in prompts.notices:
+        say_notice(text)
+    return prompts.texts[0]
+
+
+def _record(ids: Sequence[int], tokenizer: Tokenizer, model: str) -> dict[str, Any]:
+    for token in ids:
+        if not 0 <= token < tokenizer.vocab_size:
+            raise UsageError(f"Token id {token} is not one of {model}'s: 0 to {tokenizer.vocab_size - 1}.")
+    text = tokenizer.decode(ids)
+    counts = {"tokens": len(ids), "characters": len(text), "bytes": len(text.encode())}
+    return {"model": model, "text": text, "counts": counts, "tokens": [_token(one, tokenizer) for one in ids]}
+
+
+def _token(token: int, tokenizer: Tokenizer) -> dict[str, Any]:
+    is_special = token in tokenizer.special_ids
+    piece = tokenizer.decode([token], skip_special=False) if is_special else None
+    data = tokenizer.token_bytes[token]
+    shown = data.decode(errors="replace") if piece is None else piece
+    return {"id": token, "piece": shown, "bytes": data.hex(" "), "special": is_special}
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    rows = [("place", "id", "piece", "bytes")]
+    for place, token in enumerate(record["tokens"]):
+        piece = token["piece"] if token["special"] else repr(token["piece"])
+        rows.append((str(place), str(token["id"]), piece, token["bytes"] or "(special)"))
+    counts = record["counts"]
+    return table(rows) + (
+        f"{counts['tokens']} tokens, {counts['characters']} characters, {counts['bytes']} bytes\n"
+    )

@@ -8,14 +8,20 @@ from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.explain.modes import refuse_beside, show_trace, walk
-from gencli.cli.explain.one_token import one_token
-from gencli.cli.explain.options import EXPLAIN_OPTIONS, OWN, RUN_KEYS
-from gencli.cli.explain.trace_source import matching, open_trace
-from gencli.cli.explain.whole_text import whole_text
-from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, values_of
-from gencli.cli.terminal.render import Sink
+from gencli.cli.option_parser import make_command
+from gencli.cli.render import Sink
+from gencli.cli.token_views import one_token, whole_text
+from gencli.cli.trace_views import (
+    EXPLAIN_OPTIONS,
+    OWN,
+    RUN_KEYS,
+    matching,
+    open_trace,
+    refuse_beside,
+    show_trace,
+    walk,
+)
+from gencli.cli.usage import Page, values_of
 from gencli.errors import UsageError
 from gencli.explain.record import Record
 from gencli.explain.trace_file import TracedText, text_label
@@ -105,8 +111,8 @@ def _flag(key: str) -> str:
 
 
 def _teach(given: Mapping[str, Any]) -> int:
-    from gencli.cli.explain.lesson_view import lesson_page
-    from gencli.cli.explain.sources import settings_of
+    from gencli.cli.explained_sources import settings_of
+    from gencli.cli.token_views import lesson_page
     from gencli.runtime.machine import importing, quiet_libraries
 
     settings, job = settings_of(given)
@@ -126,7 +132,7 @@ def _source(
     """Return the texts, and the Seeker of a named token if one is given."""
     is_trace = len(arguments) == 1 and _is_file(arguments[0])
     if not is_trace or values["logits_file"] is not None:
-        from gencli.cli.explain.sources import of_logits, of_prompts
+        from gencli.cli.explained_sources import of_logits, of_prompts
 
         if values["replay"]:
             raise UsageError("--replay needs a trace with logits.", hint="Write one with --keep-logits.")
@@ -144,7 +150,7 @@ def _source(
     texts = open_trace(arguments[0], hint="A prompt that looks like a path goes through --file.")
     if values["why"] is None and not values["replay"]:
         return texts, None
-    from gencli.cli.explain.sources import of_trace
+    from gencli.cli.explained_sources import of_trace
 
     return of_trace([*_chosen(texts, values)], given, values["why"], is_replay=values["replay"])
 
@@ -165,7 +171,7 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
     elif seeker is None:
         Sink().write(_page(text, records, values))
     else:
-        from gencli.cli.explain.why_view import why_page, why_table
+        from gencli.cli.token_views import why_page, why_table
 
         pages = (why_page(one, _before(text, one), len(text.records)) for one in records)
         Sink().write(why_table(records) if values["at"] is None else "\n".join(pages))

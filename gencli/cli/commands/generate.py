@@ -1,42 +1,53 @@
-"""The part of `gencli run` that needs torch: loads the model, runs the engine, writes events and summary."""
+"""The part of `gencli run`, `gencli log` and `gencli fork` that needs torch: loads the model, runs the
+engine, writes events and summary, the run's log entry and its trace, and grows children of a tree.
+"""
 
 from __future__ import annotations
 
+import os
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 
-from gencli.cli.explain.brush import Brush
-from gencli.cli.explain.colored import ColoredPen, asking, wanted_scale
-from gencli.cli.terminal.display import open_writers
-from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, say, say_error
-from gencli.cli.terminal.scores import show_scores
-from gencli.cli.terminal.stderr import Stderr
-from gencli.cli.terminal.writers import Writer, label
+from gencli import __version__
+from gencli.cli.commands.setting_views import ColoredPen, asking, chain_rows, wanted_scale
+from gencli.cli.render import Sink, say, say_error, say_notice
+from gencli.cli.result_writers import Writer, label, open_writers
+from gencli.cli.stderr import Interrupts, Stderr
+from gencli.cli.token_colors import Brush, show_scores
 from gencli.config.job import Job
-from gencli.config.requests import chat_notices, make_requests
+from gencli.config.named_models import named_models
+from gencli.config.options.flags import with_flags
+from gencli.config.recipe import Recipe, files_of
+from gencli.config.requests import chat_notices, encode_prompt, make_requests
 from gencli.config.settings import Settings
-from gencli.core.events import Error
+from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
-from gencli.errors import GencliError
+from gencli.errors import GencliError, GenerationError, UsageError
+from gencli.explain.forks import Cut, Forks
+from gencli.explain.head import text_head
 from gencli.explain.levels import Scale
-from gencli.results.run_record import RunInfo, errors, stats, summary
-from gencli.results.run_results import Results
+from gencli.explain.trace_file import Head, TraceWriter
+from gencli.explain.tree import Node, Tree
+from gencli.log import Entry, PromptEntry, add_run
+from gencli.models.files.checkpoint import identify_model
+from gencli.results.run_record import RunInfo, errors, record, stats, summary
+from gencli.results.run_results import Results, Row
 from gencli.runtime.compiled_grammars import Compiled, Compiling, RetryingEngine
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import OutputSpec
 from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
-
-__all__ = ["Beside", "Ready", "generate", "prepare"]
+from processors.registry import Registry
 
 Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
 
@@ -189,3 +200,226 @@ def _submit(
             samples = range(request.n)
             refused.append([Error(request.id, j, type(error).__name__, str(error), "") for j in samples])
     return [event for events in refused for event in events]
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """New children in the order of their ids, and the results from which they are made."""
+
+    nodes: tuple[Node, ...]
+    results: Results
+
+
+@dataclass(frozen=True, slots=True)
+class Grower:
+    """A loaded model that grows children of a tree's texts."""
+
+    ready: Ready
+    forks: Forks
+    handler: Interrupts
+    voice: Stderr
+
+    def grow(
+        self,
+        tree: Tree,
+        cut: Cut,
+        count: int,
+        *,
+        seed: int | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Growth:
+        """Return `count` children at a cut. An interrupt ends them with their texts so far.
+
+        Raises UsageError or ProcessorsError for a cut at which no output is possible.
+        """
+        requests = self.forks.requests(tree, cut, count, seed)
+        results = Results([""] * count, 1)
+        for event in self._events(requests):
+            results.add(event)
+            if on_event is not None:
+                on_event(event)
+        nodes = []
+        for request, row in zip(requests, results.rows, strict=True):
+            end = row.outcomes[0]
+            if (node := self.forks.node(tree, cut, request, row)) is not None:
+                nodes.append(node)
+            elif isinstance(end, Finish) and end.reason != "interrupted":
+                why = f"The text ended before its first new token: `{end.matched or end.reason}`."
+                row.outcomes[0] = Error(request.id, 0, "GenerationError", why, end.text)
+        return Growth(tuple(nodes), results)
+
+    def ranked(self, tree: Tree, cut: Cut, rank: int) -> int:
+        """Return the id with rank `rank` at a cut, under the model without stages."""
+        size = self.forks.tokenizer.vocab_size
+        if rank > size:
+            raise UsageError(f"No token has rank {rank}: the model has {size} tokens.")
+        found: int | None = None
+        for event in self._events([self.forks.ranking(tree, cut, rank)]):
+            if isinstance(event, Token) and event.logprobs:
+                found = event.logprobs[-1].top[-1].id
+            elif isinstance(event, Error):
+                raise GenerationError(event.message)
+        if found is None:  # interrupted
+            raise KeyboardInterrupt
+        return found
+
+    def _events(self, requests: Sequence[Request]) -> Iterator[Event]:
+        engine = self.ready.engine
+        for one in requests:
+            engine.submit(one)
+        while engine.notices:
+            self.voice.notice(engine.notices.pop(0))
+        self.handler.on_first = engine.interrupt
+        try:
+            yield from engine.run()
+        finally:
+            self.handler.on_first = None
+
+
+@contextmanager
+def open_grower(
+    job: Job, prompt: str, settings: Settings, count: int, *, voice: Stderr, handler: Interrupts
+) -> Iterator[Grower]:
+    """Load the model of a run for `count` children at once."""
+    with ExitStack() as stack:
+        ready = prepare(job, count, settings, voice, stack)
+        yield Grower(ready, Forks.of(ready.job, prompt, ready.loaded.tokenizer), handler, voice)
+
+
+_TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in separate fields
+
+
+def keep(settings: Settings, voice: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
+    """Return a factory of the writer that stores the run in the log."""
+    return lambda results, info: _LogWriter(results, info, settings, voice)
+
+
+def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
+    """Return a factory of the writer that compares the texts of a run with those of `entry`."""
+    return lambda results, info: _Comparison(results, entry)
+
+
+def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict[str, Any]:
+    """Return name, revision and SHA-256 of each model of a run by option key; both null for `fake`."""
+    records: dict[str, Any] = {}
+    for key, name in named_models(settings, registry).items():
+        with voice.loading(name, "Hashing") as on_bytes:
+            identity = identify_model(name, on_bytes)
+        revision, digest = (identity.revision, identity.sha256) if identity else (None, None)
+        records[key] = {"name": name, "revision": revision, "sha256": digest}
+    return records
+
+
+class _LogWriter:
+    """Stores the run in the log at its end. If that fails, a notice gives the reason."""
+
+    def __init__(self, results: Results, info: RunInfo, settings: Settings, voice: Stderr) -> None:
+        self._results, self._info, self._settings = results, info, settings
+        self._time = datetime.now(UTC).isoformat(timespec="seconds")
+        # Read now, because files may change during the run.
+        self._files = files_of(settings)
+        self._models = model_records(settings, info.job.registry, voice)
+
+    def add(self, event: Event) -> None:
+        """Do nothing; the run is stored at its end."""
+
+    def close(self) -> None:
+        """Store the run."""
+        try:
+            add_run(self._entry())
+        except GencliError as error:
+            say_notice(f"The run is not kept. {error.message}")
+
+    def _entry(self) -> Entry:
+        settings, job = self._settings, self._info.job
+        recipe = Recipe.of(settings, job, self._files)
+        values = {
+            key: {"value": settings[key], "origin": with_flags(settings.where(key))}
+            for key in settings
+            if settings.is_given(key)
+        }
+        return Entry(
+            time=self._time,
+            version=__version__,
+            model=self._info.model,
+            seed=job.seed,
+            exit_code=self._results.exit_code,
+            folder=os.getcwd(),
+            preset=recipe.preset,
+            settings=values,
+            chain=chain_rows(job),
+            code=recipe.code,
+            models=self._models,
+            files=recipe.files,
+            prompts=tuple(self._prompt(row) for row in self._results.rows),
+        )
+
+    def _prompt(self, row: Row) -> PromptEntry:
+        fields = {key: value for key, value in record(row, self._info).items() if key not in _TEXTS}
+        return PromptEntry(row.prompt, _texts(row), fields)
+
+
+class _Comparison:
+    """Prints a notice at the end of a run if its texts differ from those of the logged run."""
+
+    def __init__(self, results: Results, entry: Entry) -> None:
+        self._results, self._entry = results, entry
+
+    def add(self, event: Event) -> None:
+        """Do nothing; texts are compared at the end."""
+
+    def close(self) -> None:
+        """Compare the texts."""
+        pairs = zip(self._results.rows, self._entry.prompts, strict=True)
+        changed = [row.id for row, before in pairs if _texts(row) != before.texts]
+        if changed:
+            which = f" of prompt {', '.join(changed)}" if len(self._results.rows) > 1 else ""
+            say_notice(f"The text{which} is not the one that was logged.")
+
+
+def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each difference from the logged run: gencli's version, weights of models."""
+    found = []
+    if entry.version != __version__:
+        found.append(f"The run was made by gencli {entry.version}, this is {__version__}.")
+    for key, before in entry.models.items():
+        now = models.get(key)
+        if now is None or now["sha256"] != before["sha256"]:
+            found.append(f"The weights of {before['name']} ({key}) are not those of the run.")
+    return found
+
+
+def _texts(row: Row) -> tuple[str | None, ...]:
+    """Return the text of each sample of a row as it was written; None for one without an outcome."""
+    outcomes = enumerate(row.outcomes)
+    return tuple(row.shown(sample) if outcome is not None else None for sample, outcome in outcomes)
+
+
+def trace_to(write: Callable[[str], None], settings: Settings) -> Callable[[Results, RunInfo], TraceWriter]:
+    """Return a factory of a trace's writer: `write` receives the lines, `settings` are the run's."""
+
+    def make(results: Results, info: RunInfo) -> TraceWriter:
+        assert info.tokenizer is not None
+        structure, recipe = info.job.structure, asdict(Recipe.of(settings, info.job))
+        plain = head_of(results, info)
+
+        def head(request: str, sample: int) -> Mapping[str, Any]:
+            return {**plain(request, sample), **recipe}
+
+        waits = structure is not None and structure.retries > 0
+        return TraceWriter(write, head, info.tokenizer, waits=waits)
+
+    return make
+
+
+def head_of(results: Results, info: RunInfo) -> Head:
+    """Return a function from request and sample to the head of a traced text."""
+    tokenizer = info.tokenizer
+    assert tokenizer is not None
+
+    def head(request: str, sample: int) -> Mapping[str, Any]:
+        prompt = results.row(request).prompt
+        ids = encode_prompt(info.job, prompt, tokenizer)
+        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n}
+
+    return head

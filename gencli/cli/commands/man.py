@@ -11,11 +11,9 @@ from typing import Any
 
 from gencli import __version__
 from gencli.cli.app import COMMANDS, EXIT_CODES, make_app
-from gencli.cli.failures import unknown_word
-from gencli.cli.parser.command import make_command
-from gencli.cli.parser.help import describe_option, signature
-from gencli.cli.parser.page import Page, values_of
-from gencli.cli.terminal.render import Sink, say
+from gencli.cli.option_parser import make_command
+from gencli.cli.render import Sink, say
+from gencli.cli.usage import Page, describe_option, signature, unknown_word, values_of
 from gencli.config.options.option import SECTIONS, Option
 from gencli.errors import UsageError
 from gencli.files import replaced

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.cli.commands.models_hub import Output, alias, cache_line, partial_json, partial_line, pull, remove
-from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page, read_subcommand, values_of
-from gencli.cli.terminal.records import FORMAT, record_text
-from gencli.cli.terminal.render import Sink
-from gencli.cli.terminal.tables import table
+from gencli.cli.fetching import Output, alias, cache_line, partial_json, partial_line, pull, remove
+from gencli.cli.option_parser import make_command
+from gencli.cli.render import Sink, table
+from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
 from gencli.config.options.flags import with_flags
 from gencli.config.options.option import MAX_BATCH, Option
 from gencli.config.tab_words import folders, models
 from gencli.errors import ModelError, UsageError
+from gencli.helpers import size
 from gencli.models.backend import choose_backend, why_no_graphs
 from gencli.models.files.gguf_header import PART, is_gguf, kept_bytes, kept_kinds
 from gencli.models.files.local_models import (
@@ -36,7 +35,6 @@ from gencli.models.files.model_card import (
     whole_bytes,
 )
 from gencli.models.files.model_files import stored_bits
-from gencli.units import size
 from processors.conversion import Bounds
 from processors.params import MOST
 
@@ -242,12 +240,12 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         for dtype, weights in _memory(card, record["quantization"])
     ]
     if values["card"] is not None:
-        from gencli.cli.commands.models_card import card_json, card_text  # imports torch
+        from gencli.cli.commands.model_fit import card_json, card_text
 
         record["memory"] = card_json(card, values["card"], batch, tokens)
         return record, card_text(record)
     if values["memory"]:
-        from gencli.cli.commands.models_memory import memory_json, memory_text  # imports torch
+        from gencli.cli.commands.model_fit import memory_json, memory_text
 
         record["memory"] = memory_json(card, batch, tokens, has_decoder=spec is not None)
         return record, memory_text(record)

@@ -1,38 +1,41 @@
-"""`gencli run`: check the command line, turn it into a job, and run the job."""
+"""`gencli run`, `gencli chat` and `gencli score`: check the command line, turn it into a job, and load the
+model only then.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.commands.chain_view import chain_rows, chain_table
+from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
+from gencli.chat.chat_state import CHAT_OPTIONS, open_chat
+from gencli.cli.commands.setting_views import chain_rows, chain_table, follow_leader
 from gencli.cli.fetching import fetch_models
-from gencli.cli.follower import follow_leader
-from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import with_format
-from gencli.cli.parser.prompts import Prompts, read_prompts
-from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.records import record_text
-from gencli.cli.terminal.render import Sink, is_terminal
-from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.inputs import Prompts, read_prompts, type_ahead
+from gencli.cli.option_parser import make_command
+from gencli.cli.render import Sink, is_terminal
+from gencli.cli.stderr import Interrupts, Stderr, interrupts
+from gencli.cli.usage import Page, record_text, with_format
 from gencli.config.chat_defaults import has_idle_template
 from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids
+from gencli.config.environment import untraced
 from gencli.config.job import Job, make_job, notices
 from gencli.config.layers import gather
 from gencli.config.requests import encode_prompt
 from gencli.config.search_conflicts import search_notices
-from gencli.config.settings import CHAT_DEFAULT, Settings
+from gencli.config.settings import CHAT_DEFAULT, DEFAULT, FLAG, Settings
+from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.scoring.text_scores import CHAIN_KEYS, SCORE_OPTIONS, SCORE_OWN
 from gencli.structured.output_spec import DOCUMENTS
 from gencli.templates.prompt_templates import wanted_template
 
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import Beside
-
-__all__ = ["begin", "carry_out", "command", "run"]
 
 
 def command() -> Callable[..., int]:
@@ -64,12 +67,12 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     job, settings = begin(job, settings, source, given, voice, applies_template=is_shown)
     beside: list[Beside] = []
     if settings["log"]:
-        from gencli.cli.logged import keep  # imports the database, which other runs do not need
+        from gencli.cli.commands.generate import keep
 
         beside.append(keep(settings, voice))
     with ExitStack() as stack:
         if settings["trace"] is not None:
-            from gencli.cli.explain.traced import trace_to
+            from gencli.cli.commands.generate import trace_to
 
             beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write, settings))
         return carry_out(job, prompts, settings, voice, beside)
@@ -133,7 +136,7 @@ def _show_prompts(job: Job, prompts: Prompts, settings: Settings, voice: Stderr)
     for text in (*settings.notices(), *prompts.notices):
         voice.notice(text)
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
-        from gencli.cli.commands.prompt_view import show_prompts
+        from gencli.cli.result_writers import show_prompts
         from gencli.runtime.model_loading import load_tokenizer
 
         tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
@@ -147,3 +150,130 @@ def _show_chain(job: Job, settings: Settings) -> int:
         form = "json" if settings["format"] == "jsonl" else settings["format"]
         sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
     return 0
+
+
+CHAT_PAGE = Page(
+    """\
+Usage: gencli chat [OPTIONS]
+
+Talk with a model. On a terminal, /help lists the commands, Ctrl-C stops an
+answer and keeps its beginning, Ctrl-D leaves. A pipe is read turn by turn, one
+a line, commands included, and stdout gets the answers:
+    printf 'Hello!\\nWho are you?\\n' | gencli chat
+""",
+    CHAT_OPTIONS,
+    everyday=tuple(
+        "model system preset temperature top_p top_k min_p repetition_penalty seed max_tokens stop tools "
+        "regex json_schema".split()
+    ),
+    examples=(
+        "gencli chat -m model.gguf",
+        'gencli chat -m model.gguf --system "Answer in one sentence." --temperature 0.7',
+        "gencli chat --preset creative",
+    ),
+)
+
+
+def chat_command() -> Callable[..., int]:
+    """Return the function that typer calls."""
+    return make_command(run_chat, CHAT_PAGE)
+
+
+def run_chat(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Read and answer turns until the input ends. Return the exit code."""
+    if (code := follow_leader(given)) is not None:
+        return code
+    chat = open_chat(given)
+    voice = Stderr(is_quiet=chat.settings["quiet"])
+    if fetch_models(chat.settings, chat.job.registry, voice):
+        chat = open_chat(given)  # again, because the model's files set defaults
+    settings = chat.settings
+    refuse_quiet_scores(settings)
+    for text in (*settings.notices(), *notices(chat.job, ())):
+        voice.notice(text)
+    if settings["log"]:
+        voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
+    set_wait(settings["wait"], os.environ)  # before torch is imported
+    with type_ahead(), interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
+        with voice.starting(), importing():
+            from gencli.cli.commands.talk import talk
+
+        return talk(chat, voice=voice, handler=handler)
+
+
+SCORE_PAGE = Page(
+    """\
+Usage: gencli score [OPTIONS] [INPUT]...
+
+Score texts under a model: log-probability, perplexity, bits per byte. Rows of
+JSON Lines, JSON, CSV, TSV, Parquet or text, as of gencli batch, have `text`; or
+`context` with `continuation` or `choices`; or `messages`, whose last one is
+scored. Without a file it reads stdin:
+    gencli score --model tiny texts.jsonl
+""",
+    SCORE_OPTIONS,
+    "INPUT",
+)
+
+
+def score_command() -> Callable[..., int]:
+    """Return the function that typer calls."""
+    return make_command(run_score, SCORE_PAGE)
+
+
+def run_score(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Score the rows and return the exit code."""
+    plan = make_plan(tuple(arguments), given, os.environ, SCORE_OWN)
+    if plan["tokens"] is not None and plan["format"] == "text":
+        raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
+    if plan["max_batch"] == "auto":
+        raise UsageError("`max_batch` = auto plans for generated texts only.", hint="Give a number.")
+    with (
+        interrupts(signal.SIGINT, signal.SIGTERM) as handler,
+        quiet_libraries(is_on="debug" not in given),
+    ):
+        return _run(plan, handler)
+
+
+def _run(plan: BatchPlan, handler: Interrupts) -> int:
+    settings = gather_settings(plan, untraced(os.environ))
+    voice = Stderr(is_quiet=settings["quiet"])
+    _check_chain(plan, settings)
+    fetch_models(settings, None, voice)
+    set_wait(settings["wait"], os.environ)  # before torch is imported
+    with voice.starting(), importing():
+        from gencli.batch.batch_setup import prepare
+        from gencli.batch.run_batch import run_batch
+        from gencli.cli.progress_bars import TerminalReporter
+        from gencli.scoring.score_files import Scoring
+
+    batch, sink = prepare(plan, settings, Scoring(plan, seed=settings["seed"] or 0)), Sink()
+    if plan["tokens"] is not None and batch.output.format.name == "text":
+        raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
+    reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])
+    for text in (*batch.input.notices, *settings.notices(), *_idle(plan, settings)):
+        reporter.notice(text)
+    return run_batch(batch, reporter, sink)
+
+
+def _check_chain(plan: BatchPlan, settings: Settings) -> None:
+    """Raise UsageError for chain flags, which scores of the model alone do not use."""
+    if plan["mode"] == "processed":
+        return
+    for key in plan.given:
+        # A preset may need a plug-in.
+        if key in CHAIN_KEYS and not (key == "plugin" and "preset" in plan.given):
+            raise UsageError(
+                f"{settings.name(key)} is for scores under the chain, but these are of the model alone.",
+                hint="Set `mode` = processed.",
+            )
+
+
+def _idle(plan: BatchPlan, settings: Settings) -> list[str]:
+    """Return a notice about values, other than flags, that do not affect these scores."""
+    is_raw = plan["mode"] == "raw"
+    known = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())
+    idle = [key for key in settings if settings.origin(key) not in (FLAG, DEFAULT) and key not in known]
+    stages = is_raw and any(layer.stages for layer in settings.layers)
+    named = [settings.name(key) for key in idle] + (["the stages of presets"] if stages else [])
+    return [f"Scores do not use {', '.join(named)}."] if named else []

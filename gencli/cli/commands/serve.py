@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.parser.command import make_command
-from gencli.cli.parser.page import Page
-from gencli.cli.terminal.interrupts import interrupts
-from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.option_parser import make_command
+from gencli.cli.stderr import Stderr, interrupts
+from gencli.cli.usage import Page
 from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.server.serve_options import SERVE_OPTIONS
@@ -100,7 +99,7 @@ def _serve(plan: ServePlan) -> None:
 
 def _show(address: str, voice: Stderr) -> None:
     """Open the page in a browser; a wildcard address is replaced by the loopback address."""
-    from gencli.cli.terminal.browser import open_browser
+    from gencli.cli.stderr import open_browser
 
     page = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
     if not open_browser(page):

@@ -10,21 +10,13 @@ from functools import cached_property
 
 from gencli.chat.chat_state import Chat, draw_seed, prompt_ids
 from gencli.chat.slash_commands import CommandContext, complete, run_command, same_again
-from gencli.cli.commands.chain_view import chain_table
-from gencli.cli.commands.turns import Reader, open_reader
-from gencli.cli.explain.brush import Brush
-from gencli.cli.explain.colored import asking, wanted_scale
-from gencli.cli.explain.last_answer import LastAnswer
-from gencli.cli.explain.levels import legend
-from gencli.cli.explain.shades import Shades
-from gencli.cli.terminal.display import reading_line
-from gencli.cli.terminal.interrupts import Interrupts
-from gencli.cli.terminal.render import Sink, columns_of, say, say_error, say_part
-from gencli.cli.terminal.scores import show_scores
-from gencli.cli.terminal.stderr import Stderr
-from gencli.cli.terminal.tables import table
-from gencli.cli.terminal.waiting import Waiting
-from gencli.cli.terminal.writers import Writer
+from gencli.cli.commands.setting_views import asking, chain_table, wanted_scale
+from gencli.cli.inputs import TurnReader, open_reader
+from gencli.cli.last_answer import LastAnswer
+from gencli.cli.render import Sink, columns_of, say, say_error, say_part, table
+from gencli.cli.result_writers import Writer, reading_line
+from gencli.cli.stderr import Interrupts, Stderr, Waiting
+from gencli.cli.token_colors import Brush, Shades, legend, show_scores
 from gencli.config.job import Job, notices
 from gencli.config.options.flags import with_flags
 from gencli.config.requests import chat_notices, make_request
@@ -99,7 +91,7 @@ class _Talker:
         """Return the last word of a line and its completions."""
         return complete(line, self._chat)
 
-    def follow(self, reader: Reader) -> int:
+    def follow(self, reader: TurnReader) -> int:
         """Run commands and answer turns until the input ends, and return the exit code.
 
         Without a terminal: 130 after an interrupt, 6 if an answer was invalid; errors are raised.

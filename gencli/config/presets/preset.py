@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.config.presets.find import is_path, shipped_presets
 from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
-from gencli.yaml_tree import Fault, Node
+from gencli.yaml_text import YamlFault, YamlNode
 
 __all__ = ["Preset", "shown"]
 
@@ -20,12 +20,12 @@ class Preset:
 
     path: Path
     description: str = ""
-    extends: list[tuple[str, Node]] = field(default_factory=list)
+    extends: list[tuple[str, YamlNode]] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     stages: list[Assigned] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[YamlFault] = field(default_factory=list)
 
     def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
         """Return the values as a layer of settings; `is_inherited`: whether another preset extends this one.

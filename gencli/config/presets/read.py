@@ -16,7 +16,7 @@ from gencli.config.watermark import MARKS
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
 from gencli.text.text_stream import check_pattern
-from gencli.yaml_tree import PRESET_BOUNDS, Bounds, Fault, Node, node_of, parse
+from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of, parse
 from processors.chain import fields_of
 from processors.conditions.when import When
 from processors.errors import ParamError, ProcessorsError, UnknownStage
@@ -65,7 +65,7 @@ class _Reader:
         self._registry = registry
         self._set_by: dict[tuple[str, str, When | None], int] = {}
 
-    def read(self, root: Node) -> None:
+    def read(self, root: YamlNode) -> None:
         if not isinstance(root.value, Mapping):
             kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # may be a whole file
             self._note(root.fault(f"A preset is a mapping of keys to values, not {kind}."))
@@ -73,13 +73,13 @@ class _Reader:
         for key, (key_node, value) in root.value.items():
             try:
                 self._key(str(key), key_node, value)
-            except Fault as fault:
+            except YamlFault as fault:
                 self._note(fault)
 
-    def _note(self, fault: Fault) -> None:
+    def _note(self, fault: YamlFault) -> None:
         self._preset.faults.append(fault)
 
-    def _key(self, key: str, key_node: Node, value: Node) -> None:
+    def _key(self, key: str, key_node: YamlNode, value: YamlNode) -> None:
         if key == "extends":
             self._extends(value)
         elif key == "notes":
@@ -95,19 +95,19 @@ class _Reader:
         else:
             raise key_node.fault(unknown_key(key))
 
-    def _extends(self, node: Node) -> None:
+    def _extends(self, node: YamlNode) -> None:
         for item in node.value if isinstance(node.value, tuple) else (node,):
             if not isinstance(item.value, str) or not item.value:
                 raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
             self._preset.extends.append((item.value, item))
 
-    def _notes(self, node: Node) -> None:
+    def _notes(self, node: YamlNode) -> None:
         for item in node.value if isinstance(node.value, tuple) else (node,):
             if not isinstance(item.value, str) or not item.value:
                 raise item.fault(f"notes is {_kind(item)}, but has to be a text, or a list of texts.")
             self._preset.notes.append(item.value)
 
-    def _option(self, key: str, key_node: Node, node: Node) -> None:
+    def _option(self, key: str, key_node: YamlNode, node: YamlNode) -> None:
         try:
             value = checked(key, node.plain())
         except ParamError as error:
@@ -123,12 +123,12 @@ class _Reader:
         if KEYS[key].stage:
             self._claim(KEYS[key].stage, KEYS[key].field, KEYS[key].when, key_node)
 
-    def _stages(self, node: Node) -> None:
+    def _stages(self, node: YamlNode) -> None:
         if not isinstance(node.value, Mapping):
             raise node.fault(f"stages is {_kind(node)}, but has to be a mapping of stages to values.")
         self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
 
-    def _fields(self, node: Node) -> None:
+    def _fields(self, node: YamlNode) -> None:
         """Read stages grouped by the JSON pointer of the value in which they act."""
         if not isinstance(node.value, Mapping):
             raise node.fault(f"fields is {_kind(node)}, but has to be a mapping of JSON pointers to stages.")
@@ -148,7 +148,7 @@ class _Reader:
                 for name, (name_node, given) in stages.items()
             )
 
-    def _chain(self, key_node: Node, node: Node) -> None:
+    def _chain(self, key_node: YamlNode, node: YamlNode) -> None:
         if not isinstance(node.value, tuple) or not node.value:
             raise node.fault(f"chain is {_kind(node)}, but has to be a list of stages.")
         order: list[str] = []
@@ -156,7 +156,7 @@ class _Reader:
         self._preset.values["chain"] = tuple(order)
         self._preset.places["chain"] = self._place(key_node)
 
-    def _place_of(self, item: Node, order: list[str]) -> list[Fault]:
+    def _place_of(self, item: YamlNode, order: list[str]) -> list[YamlFault]:
         """Read an item of the list `chain`, append its name to `order`, return the faults."""
         if isinstance(item.value, Mapping) and len(item.value) == 1:
             ((name, (name_node, value)),) = item.value.items()
@@ -172,18 +172,20 @@ class _Reader:
         order.append(str(name))
         return faults
 
-    def _each(self, found: Iterator[list[Fault]]) -> None:
+    def _each(self, found: Iterator[list[YamlFault]]) -> None:
         for faults in found:
             self._preset.faults.extend(faults)
 
-    def _stage(self, name: str, name_node: Node, node: Node) -> list[Fault]:
+    def _stage(self, name: str, name_node: YamlNode, node: YamlNode) -> list[YamlFault]:
         """Read the values of a stage, or of its entries with conditions in a list; return the faults."""
         entries = node.value if isinstance(node.value, tuple) else ()
         if entries and all(isinstance(entry.value, Mapping) for entry in entries):
             return [fault for entry in entries for fault in self._entry(name, name_node, entry)]
         return self._entry(name, name_node, node)
 
-    def _entry(self, name: str, name_node: Node, node: Node, when: When | None = None) -> list[Fault]:
+    def _entry(
+        self, name: str, name_node: YamlNode, node: YamlNode, when: When | None = None
+    ) -> list[YamlFault]:
         """Read the values of a stage, under the condition `when` if given; return the faults."""
         try:
             params = self._registry.spec(name).params
@@ -214,8 +216,8 @@ class _Reader:
         params: type[Params],
         given: Mapping[str, Any],
         when: When | None,
-        nodes: tuple[Node, Node],
-    ) -> list[Fault]:
+        nodes: tuple[YamlNode, YamlNode],
+    ) -> list[YamlFault]:
         """Assign the fields of an entry, with the nodes of its name and values; return the faults."""
         faults, (name_node, node) = [], nodes
         for key, value in given.items():
@@ -226,7 +228,7 @@ class _Reader:
             except ParamError as error:
                 at = value_node if key in params.__dataclass_fields__ else key_node
                 faults.append(at.fault(str(error), error.path))
-            except Fault as fault:
+            except YamlFault as fault:
                 faults.append(fault)
             else:
                 place = self._place(key_node)
@@ -234,28 +236,28 @@ class _Reader:
                 self._preset.stages.append(found)
         return faults
 
-    def _claim(self, stage: str, key: str, when: When | None, node: Node) -> None:
+    def _claim(self, stage: str, key: str, when: When | None, node: YamlNode) -> None:
         first = self._set_by.setdefault((stage, key, when), node.line)
         if first != node.line:
             raise node.fault(f"{key} of the stage {stage} is set here and in line {first}. Leave one out.")
 
-    def _place(self, node: Node) -> str:
+    def _place(self, node: YamlNode) -> str:
         return f"{shown(self._preset.path)}:{node.line}"
 
 
-def _moved(node: Node, place: Node) -> Node:
+def _moved(node: YamlNode, place: YamlNode) -> YamlNode:
     """Return a generated node with the position of the text that it stands for."""
     return node if node.line else replace(node, line=place.line, column=place.column)
 
 
-def _nodes_of(field_name: str, node: Node, name_node: Node) -> tuple[Node, Node]:
+def _nodes_of(field_name: str, node: YamlNode, name_node: YamlNode) -> tuple[YamlNode, YamlNode]:
     """Return the nodes of a field and its value; for a main value the name and the value of the stage."""
     if isinstance(node.value, Mapping) and field_name in node.value:
         return node.value[field_name]
     return name_node, node
 
 
-def _kind(node: Node) -> str:
+def _kind(node: YamlNode) -> str:
     if isinstance(node.value, tuple):
         return "a list" if node.value else "an empty list"
     if isinstance(node.value, Mapping):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.explain.tree_file import read_tree
-from gencli.lock import locked
+from gencli.files import locked
 
 RUN = ("run", "-m", "fake", "--seed", "3", "--max-tokens", "20", "--temperature", "2", "--top-k", "4", "-q")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gencli.cli.explain.forking import grower_of
-from gencli.cli.terminal.stderr import Stderr
+from gencli.cli.forking import grower_of
+from gencli.cli.stderr import Stderr
 from gencli.errors import UsageError
 from gencli.explain.forks import Cut, token_of
 from gencli.explain.trace_file import read_trace

@@ -1,8 +1,8 @@
 """A walk through a tree: what keys do, and what is drawn."""
 
-from gencli.cli.explain.loom import HELP, Loom
-from gencli.cli.explain.loom_page import loom_page
-from gencli.cli.explain.walking import follow
+from gencli.cli.fork_walk import follow
+from gencli.cli.navigation_pages import loom_page
+from gencli.cli.trace_views import HELP, Loom
 from gencli.errors import UsageError
 from gencli.explain.tree import Node
 from tests.explain.test_tree import CHILD, FIRST, GRAND, HEAD, OTHER, Tree

@@ -1,6 +1,6 @@
 """Levels spread over texts: the pieces of a text are the text, each with the level of its token."""
 
-from gencli.cli.explain.shades import Shades
+from gencli.cli.token_colors import Shades
 from gencli.core.events import Alternative, Token, TokenLogprobs
 from gencli.text.tokenizer import ByteTokenizer
 

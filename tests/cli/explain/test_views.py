@@ -1,7 +1,6 @@
 """Numbers and texts of records as they are shown."""
 
-from gencli.cli.explain.one_token import one_token
-from gencli.cli.explain.shown import probability, quoted
+from gencli.cli.token_views import one_token, probability, quoted
 from gencli.explain.levels import level
 
 

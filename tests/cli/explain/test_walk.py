@@ -2,8 +2,8 @@
 
 import unicodedata
 
-from gencli.cli.explain.walk import KEYS, Walk, press
-from gencli.cli.explain.walk_view import bar, draw
+from gencli.cli.navigation_pages import bar, draw
+from gencli.cli.trace_views import KEYS, Walk, press
 from tests.cli.explain.records import record, text
 
 TEXT = text(

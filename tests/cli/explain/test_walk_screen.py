@@ -1,7 +1,7 @@
 """The walk on a terminal: keys come from it, and it is as before in the end."""
 
-from gencli.cli.explain.walk import Walk
-from gencli.cli.explain.walk_screen import walk_through
+from gencli.cli.trace_views import Walk
+from gencli.cli.walk_screen import walk_through
 from tests.cli.explain.records import record, text
 
 TEXT = text(record(0), record(1, decided=["top_k"]))

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from gencli.cli.app import COMMANDS
-from gencli.cli.parser.help import command_help, short_help
+from gencli.cli.usage import command_help, short_help
 from gencli.errors import UsageError
 
 PAGES = [

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gencli.cli.parser import prompts
-from gencli.cli.parser.prompts import Prompts, read_prompts
+from gencli.cli import inputs as prompts
+from gencli.cli.inputs import Prompts, read_prompts
 from gencli.errors import UsageError
 from gencli.models.files.local_models import bundled_folder
 

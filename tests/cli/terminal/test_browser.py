@@ -7,7 +7,7 @@ import sys
 
 def opened(**environ):
     """Whether an address is opened in a process with these variables, and no programs but those."""
-    code = "from gencli.cli.terminal.browser import open_browser as f; print(f('http://localhost/'))"
+    code = "from gencli.cli.stderr import open_browser as f; print(f('http://localhost/'))"
     given = {**os.environ, "PATH": "/nowhere", "TERM": "xterm", **environ}
     done = subprocess.run([sys.executable, "-c", code], env=given, capture_output=True, text=True, check=True)
     return done.stdout.strip()

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from gencli.cli.terminal.drawing import Drawing
-from gencli.cli.terminal.progress import LoadBar, run_bar
+from gencli.cli.progress_bars import Drawing, LoadBar, run_bar
 from gencli.results.run_results import ProgressRate
 
 

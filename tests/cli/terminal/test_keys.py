@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gencli.cli.terminal.keys import keys_of, read_keys
+from gencli.cli.terminal_keys import keys_of, read_keys
 from gencli.errors import UsageError
 
 

@@ -1,7 +1,7 @@
 """What a wait shows: a bar on a terminal, at most a line elsewhere, nothing with --quiet."""
 
-from gencli.cli.terminal.stderr import Stderr
-from gencli.cli.terminal.thinking import LiveThinking
+from gencli.cli.result_writers import LiveThinking
+from gencli.cli.stderr import Stderr
 from gencli.core.events import Token
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.cli.terminal.tables import table
+from gencli.cli.render import table
 
 
 def test_a_wide_character_takes_two_cells():

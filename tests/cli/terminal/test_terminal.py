@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gencli.cli.app import COMMANDS, make_app
-from gencli.cli.terminal.render import Terminal
+from gencli.cli.render import Terminal
 from gencli.explain.kept import kept_fields
 from gencli.models.files.local_models import bundled_folder
 from processors.explain.kept import KeptLogits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.cli.terminal.wrap import WordWrap, cell_width
+from gencli.cli.render import WordWrap, cell_width
 
 
 def screen(sent, width):

@@ -7,7 +7,7 @@ from gencli.config.presets import find
 from gencli.config.presets.find import find_preset, list_presets
 from gencli.config.presets.stack import MAX_FILES, expand_preset, load_presets
 from gencli.errors import ConfigError
-from gencli.yaml_tree import PRESET_BOUNDS
+from gencli.yaml_text import PRESET_BOUNDS
 from tests.cli.conftest import ROOT
 
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))

@@ -2,8 +2,7 @@
 
 import json
 
-from gencli.cli.explain.one_token import one_token
-from gencli.cli.explain.whole_text import whole_text
+from gencli.cli.token_views import one_token, whole_text
 from gencli.errors import GenerationError
 from gencli.explain.page import page
 from gencli.explain.trace_file import read_trace

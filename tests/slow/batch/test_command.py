@@ -1,8 +1,8 @@
 """`gencli batch` from its arguments to its files, exit codes and messages."""
 
+from gencli.helpers import size
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import read_card
-from gencli.units import size
 from tests.batch.conftest import FAKE
 from tests.batch.test_command import ROWS, cut, in_memory
 

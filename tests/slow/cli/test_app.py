@@ -4,7 +4,7 @@ from typer.main import get_command
 
 from gencli import __version__
 from gencli.cli.app import COMMANDS, make_app
-from gencli.cli.parser.help import command_help
+from gencli.cli.usage import command_help
 from gencli.config.options.run import OPTIONS
 
 

@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from gencli.cli.commands.config_view import lint_report
+from gencli.cli.commands.setting_views import lint_report
 from tests.cli.conftest import ROOT
 
 FILES = sorted(((Path(__file__).parents[2] / "config") / "malformed").glob("*.yaml"))

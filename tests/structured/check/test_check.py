@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gencli.json_reader import DOCUMENT
+from gencli.json_text import DOCUMENT
 from gencli.structured.json_schema import DRAFTS
 from gencli.structured.schema_check import MAX_BYTES, check_schema, likely_keywords, misspelled
 from gencli.structured.schema_errors import SchemaError

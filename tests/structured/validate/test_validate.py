@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from gencli.json_reader import DOCUMENT, parse_json
+from gencli.json_text import DOCUMENT, parse_json
 from gencli.structured.json_schema import DRAFTS
 from gencli.structured.schema_validator import Validator
 

@@ -3,7 +3,7 @@
 import json
 import random
 
-from gencli.json_reader import DOCUMENT, parse_json
+from gencli.json_text import DOCUMENT, parse_json
 from processors.base import Env
 from processors.constraint import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER, Constraint
 from processors.grammar.closing import Spot

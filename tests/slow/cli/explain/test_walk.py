@@ -2,8 +2,8 @@
 
 from rich.cells import cell_len
 
-from gencli.cli.explain.walk import Walk
-from gencli.cli.explain.walk_view import draw
+from gencli.cli.navigation_pages import draw
+from gencli.cli.trace_views import Walk
 from tests.cli.explain.records import record, text
 from tests.cli.explain.test_walk import plain
 

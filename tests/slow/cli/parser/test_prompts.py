@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 
-from gencli.cli.parser.prompts import Prompts
+from gencli.cli.inputs import Prompts
 from tests.cli.parser.test_prompts import given_to
 
 

@@ -3,8 +3,8 @@
 import io
 import threading
 
-from gencli.cli.terminal.progress import ReadingLine
-from gencli.cli.terminal.waiting import Waiting
+from gencli.cli.progress_bars import ReadingLine
+from gencli.cli.stderr import Waiting
 from gencli.core.events import Reading, Token
 
 

@@ -1,0 +1,187 @@
+"""How much of a model fits: the tables of `gencli models show --memory` (the CPU) and `--card` (a GPU,
+which may be absent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from gencli.cli.render import table
+from gencli.helpers import size
+from gencli.models.device import free_memory, kv_name, pick_dtype
+from gencli.models.files.gguf_header import kept_kinds
+from gencli.models.files.model_card import Card, has_codes
+from gencli.models.files.model_files import Format
+from gencli.models.gpus import memory_named
+from gencli.models.model_memory import CONTEXT_BYTES, CardFit, card_fits, need_of, process_memory
+
+_CPU = torch.device("cpu")
+# Number formats of activations, of keys and values, and of quantized weights.
+_FORMATS: tuple[tuple[torch.dtype, torch.dtype, Format], ...] = (
+    (torch.float32, torch.float32, "kept"),
+    (torch.float32, torch.float32, "none"),
+    (torch.float32, torch.bfloat16, "none"),
+    (torch.float32, torch.int8, "none"),
+    (torch.float32, torch.float8_e4m3fn, "none"),
+    (torch.bfloat16, torch.bfloat16, "none"),
+    (torch.float32, torch.float32, "int8"),
+    (torch.float32, torch.float32, "int4"),
+)
+
+
+def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> dict[str, Any]:
+    """Return the memory of `batch` texts of `tokens` tokens on the CPU, in bytes, by number format.
+
+    Keys and values have a separate format only if gencli's decoder runs the model.
+    """
+    is_stored = has_codes(card)
+    formats = [
+        one
+        for one in _FORMATS
+        if (has_decoder or (one[0] == one[1] and one[2] == "none"))
+        and (one[2] != "kept" or kept_kinds(card.folder))
+        and not (is_stored and (one[0] != torch.float32 or one[2] != "none"))
+    ]
+    needs = [
+        need_of(
+            card, dtype=dtype, device=_CPU, lanes=batch, tokens=tokens, kv_dtype=kv_dtype, quantize=quantize
+        )
+        for dtype, kv_dtype, quantize in formats
+    ]
+    return {
+        "batch": batch,
+        "context": tokens,
+        "libraries": process_memory(),
+        "free": free_memory(_CPU),
+        "of": [
+            {
+                "dtype": kv_name(dtype),
+                "quantize": quantize,
+                "kv_dtype": kv_name(kv_dtype),
+                "weights": need.weights,
+                "kv": need.kv,
+                "step": need.step,
+            }
+            for (dtype, kv_dtype, quantize), need in zip(formats, needs, strict=True)
+        ],
+    }
+
+
+def memory_text(record: Mapping[str, Any]) -> str:
+    """Return the table of all parts, with a row for each choice of formats."""
+    memory, libraries = record["memory"], record["memory"]["libraries"]
+    lines: list[tuple[str, ...]] = [
+        ("", "weights", "keys and values", "buffers of a step", "Python and PyTorch", "all")
+    ]
+    for entry in memory["of"]:
+        parts = (entry["weights"], entry["kv"], entry["step"], libraries, _sum(entry, libraries))
+        lines.append((_title(entry), *map(size, parts)))
+    count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
+    free = f"{size(memory['free'])} are free"
+    return f"{record['name']} on the CPU, {count} of {memory['context']} tokens; {free}\n{table(lines)}"
+
+
+def _sum(entry: Mapping[str, Any], libraries: int | None) -> int | None:
+    if entry["kv"] is None:
+        return None
+    return int(entry["weights"] + entry["kv"] + entry["step"] + (libraries or 0))
+
+
+def _title(entry: Mapping[str, Any]) -> str:
+    if entry["quantize"] == "kept":
+        return "4 bits as in the file"
+    if entry["quantize"] != "none":
+        return f"--quantize {entry['quantize']}"
+    is_same = entry["dtype"] == entry["kv_dtype"]
+    return str(entry["dtype"] if is_same else f"{entry['dtype']}, --kv-dtype {entry['kv_dtype']}")
+
+
+def card_json(card: Card, name: str, batch: int, tokens: int) -> dict[str, Any]:
+    """Return how much of a model fits a GPU given by name or size, in bytes, by number format."""
+    memory = memory_named(name)
+    return {
+        "card": name,
+        "card_bytes": memory,
+        "cuda": CONTEXT_BYTES,
+        "batch": batch,
+        "context": tokens,
+        "of": [_entry(card, fit) for fit in card_fits(card, memory, batch=batch, tokens=tokens)],
+    }
+
+
+def _entry(card: Card, fit: CardFit) -> dict[str, Any]:
+    return {
+        "dtype": kv_name(fit.dtype),
+        "quantize": "stored" if has_codes(card) else fit.quantize,
+        "kv_dtype": kv_name(fit.kv_dtype),
+        "flags": _flags(card, fit),
+        "weights": fit.need.weights,
+        "kv": fit.need.kv,
+        "kv_of_one": fit.lane,
+        "step": fit.need.step,
+        "fits": fit.fits,
+        "max_batch": fit.max_batch,
+        "max_context": fit.max_context,
+    }
+
+
+def _flags(card: Card, fit: CardFit) -> str:
+    """Return the flags that select the formats on a GPU; "" if they are the defaults."""
+    from torch import device
+
+    chosen, _ = pick_dtype("auto", device=device("cuda", 0), stored=card.weights.stored)
+    found = []
+    if fit.quantize == "none" and fit.dtype != chosen:
+        found.append(f"--dtype {kv_name(fit.dtype)}")
+    if fit.quantize in ("int8", "int4"):
+        found.append(f"--quantize {fit.quantize}")
+    if fit.kv_dtype != fit.dtype:
+        found.append(f"--kv-dtype {kv_name(fit.kv_dtype)}")
+    return " ".join(found)
+
+
+def card_text(record: Mapping[str, Any]) -> str:
+    """Return the table, with a row for each choice of formats, and the command to type."""
+    memory = record["memory"]
+    count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
+    what = f"{count} of {memory['context']} tokens"
+    head = ("weights", "keys, values", "1 text", count, "a step", "in all", "fits", "texts", "tokens")
+    rows = [head, *(_row(memory, entry) for entry in memory["of"])]
+    lines = [
+        f"{record['name']} on {memory['card']}, of which programs find {size(memory['card_bytes'])}: {what}",
+        f"CUDA and its libraries count as {size(memory['cuda'])}, which is an assumption. At most as many "
+        f"`texts` of {memory['context']} tokens fit, or {count} of as many `tokens`.",
+        table(rows),
+        _advice(record["name"], memory["of"], what),
+    ]
+    return "\n".join(lines)
+
+
+def _row(memory: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]:
+    total = entry["weights"] + (entry["kv"] or 0) + entry["step"] + memory["cuda"]
+    shown = {"none": entry["dtype"], "kept": "4 bits as in the file", "stored": "as stored"}
+    return (
+        shown.get(entry["quantize"], entry["quantize"]) + f" {size(entry['weights'])}",
+        entry["kv_dtype"],
+        size(entry["kv_of_one"]),
+        size(entry["kv"]),
+        size(entry["step"]),
+        size(total),
+        "yes" if entry["fits"] else "no",
+        _number(entry["max_batch"]),
+        _number(entry["max_context"]),
+    )
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else str(value)
+
+
+def _advice(name: str, entries: list[dict[str, Any]], what: str) -> str:
+    found = next((entry for entry in entries if entry["fits"]), None)
+    if found is None:
+        return f"Nothing fits for {what}: take fewer or shorter texts, or a smaller model."
+    return f"Fits for {what}: gencli run --model {name} --device cuda {found['flags']}".rstrip()

@@ -1,0 +1,364 @@
+"""What a run is made of, before a model is loaded: the chain with values and origins (`--show-chain`),
+settings and presets, stages; the colours that a run needs; the followers of --tp.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from gencli.batch.batch_plan import run_variables
+from gencli.cli.render import Sink, silence, table
+from gencli.cli.token_colors import Brush, Shades, legend
+from gencli.config.job import Job, make_job
+from gencli.config.layers import gather
+from gencli.config.options.flags import with_flags
+from gencli.config.options.run import OPTIONS, Option
+from gencli.config.presets.find import describe, find_preset, list_presets
+from gencli.config.presets.preset import shown
+from gencli.config.presets.stack import expand_preset
+from gencli.config.settings import Settings, resolve
+from gencli.core.events import Event, Finish, Token
+from gencli.errors import GencliError
+from gencli.explain.levels import Scale
+from gencli.files import open_regular
+from gencli.json_text import to_json
+from gencli.models.backend import rank
+from gencli.plugins.plugin_registry import Listed, make_registry, sentence
+from gencli.results.run_results import Row
+from gencli.runtime.machine import quiet_libraries
+from gencli.structured.output_spec import OutputSpec
+from gencli.text.detokenizer import TokenDecoder
+from gencli.watermark_keys import STAGES
+from processors.catalog.scale import VaryingParams
+from processors.conditions.when import NO_CONDITION
+from processors.errors import ProcessorsError
+from processors.params import WHEN, WHEN_DOC
+from processors.params import describe as describe_fields
+from processors.registry import Registry
+from processors.secret import Secret
+
+_WIDTH = 200  # characters of a value
+_COLUMNS = ("phase", "stage", "value", "origin")
+
+
+def chain_table(job: Job) -> str:
+    """Return a table of phase, stage, value and origin, in the order in which the stages run."""
+    return table([_COLUMNS, *_rows(job)])
+
+
+def chain_rows(job: Job) -> list[dict[str, str]]:
+    """Return each row of the table as a mapping of its columns."""
+    return [dict(zip(_COLUMNS, row, strict=True)) for row in _rows(job)]
+
+
+def _output_text(structure: OutputSpec) -> str:
+    """Return the kind of the output, its source and the back end, without the grammar's text."""
+    backend = structure.plan.variants[0].constraint.backend
+    after = f", after {to_json(structure.after)}" if structure.after else ""
+    return f"{structure.kind} {structure.source}".strip() + f", {backend}{after}"
+
+
+def _short(value: object) -> str:
+    """Return a value as JSON of at most _WIDTH characters; a grammar's text may be longer."""
+    text = to_json(value)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 4] + '..."'
+
+
+def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
+    active = {name for name, _ in job.chain}
+    varying = next((name for name, params in job.chain if isinstance(params, VaryingParams)), "")
+    idle = "  (not run: greedy)" if job.is_greedy else f"  (a value of {varying})"
+    yield "constrain", "tail", "ids that the tokenizer lacks", "model"
+    for name, params in job.assembly.chain:
+        phase = job.registry.phase(name).name.lower()
+        state = "" if name in active else "  (off)" if params.is_off() else idle
+        entries = job.assembly.of_entry(name, params)
+        if params.when is not None:
+            state = f" when {to_json(params.when.to_mapping())}{state}"
+        for entry in entries:
+            origin = with_flags(entry.where)
+            yield phase, name, f"{entry.field}={_short(entry.value)}{state}", origin
+        if name == "grammar" and job.structure is not None:
+            yield phase, name, _output_text(job.structure), with_flags(job.structure.origin)
+        elif not entries:
+            yield phase, name, f"defaults{state}", "flag --stage"
+    if job.is_greedy and job.draw != "greedy":
+        yield "draw", "greedy", "", "temperature 0"
+    else:
+        yield "draw", job.method, "", with_flags(job.draw_origin)
+
+
+def preset_table() -> str:
+    """Return a table of all presets: name, folder, and first comment line."""
+    rows = [(name, label, _sentence(path)) for name, label, path in list_presets()]
+    return table([("preset", "from", "what it is for"), *rows])
+
+
+def config_table(settings: Settings, job: Job) -> str:
+    """Return a table of every option with value and origin, followed by the table of the chain."""
+    rows = [
+        (entry.key, to_json(settings[entry.key]), with_flags(settings.where(entry.key)))
+        for entry in _plain(settings)
+    ]
+    return table([("key", "value", "origin"), *rows]) + "\n" + chain_table(job)
+
+
+def config_json(settings: Settings, job: Job) -> str:
+    """Return the settings and the chain with their origins as a JSON object."""
+    values = {
+        entry.key: {"value": settings[entry.key], "origin": with_flags(settings.where(entry.key))}
+        for entry in _plain(settings)
+    }
+    return to_json({"settings": values, "chain": chain_rows(job)}, indent=2) + "\n"
+
+
+def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> str:
+    """Return a table with a row for every value that differs between two runs."""
+    tables = _all_values(one), _all_values(other)
+    keys = [key for key in {**tables[0], **tables[1]} if tables[0].get(key) != tables[1].get(key)]
+    rows = [(key, *(to_json(values[key]) if key in values else "-" for values in tables)) for key in keys]
+    return table([("value", *names), *rows]) if rows else f"{names[0]} and {names[1]} give the same run.\n"
+
+
+def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
+    """Return a line for each fault of the preset files and of the presets they extend, each once."""
+    registry = registry or make_registry()
+    lines: dict[str, None] = {}
+    for name in files:
+        try:
+            faults = list(_faults(name, registry))
+        except (GencliError, ProcessorsError) as error:
+            faults = [f"{name}: {error}"]
+        lines.update(dict.fromkeys(faults))
+    return list(lines)
+
+
+def _faults(name: str, registry: Registry) -> Iterator[str]:
+    path = Path(name).resolve() if Path(name).is_file() else find_preset(name)
+    presets = expand_preset(path, registry)
+    messages = [message for preset in presets for message in preset.messages()]
+    yield from messages
+    if messages:
+        return
+    try:  # each key is valid by itself; their combination may not be
+        make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
+    except (GencliError, ProcessorsError) as error:
+        yield f"{shown(presets[-1].path)}: {error}"
+
+
+def _plain(settings: Settings) -> Iterator[Option]:
+    """Yield the options that set no field of a stage; options without a preset key only if given."""
+    for entry in OPTIONS:
+        if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
+            yield entry
+
+
+def _all_values(settings: Settings) -> dict[str, object]:
+    """Return values of options by key and of stages by "name.field"; "order" is the order of the chain."""
+    job = make_job(settings)
+    values: dict[str, object] = {entry.key: settings[entry.key] for entry in _plain(settings)}
+    del values["chain"], values["temperature_last"]
+    values["order"] = list(dict.fromkeys(name for name, _ in job.chain))
+    for name, params in job.assembly.chain:
+        given = params.to_mapping()
+        where = f" {to_json(given.pop(WHEN))}" if WHEN in given else ""
+        values.update({f"{name}.{key}{where}": value for key, value in given.items()})
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def _sentence(path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            return describe(file.readline(800))[:200]
+    except OSError as error:
+        return f"({error.strerror})"
+
+
+def stage_table(stages: Iterable[Listed]) -> str:
+    """Return a table with a row for each stage; a broken stage has the phase "broken" and its error."""
+    rows = [("phase", "name", "what it does", "source")]
+    for stage in stages:
+        phase = "broken" if stage.phase is None else stage.phase.name.lower()
+        rows.append((phase, stage.name, with_flags(stage.error) or stage.sentence, stage.source))
+    return table(rows)
+
+
+def page(registry: Registry, name: str) -> str:
+    """Return a stage's fields, formula, reference and example. Raises UnknownStage."""
+    spec = registry.spec(name)
+    parts = [
+        f"{name} ({spec.phase.name.lower()}, {spec.source})\n{sentence(registry, name)}\n",
+        table(_fields(registry, name)),
+        table(_facts(registry, name)),
+    ]
+    return "\n".join(parts)
+
+
+def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
+    yield "field", "type", "default", "range", "flag", "meaning"
+    flags = {entry.field: entry.flag for entry in OPTIONS if entry.stage == name and not entry.when}
+    for field, about in describe_fields(registry.spec(name).params).items():
+        yield (
+            field,
+            _type(about["type"]),
+            _default(about["default"]),
+            str(about["bounds"]) or "-",
+            flags.get(field, "-"),
+            about["doc"],
+        )
+    if name not in NO_CONDITION:
+        yield WHEN, "condition", "null", "-", "-", f"{WHEN_DOC} See docs/when.md."
+
+
+def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
+    note = registry.spec(name).note
+    if note is None:
+        yield "Example", f"--stage {_example(registry, name)}"
+        return
+    yield "Formula", note.formula
+    yield "Reference", note.reference
+    kind = next((kind for kind, (stage, _) in STAGES.items() if stage == name), "")
+    marking = f"--watermark {kind} --watermark-key FILE"
+    yield "Example", marking if kind else f"--stage {_quoted(note.example)}"
+    yield "Elsewhere", note.elsewhere
+
+
+def _example(registry: Registry, name: str) -> str:
+    """Return an example of a plug-in's stage, with values derived from its fields."""
+    from processors.chain import Chain
+    from processors.errors import ParamError
+    from processors.testing import examples
+
+    try:
+        return _quoted(str(Chain(((name, examples(registry.spec(name).params)[0]),))))
+    except ParamError:
+        return f"{name}:KEY=VALUE"
+
+
+def _quoted(text: str) -> str:
+    """Return the text in single quotes if a shell would split or expand it."""
+    return f"'{text}'" if set(text) & set('"[]{} ') else text
+
+
+def _type(hint: Any) -> str:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return "|".join(arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(argument) for argument in arguments)
+    if origin is tuple:
+        inner = [_type(argument) for argument in arguments if argument is not Ellipsis]
+        return "list of " + inner[0] if len(inner) == 1 else "(" + ", ".join(inner) + ")"
+    names = {int: "whole number", float: "number", bool: "true|false", str: "text", type(None): "null"}
+    names[Secret] = "secret numbers"
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _default(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) -> Scale | None:
+    """Return the measure that colours show, None without colours; report why colours have no effect."""
+    scale: Scale | Literal["off"] = settings["color"]
+    if scale == "off":
+        return None
+    reason = ""
+    if settings["format"] != "text":
+        reason = f"{settings.with_value('format')} writes records"
+    elif not sink.is_terminal:
+        reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
+    if reason:
+        notice(f"{settings.name('color')} has no effect: {reason}.")
+        return None
+    return scale
+
+
+def asking(job: Job, scale: Scale) -> Job:
+    """Return the job whose events have the data for the colours, at the least cost.
+
+    Log-probabilities give probability and rank, but before guidance; so guided texts are explained instead,
+    as are all texts for entropy and deciding stages. Searches have no explanations.
+    """
+    is_search = job.beams is not None or job.best_of is not None
+    is_guided = (job.guidance.is_on or job.dola is not None) and not is_search
+    if scale in ("entropy", "decided") or is_guided:
+        return job if job.trace is not None else replace(job, trace=1)
+    return job if job.trace is not None or job.logprobs is not None else replace(job, logprobs=0)
+
+
+class ColoredPen:
+    """A pen that colours texts by their tokens. It gets each event before the writer that uses it.
+
+    By request: `decoders` makes a new decoder for the text after its prompt, `markers` are as in Shades.
+    """
+
+    def __init__(
+        self,
+        brush: Brush,
+        scale: Scale,
+        decoders: Mapping[str, Callable[[], TokenDecoder]],
+        markers: Mapping[str, str],
+    ) -> None:
+        self._brush, self._scale, self._decoders, self._markers = brush, scale, decoders, markers
+        self._shades: dict[tuple[str, int], Shades] = {}
+
+    def add(self, event: Event) -> None:
+        """Record the levels of an event's tokens."""
+        if isinstance(event, Token):
+            self._of(event.request, event.sample).add(event)
+        elif isinstance(event, Finish):
+            self._of(event.request, event.sample).keep(event.completion_tokens)
+
+    def close(self) -> None:
+        """Do nothing; everything has been written."""
+
+    def write(self, row: Row, sample: int, text: str) -> None:
+        """Write the next part of the text of a sample."""
+        for piece, number in self._of(row.id, sample).spans(text):
+            self._brush.write(piece, number)
+
+    @property
+    def legend(self) -> str:
+        """The legend of the colours, in one line."""
+        return f"Colours: {legend(self._scale, self._brush.look)}"
+
+    def _of(self, request: str, sample: int) -> Shades:
+        key = request, sample
+        if key not in self._shades:
+            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._markers[request])
+        return self._shades[key]
+
+
+def follow_leader(given: Mapping[str, Any]) -> int | None:
+    """Run as a follower of --tp until the leader ends and return the exit code 0.
+
+    Return None immediately in the process of rank 0, and without --tp. The leader (rank 0) reads the input,
+    writes the result and reports errors.
+    """
+    if rank() == 0:
+        return None
+    keys = {entry.key for entry in OPTIONS if entry.section in ("Model", "Presets")} | {"plugin"}
+    own = {
+        key: value for key, value in given.items() if key in keys and (key, value) != ("max_batch", "auto")
+    }
+    settings = gather(own, run_variables(os.environ))
+    if settings["tp"] is None:  # torchrun also starts independent runs
+        return None
+    silence()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the leader ends the run
+    with quiet_libraries():
+        from gencli.models.other_runners import follow
+        from gencli.runtime.model_loading import load
+        from gencli.runtime.wiring import model_choice
+
+        # The leader may use guidance. Companion lanes that are not used take no memory.
+        follow(load(replace(model_choice(settings), companions=True)).runner)
+    return 0

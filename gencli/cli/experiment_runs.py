@@ -1,0 +1,357 @@
+"""The parts of `gencli compare`, `gencli sweep` and `gencli batch --dry-run` that need torch: both sides
+of a comparison with its assertions, the cells of a sweep, and the preview of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from gencli.batch.batch_setup import Batch, Need, Preview, look, need_of
+from gencli.cli.comparison_verdict import Verdict, compared_page
+from gencli.cli.experiment_tables import comparison_text, head_text, summary_text
+from gencli.cli.render import Sink, say_error, table
+from gencli.cli.stderr import Interrupts, Stderr
+from gencli.cli.trace_views import open_trace
+from gencli.cli.usage import record_text
+from gencli.config.job import Job
+from gencli.config.jobs import Jobs
+from gencli.config.options.flags import with_flags
+from gencli.config.requests import chat_notices, encode_prompt, make_request
+from gencli.config.settings import Settings
+from gencli.config.sides import Side
+from gencli.core.events import Error, Event, Finish, Token
+from gencli.engine.engine import Engine
+from gencli.errors import GencliError, GenerationError, ModelError, UsageError
+from gencli.explain.compare import Comparison
+from gencli.explain.compare_record import TextOf, comparison_record, summary_record
+from gencli.explain.compare_trace import Other, compare_trace, known_texts
+from gencli.explain.record import token_text
+from gencli.explain.replay import Replay
+from gencli.explain.text_measures import Sample, TextMeter
+from gencli.helpers import clock, size
+from gencli.models.files.model_card import first_difference
+from gencli.results.run_results import LATE
+from gencli.runtime.comparing import SideRun, compare, compare_models
+from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
+from gencli.runtime.model_loading import Loaded, Reporter, load_tokenizer
+from gencli.runtime.wiring import load_model, make_engine
+from processors.base import Admission, Env
+from processors.errors import ProcessorsError
+from processors.params import MOST
+from processors.rng import derive
+
+_Found = tuple[Comparison, TextOf]
+
+
+def compare_live(
+    a: Side,
+    b: Side,
+    prompts: tuple[str, ...],
+    own: Mapping[str, Any],
+    *,
+    sink: Sink,
+    voice: Stderr,
+    handler: Interrupts,
+) -> int:
+    """Load the model of each side, compare, write the result, and return the exit code."""
+    settings, has_two = a.settings, own["model_b"] is not None
+    with ExitStack() as stack:
+        rows = min(settings["max_batch"], (1 if has_two else 2) * len(prompts))
+        first = _loaded(a, rows, voice, stack)
+        second = _loaded(b, rows, voice, stack) if has_two else _beside(first, b)
+        if has_two:
+            _refuse_vocabularies(first, second, settings["model"], own["model_b"])
+        engines = (first.engine, second.engine)
+        handler.on_first = partial(_interrupt, engines)
+        text_of = partial(token_text, tokenizer=first.loaded.tokenizer)
+        run = compare_models if has_two else compare
+        found = ((one, text_of) for one in run(first, second, prompts))
+        head = {
+            "model": settings["model"],
+            **({"model_b": own["model_b"]} if has_two else {}),
+            "a": _side(a, str(first.job.chain), first.job.method),
+            "b": _side(b, str(second.job.chain), second.job.method),
+            "seed": a.job.seed,
+        }
+        code = _write(found, head, own, sink, voice)
+        for text in dict.fromkeys(text for engine in engines for text in engine.notices):
+            voice.notice(text)
+    return code
+
+
+def _interrupt(engines: Iterable[Engine]) -> None:
+    for engine in engines:
+        engine.interrupt()
+
+
+def _loaded(side: Side, rows: int, voice: Stderr, stack: ExitStack) -> SideRun:
+    """Load the model of a side, compile its grammar, and make its engine."""
+    settings, job = side.settings, side.job
+    loaded, _ = load_model(settings, voice, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
+    for text in chat_notices(job, loaded.tokenizer):
+        voice.notice(text)
+    compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
+    stack.callback(compiler.close)
+    engine = make_engine(loaded, settings, compiler, registry=job.registry)
+    return SideRun(engine, loaded, compiler, Grammars(compiler).ready(job))
+
+
+def _beside(first: SideRun, side: Side) -> SideRun:
+    """Return a side that shares the model of the first one."""
+    return replace(first, job=Grammars(first.grammars).ready(side.job))
+
+
+def _refuse_vocabularies(first: SideRun, second: SideRun, name: str, other: str) -> None:
+    """Raise ModelError for models with different vocabularies."""
+    one, two = first.loaded.tokenizer, second.loaded.tokenizer
+    found = first_difference(one, two)
+    if found is not None or one.vocab_size != two.vocab_size:
+        why = f"they have {one.vocab_size} and {two.vocab_size} tokens"
+        if found is not None:
+            why = f"token {found[0]} is {found[1]!r} and {found[2]!r}"
+        raise ModelError(
+            f"{name} and {other} have other vocabularies: {why}.", hint="Take models of one family."
+        )
+
+
+def compare_on_trace(
+    path: str, b: Side, own: Mapping[str, Any], *, sink: Sink, voice: Stderr, has_model: bool
+) -> int:
+    """Compare on the kept logits of a trace, write the result, and return the exit code."""
+    settings, job = b.settings, b.job
+    tokenizer = None
+    if has_model:
+        trusted = settings["trust_remote_code"]
+        tokenizer = load_tokenizer(settings["model"], trust_remote_code=trusted)
+    other = Other(
+        job.assembly.chain,
+        draw=job.draw if settings.is_given("sampler") else None,
+        stop_ids=job.stops.ids if settings.is_given("stop_id") else None,
+        max_tokens=job.limits.max_tokens if settings.is_given("max_tokens") else None,
+        registry=job.registry,
+    )
+
+    def found() -> Iterator[_Found]:
+        for text in open_trace(path):
+            known: TextOf = partial(token_text, tokenizer=tokenizer) if tokenizer else known_texts(text).get
+            try:
+                one = compare_trace(text, other, tokenizer)
+            except ProcessorsError as error:
+                hint = "" if tokenizer else "If it works on texts, `model` names a tokenizer."
+                raise UsageError(f"B: {error}", hint=with_flags(hint)) from None
+            yield one, known
+            unnamed.update(place.b for place in one.places if place.b is not None and not known(place.b))
+
+    unnamed = set[int]()
+    draw = other.draw or "as the trace"
+    head = {"trace": path, "a": None, "b": _side(b, str(job.chain), job.method if job.is_greedy else draw)}
+    code = _write(found(), head, own, sink, voice)
+    if unnamed and tokenizer is None:
+        voice.notice("The trace has no text of some tokens; with `model` its tokenizer has.")
+    return code
+
+
+def _side(side: Side, chain: str, draw: str) -> dict[str, str]:
+    return {"given": side.text, "chain": chain, "draw": draw}
+
+
+def _write(
+    found: Iterable[_Found], head: Mapping[str, Any], own: Mapping[str, Any], sink: Sink, voice: Stderr
+) -> int:
+    """Write each comparison when it is complete, and the totals; return the exit code."""
+    page = None if own["html"] is None else Sink(own["html"])  # opened before any computation
+    form, records, verdict = own["format"], list[dict[str, Any]](), Verdict(own["max_tv"])
+    for one, text_of in found:
+        record = comparison_record(one, text_of)
+        if form == "text":
+            sink.write(("" if verdict.texts else head_text(head)) + "\n" + comparison_text(record))
+        elif form == "jsonl":
+            sink.write(record_text({"kind": "text", **record}, form))
+        else:
+            records.append(record)
+        verdict.add(one)
+        if page is not None and verdict.texts > 1:
+            raise UsageError("--html shows one text, and the trace has several.")
+        if page is not None:
+            with page:
+                page.write(compared_page(one, head, text_of))
+    if not verdict.texts:
+        raise UsageError("The trace has no text.")
+    sums = {**head, "texts": verdict.texts, "equal": verdict.equal, **summary_record(verdict.summary)}
+    if form == "jsonl":
+        sink.write(record_text({"kind": "summary", **sums}, form))
+    elif form != "text":
+        sink.write(record_text({"summary": sums, "texts": records}, form))
+    elif verdict.texts > 1:
+        sink.write(f"\n== {verdict.texts} texts, {verdict.equal} equal\n{summary_text(sums)}")
+    for text in verdict.faults(is_equal=own["assert_equal"]):
+        say_error(text)
+    return verdict.code(is_equal=own["assert_equal"])
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """A cell of the grid with its values, and its texts by prompt and sample."""
+
+    values: Mapping[str, str]
+    samples: tuple[Sample, ...]
+
+
+def run_cells(
+    cells: Sequence[Mapping[str, str]],
+    made: Sequence[Job],
+    prompts: Sequence[str],
+    jobs: Jobs,
+    settings: Settings,
+    voice: Reporter,
+    *,
+    first: bool,
+    on_engine: Callable[[Engine], None],
+) -> Iterator[CellResult]:
+    """Yield the cells in order; `made`: the job of each. A prompt has the same seed in all cells.
+
+    With `first` the model reads each prompt once, and every cell's chain draws the first token from the same
+    logits. `on_engine` is called with the engine.
+    """
+    loaded, _ = load_model(
+        settings, voice, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
+    )
+    for text in dict.fromkeys(text for job in made for text in chat_notices(job, loaded.tokenizer)):
+        voice.notice(text)
+    compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
+    try:
+        engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
+        on_engine(engine)
+        attempts, grammars = RetryingEngine(engine), Grammars(compiler)
+        made = [grammars.ready(job) for job in made]
+        if first:
+            base = replace(grammars.ready(jobs.base), n=1)
+            yield from _first_tokens(cells, made, base, prompts, attempts, loaded, engine.eos_ids)
+        else:
+            yield from _texts(cells, made, prompts, attempts, loaded)
+        for text in engine.notices:
+            voice.notice(text)
+    finally:
+        compiler.close()
+
+
+def _texts(
+    cells: Sequence[Mapping[str, str]],
+    jobs: Sequence[Job],
+    prompts: Sequence[str],
+    attempts: RetryingEngine,
+    loaded: Loaded,
+) -> Iterator[CellResult]:
+    waiting = [dict[tuple[int, int], Sample]() for _ in cells]
+    for number, job in enumerate(jobs):
+        for place, prompt in enumerate(prompts):
+            ids, seed = encode_prompt(job, prompt, loaded.tokenizer), derive(job.seed, place)
+            request = make_request(job, f"{number}.{place}", ids, seed, loaded.tokenizer)
+            try:
+                attempts.submit(replace(request, trace=1), job.structure)
+            except (GencliError, ProcessorsError) as error:
+                for sample in range(job.n):
+                    failed = Error(request.id, sample, type(error).__name__, str(error), "")
+                    waiting[number][place, sample] = TextMeter(place, sample).end(failed)
+    due, meters = 0, dict[tuple[str, int], TextMeter]()
+    for event in attempts.run():
+        _note(event, meters, waiting)
+        while due < len(cells) and len(waiting[due]) == len(prompts) * jobs[due].n:
+            yield _result(cells[due], waiting[due])
+            due += 1
+    for number in range(due, len(cells)):  # all requests of the cell were rejected
+        yield _result(cells[number], waiting[number])
+
+
+def _note(
+    event: Event, meters: dict[tuple[str, int], TextMeter], waiting: Sequence[dict[tuple[int, int], Sample]]
+) -> None:
+    if not isinstance(event, Token | Finish | Error):
+        return
+    number, place = (int(part) for part in event.request.split("."))
+    key = event.request, event.sample
+    if isinstance(event, Token):
+        meters.setdefault(key, TextMeter(place, event.sample)).add(event)
+    else:
+        waiting[number][place, event.sample] = meters.pop(key, TextMeter(place, event.sample)).end(event)
+
+
+def _result(values: Mapping[str, str], samples: Mapping[tuple[int, int], Sample]) -> CellResult:
+    return CellResult(values, tuple(samples[key] for key in sorted(samples)))
+
+
+def _first_tokens(
+    cells: Sequence[Mapping[str, str]],
+    jobs: Sequence[Job],
+    base: Job,
+    prompts: Sequence[str],
+    attempts: RetryingEngine,
+    loaded: Loaded,
+    eos_ids: tuple[int, ...],
+) -> Iterator[CellResult]:
+    limits, tokenizer = replace(base.limits, max_tokens=1), loaded.tokenizer
+    all_ids = [encode_prompt(base, prompt, tokenizer) for prompt in prompts]
+    for place, ids in enumerate(all_ids):
+        request = make_request(base, str(place), ids, derive(base.seed, place), tokenizer)
+        attempts.submit(replace(request, trace=1, keep_logits=MOST, limits=limits), None)
+    views = {}
+    for event in attempts.run():
+        if isinstance(event, Error):
+            raise GenerationError(event.message)
+        if isinstance(event, Finish) and event.is_late:
+            raise GenerationError(LATE)
+        if isinstance(event, Token) and event.views:
+            views[int(event.request)] = event.views[0]
+    env = Env(loaded.runner.spec.vocab_size, tokenizer, eos_ids)
+    for values, job in zip(cells, jobs, strict=True):
+        samples = []
+        for place in sorted(views):
+            kept = views[place].kept
+            assert kept is not None
+            kept = replace(kept, seed=derive(derive(job.seed, place), 0))
+            told = Admission(all_ids[place], job.stops.ids, job.limits.max_tokens)
+            chain, registry = job.assembly.chain, job.registry
+            replay = Replay(chain, env, kept, draw=job.draw, request=told, registry=registry)
+            token = replay.look(kept).token
+            meter = TextMeter(place, 0, [token])
+            meter.see(replay.explain(kept, token))
+            text = tokenizer.decode([token], skip_special=False)
+            samples.append(Sample(place, 0, text, "first", meter.measures()))
+        yield CellResult(values, tuple(samples))
+
+
+def preview(batch: Batch, sink: Sink) -> int:
+    """Write the preview to stdout; return the exit code, 7 if some rows cannot run."""
+    batch.survey()  # raises for duplicate ids
+    found = Preview()
+    for row, fault in look(batch, found):
+        sink.write(f"fault: {row.record.place} (row {row.record.index}): {with_flags(fault)}\n")
+    for shown in found.shown:
+        head = f"{shown.row.id} ({shown.row.record.place}, {shown.tokens} tokens)"
+        sink.write(f"==> {head} <==\n{shown.text}\n\n")
+    sink.write(table(_lines(found, need_of(batch, found), batch)))
+    return 7 if found.faults else 0
+
+
+def _lines(found: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[str, str]]:
+    yield "rows", f"{found.num_rows:,}, {found.faults:,} of them faulty"
+    good = found.num_rows - found.faults
+    mean = found.prompt_tokens / good if good else 0.0
+    yield "prompts", f"{found.prompt_tokens:,} tokens, {mean:.1f} on average, {found.shortest} at least"
+    yield "outputs", f"{found.samples:,} texts of {found.output_tokens:,} tokens at most"
+    yield "longest", f"{found.longest:,} tokens, prompt and output"
+    yield "output", f"{batch.output.path or 'stdout'}, {batch.output.format.name}"
+    if need is None:
+        return
+    kv = need.capacity.kv_bytes
+    parts = [f"{size(need.capacity.weights)} weights"]
+    parts += [f"{size(weights)} weights of {name}" for name, weights in need.capacity.beside]
+    parts += [f"{size(kv * need.batch)} keys and values"] if kv is not None else []
+    parts += [f"{size(need.process)} Python and PyTorch"] if need.process is not None else []
+    free = f"; {size(need.capacity.free)} are free" if need.capacity.free is not None else ""
+    yield "memory", f"{' + '.join(parts)} ({need.batch} samples side by side){free}"
+    yield "time", f"roughly {clock(need.seconds)}, if every text is as long as it may be"

@@ -1,0 +1,291 @@
+"""Results of `gencli sweep` and `gencli compare` as text, CSV, JSON and pictures."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gencli.cli.render import table
+from gencli.cli.token_views import probability, quoted
+from gencli.config.options.flags import with_flags
+from gencli.errors import UsageError
+from gencli.explain.grid import Axis
+from gencli.explain.text_measures import MEASURES, mean_of
+from gencli.text.escapes import escape_controls
+
+if TYPE_CHECKING:
+    from gencli.cli.experiment_runs import CellResult
+
+
+_SHADES = " ░▒▓█"
+_UNITS = {"entropy": "nats", "surprise": "bits", "logprob": "nats"}
+
+
+def means(cell: CellResult) -> dict[str, float | None]:
+    """Return the mean of each measure over the cell's texts."""
+    return {name: mean_of(one.measures[name] for one in cell.samples if not one.error) for name in MEASURES}
+
+
+def cell_table(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
+    """Return a line for each cell, with the means of all measures that any cell has."""
+    found = [means(cell) for cell in cells]
+    names = [name for name in MEASURES if any(one[name] is not None for one in found)]
+    return table(_cell_lines(axes, cells, found, names))
+
+
+def cell_texts(cells: Sequence[CellResult]) -> str:
+    """Return the texts of all cells, each below a label with the values of its cell."""
+    from gencli.cli.result_writers import block_label
+
+    parts = []
+    for place, cell in enumerate(cells, 1):
+        values = " ".join(f"{key}={value}" for key, value in cell.values.items())
+        for index, one in enumerate(cell.samples, 1):
+            number = f"{place}.{index}" if len(cell.samples) > 1 else f"{place}"
+            parts.append(f"\n{block_label(number, values)}\n{one.error or one.text}\n")
+    return "".join(parts)
+
+
+def _cell_lines(
+    axes: Sequence[Axis],
+    cells: Sequence[CellResult],
+    found: Sequence[Mapping[str, float | None]],
+    names: Sequence[str],
+) -> Iterator[tuple[str, ...]]:
+    yield *(axis.key for axis in axes), *names, "failed"
+    for cell, one in zip(cells, found, strict=True):
+        failed = sum(bool(sample.error) for sample in cell.samples)
+        yield *cell.values.values(), *(_number(one[name]) for name in names), str(failed or "")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def heat_table(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str) -> str:
+    """Return one measure as a grid, the last axis in columns; darker shades mean larger values."""
+    *outer, last = axes
+    values = [means(cell)[measure] for cell in cells]
+    known = [value for value in values if value is not None]
+    least, most = min(known, default=0.0), max(known, default=0.0)
+    width = len(last.values)
+    rows = [[" ".join(axis.key for axis in outer) or measure, *(f"{last.key} {one}" for one in last.values)]]
+    for start in range(0, len(cells), width):
+        before = list(cells[start].values.values())[:-1]
+        shown = (_shaded(value, least, most) for value in values[start : start + width])
+        rows.append([" ".join(before) or "", *shown, *[""] * (width - len(values[start : start + width]))])
+    return f"{measure}: {MEASURES[measure]}\n" + table(rows)
+
+
+def _shaded(value: float | None, least: float, most: float) -> str:
+    if value is None:
+        return "-"
+    share = (value - least) / (most - least) if most > least else 0.0
+    return f"{value:<8.4g}{_SHADES[round(share * (len(_SHADES) - 1))] * 3}".rstrip()
+
+
+def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
+    """Return a line for each text, after a header."""
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    rows.writerow([*(axis.key for axis in axes), "prompt", "sample", "reason", *MEASURES, "text", "error"])
+    for cell in cells:
+        for one in cell.samples:
+            measured = (one.measures[name] for name in MEASURES)
+            place = one.prompt, one.sample, one.reason
+            rows.writerow([*cell.values.values(), *place, *measured, one.text, one.error])
+    return written.getvalue()
+
+
+def sweep_record(
+    axes: Sequence[Axis], cells: Sequence[CellResult], prompts: Sequence[str], shared: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the sweep as JSON: values shared by all cells, the axes, and each cell with its texts."""
+    return {
+        **shared,
+        "prompts": list(prompts),
+        "axes": [{"key": axis.key, "values": list(axis.values)} for axis in axes],
+        "measures": dict(MEASURES),
+        "cells": [
+            {
+                "values": dict(cell.values),
+                "means": means(cell),
+                "texts": [
+                    {
+                        "prompt": one.prompt, "sample": one.sample, "reason": one.reason, "text": one.text,
+                        "error": one.error, **one.measures,
+                    }
+                    for one in cell.samples
+                ],
+            }
+            for cell in cells
+        ],
+    }  # fmt: skip
+
+
+def grid_page(axes: Sequence[Axis], cells: Sequence[CellResult], title: str) -> str:
+    """Return the HTML page of the grid."""
+    from gencli.explain.page import Axis as Line
+    from gencli.explain.page import Cell, Measure, sweep_page
+
+    found = [means(cell) for cell in cells]
+    names = [name for name in MEASURES if any(one[name] is not None for one in found)]
+    places = [{value: at for at, value in enumerate(axis.values)} for axis in axes]
+    shown = [
+        Cell(
+            at=[place[value] for place, value in zip(places, cell.values.values(), strict=True)],
+            measures=[one[name] for name in names],
+            text="\n\n".join(sample.error or sample.text for sample in cell.samples),
+        )
+        for cell, one in zip(cells, found, strict=True)
+    ]
+    lines = [Line(axis.key, axis.values) for axis in axes]
+    return sweep_page(title, lines, [Measure(name, _UNITS.get(name, "")) for name in names], shown)
+
+
+def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, file: str) -> None:
+    """Draw one measure of a grid of at most two axes. Raises UsageError without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError(
+            "A picture needs matplotlib.", hint="Install it with pip install 'gencli[plots]'."
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows, columns = (axes[0], axes[1]) if len(axes) == 2 else (Axis("", ("",)), axes[0])
+    values = [means(cell)[measure] for cell in cells]
+    numbers = [float("nan") if value is None else value for value in values]
+    width = len(columns.values)
+    grid = [numbers[start : start + width] for start in range(0, len(numbers), width)]
+    figure, plot = pyplot.subplots(figsize=(2 + 0.8 * width, 1.8 + 0.6 * len(grid)), layout="constrained")
+    image = plot.imshow(grid, aspect="auto", cmap="viridis")
+    plot.set_xticks(range(width), columns.values)
+    plot.set_yticks(range(len(grid)), rows.values)
+    plot.set_xlabel(columns.key)
+    plot.set_ylabel(rows.key)
+    plot.set_title(f"{measure}: {MEASURES[measure]}", fontsize=9)
+    for row, line in enumerate(grid):
+        for column, value in enumerate(line):
+            plot.text(
+                column, row, _number(value), ha="center", va="center", fontsize=8, backgroundcolor="#ffffffb0"
+            )
+    figure.colorbar(image)
+    try:
+        figure.savefig(Path(file), format="png", dpi=100)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}.") from None
+    finally:
+        pyplot.close(figure)
+
+
+_MOST = 20  # positions in a table
+_LONGEST = 200  # characters of a chain
+_WHY = {
+    "kept": "whose logits do not decide it: too few are kept, or they are not those of A's text",
+    "empty": "where B leaves no token",
+    "grammar": "behind text that B's grammar does not allow",
+}
+
+
+def head_text(head: Mapping[str, Any]) -> str:
+    """Return the chains of both sides, and the seed."""
+    sides = [(key.upper(), head[key]) for key in "ab" if head.get(key)]
+    lines = [f"{name:<6}{_chain(side['chain'])} ({side['draw']})\n" for name, side in sides]
+    return "".join(lines) + (f"seed  {head['seed']}\n" if "seed" in head else "")
+
+
+def _chain(text: str) -> str:
+    shown = escape_controls(text).replace("\n", "\\n") or "no stages"
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+
+
+def comparison_text(record: Mapping[str, Any]) -> str:
+    """Return the page of a prompt: both texts, the positions where B chooses another token, the totals."""
+    parts = [f"== {escape_controls(record['id'])}: {quoted(record['prompt'])}\n", *_texts(record)]
+    parted = [place for place in record["places"] if place["parted"]]
+    if parted:
+        parts.append("\n" + table([_HEAD, *map(_row, parted[:_MOST])]))
+    if more := parted[_MOST:]:
+        parts.append(f"... and {len(more)} more; --format jsonl has all.\n")
+    return "".join(parts) + "\n" + summary_text(record["summary"])
+
+
+def _texts(record: Mapping[str, Any]) -> Iterator[str]:
+    a, b, at = record["a"], record["b"], record["parted_at"]
+    if b is None or (record["equal"] and not a["error"]):
+        yield _lines("A" if b is None else "A, B", a["text"])
+        return
+    length = len(a["tokens"]) if at is None else at
+    shared = "".join(text or "" for _, text in a["tokens"][:length])
+    if not (a["text"].startswith(shared) and b["text"].startswith(shared)):
+        pairs = zip(a["text"], b["text"], strict=False)  # a stop may have truncated one of them
+        shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    yield _lines("both", shared)
+    for name, side in (("A", a), ("B", b)):
+        yield _lines(
+            name, side["text"][len(shared) :], with_flags(side["error"] or "") or side["finish_reason"]
+        )
+    if at is not None:
+        yield f"They part at token {at}: {_at(a, at)} in A, {_at(b, at)} in B.\n"
+
+
+def _lines(name: str, text: str, end: str = "") -> str:
+    shown = escape_controls(text).replace("\n", "\n      ")
+    return f"{name:<6}{shown}" + (f" [{escape_controls(end)}]" if end else "") + "\n"
+
+
+def _at(side: Mapping[str, Any], at: int) -> str:
+    return _token(side["tokens"][at]) if at < len(side["tokens"]) else "the end"
+
+
+def _token(named: list[Any]) -> str:
+    token, text = named
+    return f"id {token}" if text is None else quoted(text)
+
+
+_HEAD = ("pos", "A", "B", "TV", "KL A|B", "KL B|A", "decided A", "decided B")
+
+
+def _row(place: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        str(place["pos"]), _token(place["a"]), _token(place["b"]), probability(place["tv"]),
+        _bits(place["kl_ab"]), _bits(place["kl_ba"]), _names(place["decided_by_a"]),
+        _names(place["decided_by_b"]),
+    )  # fmt: skip
+
+
+def _bits(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.3g}"
+
+
+def _names(stages: list[str]) -> str:
+    return escape_controls(", ".join(stages)) or "no stage alone"
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """Return the totals over positions."""
+    measured = summary["measured"]
+    share = f" ({summary['parted'] / measured:.1%})" if measured else ""
+    rows = [("places", f"{summary['places']}, {summary['parted']} parted{share}")]
+    if measured:
+        rows.append(("TV", f"mean {probability(summary['tv_mean'])}, max {probability(summary['tv_max'])}"))
+        rows += [(f"KL {name}", _mean(summary, key)) for name, key in (("A|B", "ab"), ("B|A", "ba"))]
+    for name in "ab":
+        if decided := summary[f"decided_{name}"]:
+            counts = ", ".join(f"{stage} {count}" for stage, count in decided.items())
+            rows.append((f"decided {name.upper()}", f"{escape_controls(counts)} of the parted places"))
+    rows += [("not measured", f"{count}, {_WHY[why]}") for why, count in summary["unmeasured"].items()]
+    return table(rows)
+
+
+def _mean(summary: Mapping[str, Any], key: str) -> str:
+    """Return the mean of a KL divergence over its finite values, and the number of infinite ones."""
+    mean, infinite = summary[f"kl_{key}_mean"], summary[f"infinite_{key}"]
+    shown = "" if mean is None else f"mean {mean:.3g} bits over {summary['measured'] - infinite} places"
+    return ", ".join(filter(None, [shown, f"infinite at {infinite}" if infinite else ""]))

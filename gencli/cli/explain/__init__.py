@@ -1,1 +1,0 @@
-"""Records of tokens as text for a terminal."""

@@ -1,0 +1,192 @@
+"""Sources of explained texts: prompts, the logits of a trace, a file of logits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from gencli.cli.commands.generate import head_of, trace_to
+from gencli.cli.commands.run import begin, carry_out
+from gencli.cli.inputs import read_prompts
+from gencli.cli.render import say_notice
+from gencli.cli.stderr import Stderr
+from gencli.cli.trace_views import RUN_KEYS
+from gencli.config.job import Job, make_job
+from gencli.config.layers import gather
+from gencli.config.settings import Settings
+from gencli.core.events import Event, Token
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.record import token_record
+from gencli.explain.trace_file import TracedText, TraceWriter, read_trace
+from gencli.runtime.machine import importing, quiet_libraries
+from gencli.templates.prompt_templates import wanted_template
+from processors.catalog import Draw
+from processors.chain import Chain
+from processors.params import MOST
+
+if TYPE_CHECKING:
+    from gencli.explain.named import Seeker
+    from gencli.explain.replay import Replay
+    from gencli.results.run_record import RunInfo
+    from gencli.results.run_results import Results
+
+
+Found = tuple[list[TracedText], "Seeker | None"]
+
+
+def settings_of(given: Mapping[str, Any], **more: Any) -> tuple[Settings, Job]:
+    """Return the settings and the job of the run options among the given ones."""
+    kept = {key: value for key, value in given.items() if key in RUN_KEYS}
+    settings = gather({**kept, **more}, os.environ)
+    return settings, make_job(settings)
+
+
+class _Watcher:
+    """Writes a run's trace without logits, after using them to look for a named token."""
+
+    def __init__(self, writer: TraceWriter, seeker: Seeker | None, results: Results, info: RunInfo) -> None:
+        self._writer, self._seeker, self._head = writer, seeker, cache(head_of(results, info))
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Token) and self._seeker is not None:
+            key = event.request, event.sample
+            for view in event.views:
+                assert view.kept is not None
+                self._seeker.add(key, self._head(*key), view.token, view.kept)
+            event = replace(event, views=tuple(replace(view, kept=None) for view in event.views))
+        self._writer.add(event)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | None) -> Found:
+    """Run the prompts with the given options and return their traces. Raises GenerationError if one fails."""
+    keep = {} if why is None else {"keep_logits": str(MOST)}
+    more = {"trace": os.devnull, "output": os.devnull, **keep}
+    settings, job = settings_of(given, **more)
+    if why is not None and job.structure is not None and job.structure.retries:
+        raise UsageError("--why and --retries do not go together.", hint="Leave one of them out.")
+    source = read_prompts(arguments, settings["file"], wanted_template(settings))
+    voice = Stderr(is_quiet=settings["quiet"])
+    run_given = {key: value for key, value in given.items() if key in RUN_KEYS} | more
+    job, settings = begin(job, settings, source, run_given, voice)
+    lines, seekers = list[str](), list["Seeker"]()
+
+    def watch(results: Results, info: RunInfo) -> _Watcher:
+        if why is not None:
+            assert info.tokenizer is not None
+            seekers.append(_seeker(why, info.tokenizer, info.chain, info.job.resolved[1], job))
+        return _Watcher(
+            trace_to(lines.append, settings)(results, info), next(iter(seekers), None), results, info
+        )
+
+    code = carry_out(job, source.texts, settings, voice, [watch])
+    texts = read_trace(lines)
+    if code and not any(text.records for text in texts):
+        raise GenerationError("There is no text to explain.")
+    return texts, next(iter(seekers), None)
+
+
+def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> Seeker:
+    from gencli.explain.named import Seeker, find_token
+
+    named, notice = find_token(why, tokenizer)
+    if notice:
+        say_notice(notice)
+    return Seeker(named, tokenizer, chain, draw, job.registry, count=job.trace or 5)
+
+
+def of_trace(
+    texts: Sequence[TracedText], given: Mapping[str, Any], why: str | None, *, is_replay: bool
+) -> Found:
+    """Look for a token in the texts of a trace, by its kept logits.
+
+    With `is_replay` the chain of the given options replaces the texts' own chain: the records describe its
+    choice at each position.
+    """
+    if len({text.head["model"] for text in texts}) > 1:
+        raise UsageError("The texts of the trace are of several models.", hint="Choose one with --run.")
+    model = str(texts[0].head["model"])
+    with quiet_libraries(), importing():
+        from gencli.explain.replay import chain_of, kept_of, replay_of
+        from gencli.runtime.model_loading import load_tokenizer
+
+        settings, job = settings_of(given, model=model)
+        tokenizer = load_tokenizer(model, trust_remote_code=settings["trust_remote_code"])
+    seeker, found, different, doubtful, total = None, [], 0, 0, 0
+    for text in texts:
+        own = chain_of(text.head, job.registry)
+        chain, draw = (job.assembly.chain, job.draw) if is_replay else own
+        if why is not None and seeker is None:
+            seeker = _seeker(why, tokenizer, chain, draw, job)
+        replay: Replay | None = None
+        records = []
+        for record, kept in kept_of(text):
+            if seeker is not None:
+                seeker.add(text.key, text.head, record["id"], kept)
+            if not is_replay:
+                continue
+            replay = replay or replay_of(text.head, kept, tokenizer, chain, draw, job.registry)
+            look = replay.look(kept)
+            view = replay.explain(kept, look.token, count=settings["trace_top"])
+            replay.commit(record["id"])
+            run, sample = text.key
+            total, doubtful = total + 1, doubtful + (not look.is_exact)
+            different += look.token != record["id"]
+            records.append(token_record(view, tokenizer, run=run, sample=sample, position=record["pos"]))
+        found.append(replace(text, records=tuple(records)) if is_replay else text)
+    if is_replay:
+        say_notice(
+            f"The chain would choose another token at {different} of {total} places"
+            + (f"; at {doubtful} the kept logits do not decide it." if doubtful else ".")
+        )
+    return found, seeker
+
+
+def of_logits(name: str, given: Mapping[str, Any], values: Mapping[str, Any]) -> Found:
+    """Run the chain of the given options on the rows of a file, and return its text."""
+    with quiet_libraries(), importing():
+        from gencli.explain.logits_file import read_logits
+        from gencli.explain.replay import replay_of
+        from gencli.explain.words import Words
+        from gencli.runtime.model_loading import load_tokenizer
+        from processors.explain.kept import KeptLogits
+        from processors.rng import derive
+
+        settings, job = settings_of(given)
+        rows = read_logits(name, values["tensor"])
+        has_names = settings.is_given("model")
+        tokenizer: Any = load_tokenizer(settings["model"]) if has_names else Words.numbered(rows.shape[1])
+    ids = _ids(values["tokens"], rows.shape)
+    chain, seed = job.assembly.chain, derive(derive(job.seed, 0), 0)
+    seeker = None if values["why"] is None else _seeker(values["why"], tokenizer, chain, job.draw, job)
+    head = {"run": name, "sample": 0, "model": settings["model"] if has_names else "", "prompt": ""}
+    records, replay = [], None
+    for position, row in enumerate(rows):
+        kept = KeptLogits.of(row, len(row), seed)
+        replay = replay or replay_of(head, kept, tokenizer, chain, job.draw, job.registry)
+        token = ids[position] if ids else replay.look(kept).token
+        if token < 0:
+            raise GenerationError(f"The chain leaves no token at row {position}.")
+        if seeker is not None:
+            seeker.add((name, 0), head, token, kept)
+        view = replay.explain(kept, token, count=settings["trace_top"])
+        replay.commit(token)
+        records.append(token_record(view, tokenizer, run=name, sample=0, position=position))
+    return [TracedText(head, tuple(records), "length")], seeker
+
+
+def _ids(text: str | None, shape: Sequence[int]) -> list[int]:
+    if text is None:
+        return []
+    try:
+        ids = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"--tokens is {text[:40]!r}, and no list of ids.", hint="Write 12,7,3.") from None
+    if len(ids) != shape[0] or not all(0 <= token < shape[1] for token in ids):
+        raise UsageError(f"--tokens has {len(ids)} ids; there are {shape[0]} rows of {shape[1]} logits.")
+    return ids

@@ -1,0 +1,166 @@
+"""`gencli fork RUN`: reads a trace or a tree, grows children of a text, and writes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gencli.cli.fetching import fetch_models
+from gencli.cli.render import Sink, say_error
+from gencli.cli.result_writers import running_bar
+from gencli.cli.stderr import Stderr, interrupts
+from gencli.cli.trace_views import block, matching, trace_lines
+from gencli.config.job import make_job
+from gencli.config.recipe import CODE
+from gencli.errors import UsageError
+from gencli.explain.trace_file import TracedText, objects, read_trace
+from gencli.explain.tree import ROOT, Tree
+from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
+from gencli.files import locked
+from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.text.escapes import unescape
+
+if TYPE_CHECKING:
+    from gencli.cli.commands.generate import Grower, Growth
+
+
+@dataclass(frozen=True, slots=True)
+class _ForkSource:
+    """Source of a fork: a traced text, which may have no tree file yet, or the tree of a file."""
+
+    head: Mapping[str, Any]
+    text: TracedText | None = None
+    path: Path | None = None
+    file: TreeFile | None = None
+
+    def tree(self, grower: Grower) -> Tree:
+        """Return the tree so far. Raises GenerationError for a text of another model."""
+        if self.file is not None:
+            grower.forks.check(self.file.tree)
+            return self.file.tree
+        assert self.text is not None  # without a tree file there is a traced text
+        return Tree(self.head).grown([grower.forks.root(self.text)])
+
+    def write(self, tree: Tree, growth: Growth) -> None:
+        """Add children to the tree's file, if it has one."""
+        if self.path is not None and growth.nodes:
+            (self.file or TreeFile.create(self.path, tree)).add(growth.nodes)
+
+
+def fork(path: Path, values: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+    """Grow children, write them to stdout and to their tree, and return the exit code."""
+    if values["at"] is None:
+        raise UsageError("fork needs --at.", hint="gencli explain shows the tokens; the first one is 0.")
+    if values["token"] is not None and values["rank"] is not None:
+        raise UsageError("--token and --rank both choose the token.", hint="Leave one of them out.")
+    voice = Stderr(is_quiet=values["quiet"])
+    with ExitStack() as stack:
+        source = _source(path, values, given, stack)
+        grower = stack.enter_context(grower_of(source.head, values, values["n"], voice))
+        return _grow(source, grower, values, voice)
+
+
+def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], voice: Stderr) -> int:
+    from gencli.explain.forks import Cut, token_of
+
+    tree = source.tree(grower)
+    if values["node"] not in tree.nodes:
+        raise UsageError(f"The tree has no node {values['node']}.", hint="gencli fork show lists them.")
+    cut = Cut(values["node"], values["at"])
+    if values["token"] is not None:
+        cut = replace(cut, token=token_of(unescape(values["token"]), grower.forks.tokenizer))
+    grower.forks.requests(tree, cut, 1)  # raises for a cut after the text
+    if values["rank"] is not None:
+        cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
+    sink, count, limits = Sink(), values["n"], grower.forks.job.limits
+    with ExitStack() as stack:
+        bar = running_bar(sink, count, limits.max_tokens, stack) if voice.has_drawing else None
+        growth = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
+    source.write(tree, growth)
+    grown = tree.grown(growth.nodes)
+    is_text = values["format"] == "text"
+    shown = [block(grown, node) if is_text else node_line(node) for node in growth.nodes]
+    sink.write(("\n" if is_text else "").join(shown))
+    _say_growth(growth, voice, f" in {source.path}" if source.path else "")
+    return growth.results.exit_code
+
+
+def _say_growth(growth: Growth, voice: Stderr, where: str = "") -> None:
+    """Write each error message once, and the number of children."""
+    for message in dict.fromkeys(failed.message for failed in growth.results.failures):
+        say_error(message)
+    count, tokens = len(growth.nodes), sum(len(node.ids) for node in growth.nodes)
+    if count:
+        voice.say(f"{count} {'child' if count == 1 else 'children'}{where}, {tokens} tokens")
+
+
+def _source(path: Path, values: Mapping[str, Any], given: Mapping[str, Any], stack: ExitStack) -> _ForkSource:
+    """Read a trace or a tree. `stack` holds the lock of a tree's file."""
+    texts = _traced(path)
+    if texts is None:
+        for key in ("tree", "request", "sample"):
+            if key in given:
+                flag = "run" if key == "request" else key
+                raise UsageError(f"{path} is a tree, so --{flag} has no effect.", hint="Leave it out.")
+        stack.enter_context(locked(path))
+        file = TreeFile(path)
+        return _ForkSource(file.tree.head, path=path, file=file)
+    text = _chosen(texts, values)
+    if "preset" not in text.head:
+        raise UsageError(f"The trace {path} does not say how its run was set.", hint="Write it again.")
+    head = checked_head(text.head)
+    if values["tree"] is None:
+        if values["node"] != ROOT:
+            raise UsageError("--node names a text of a tree.", hint="Give the tree in place of the trace.")
+        return _ForkSource(head, text)
+    tree_path = Path(values["tree"])
+    stack.enter_context(locked(tree_path))
+    if not os.path.lexists(tree_path):
+        return _ForkSource(head, text, tree_path)
+    file = TreeFile(tree_path)
+    if file.tree.head != head or file.tree.ids(ROOT) != tuple(record["id"] for record in text.records):
+        raise UsageError(f"The tree {tree_path} began with another text.", hint="Give another --tree.")
+    return _ForkSource(head, text, tree_path, file)
+
+
+def _traced(path: Path) -> list[TracedText] | None:
+    """Return the texts of a trace; None for a tree."""
+    with trace_lines(str(path)) as lines:
+        first = next(lines, "")
+        kind = next(objects([first]), (0, {}))[1].get("kind")
+        return None if kind == "tree" else read_trace(chain([first], lines))
+
+
+def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
+    """Return the text selected by the options. Raises UsageError if there is none, or several."""
+    found = matching(texts, values)
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(
+        f"--run {run} --sample {sample + 1}" for run, sample in (text.key for text in texts[:5])
+    )
+    count = "several texts" if found else "no such text"
+    raise UsageError(f"The trace has {count}.", hint=f"Choose one: {known}." if known else "It is empty.")
+
+
+@contextmanager
+def grower_of(
+    head: Mapping[str, Any], values: Mapping[str, Any], count: int, voice: Stderr
+) -> Iterator[Grower]:
+    """Load the model of a run, described by its head, for `count` children at once. Nothing is fetched."""
+    recipe = recipe_of(head)
+    code = {key: values[key] for key in CODE}
+    settings = recipe.settings(code, "file", log=False, offline=True, stats=False, debug=values["debug"])
+    job = replace(make_job(settings), n=1, best_of=None, trace=None)
+    fetch_models(settings, job.registry, voice)
+    set_wait(settings["wait"], os.environ)  # before torch is imported
+    with interrupts() as handler, quiet_libraries(is_on=not values["debug"]):
+        with voice.starting(), importing():
+            from gencli.cli.commands.generate import open_grower
+        with open_grower(job, head["prompt"], settings, count, voice=voice, handler=handler) as grower:
+            yield grower

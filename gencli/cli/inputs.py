@@ -1,0 +1,373 @@
+"""What a person gives: the prompts of a run from arguments, files or stdin, and the turns of a chat from a
+terminal with history and editing or from lines of stdin.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gencli.cli.render import is_terminal, prompt
+from gencli.errors import UsageError
+from gencli.files import MAX_PROMPT, open_regular, read_file, read_stream
+from gencli.text.escapes import escape_controls
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import Completer
+    from prompt_toolkit.key_binding import KeyBindings
+
+    from gencli.templates.prompt_templates import PromptTemplate
+
+
+PATIENCE = 5.0  # seconds to wait for a byte or the end of a pipe that accompanies a prompt
+_PROMPT_WORD, _PIPED = "prompt", "stdin"  # variables of a template
+STDIN = "{stdin}"  # placeholder in an argument for stdin's text
+_EXAMPLE = 'Give it as an argument (gencli run "Once upon a time"), with --file, or through a pipe.'
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """The prompts of a run, and notices about stdin."""
+
+    texts: tuple[str, ...]
+    notices: tuple[str, ...] = ()
+
+
+def read_prompts(
+    arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate | None = None
+) -> Prompts:
+    """Return the prompts of a run, each rendered by the template if there is one.
+
+    stdin is read to its end without argument and file, for the argument `-`, and for `{stdin}` in an
+    argument. Otherwise the text of a pipe or of a redirected file is appended to each prompt, after a blank
+    line; a pipe that stays open and sends nothing for PATIENCE seconds is left unread, with a notice. A
+    template with the variable `stdin` gets that text instead; one without `prompt` and `stdin` needs no
+    prompt.
+
+    Raises UsageError if there is no prompt, if one is empty or not UTF-8, if stdin is needed twice, and for
+    variables of a template that have no value.
+    """
+    if template is None:
+        return _read_plain(arguments, paths)
+    if (arguments or paths) and _PROMPT_WORD not in template.names:
+        raise UsageError(
+            "The template does not use the variable prompt, so the prompt that is given would be lost.",
+            hint="Write {{ prompt }} into the template, or leave the prompt out.",
+        )
+    if _PIPED in template.names:
+        return Prompts(_with_piped(arguments, paths, template))
+    if not arguments and not paths and not (_PROMPT_WORD in template.names and _is_readable()):
+        return _beside_stdin((_render(template, {}),))
+    found = _read_plain(arguments, paths)
+    return replace(found, texts=tuple(_render(template, {_PROMPT_WORD: text}) for text in found.texts))
+
+
+def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
+    """Return the prompts of a template that uses the variable `stdin`."""
+    if not _is_readable():
+        raise UsageError(
+            "The template uses the variable stdin, but nothing is piped in.",
+            hint="cat notes.txt | gencli run --template 'Summarise: {{ stdin }}'",
+        )
+    _refuse_duplicates(arguments, paths)
+    piped = _not_empty(_from_stdin(), "The input (stdin)")
+    texts = tuple(map(_from_file, paths)) or _fill_in(arguments, piped)
+    rows = [{_PROMPT_WORD: text, _PIPED: piped} for text in texts] or [{_PIPED: piped}]
+    return tuple(_render(template, row) for row in rows)
+
+
+def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
+    from gencli.templates.prompt_templates import TemplateFault
+
+    try:
+        return _not_empty(template.render(columns), "The prompt that the template makes")
+    except TemplateFault as fault:
+        if fault.missing == _PROMPT_WORD:
+            raise UsageError("There is no prompt, and the template uses one.", hint=_EXAMPLE) from None
+        if fault.missing:
+            known = ", ".join(sorted({_PROMPT_WORD, _PIPED, *template.names} - {fault.missing}))
+            raise UsageError(
+                f"The template uses the variable {fault.missing!r}, which has no value.",
+                hint=f"Give it one with --var {fault.missing}=TEXT. Variables are also: {known}.",
+            ) from None
+        raise UsageError(fault.message) from None
+
+
+def _read_plain(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
+    _refuse_duplicates(arguments, paths)
+    if not arguments and not paths:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("There is no prompt.", hint=_EXAMPLE)
+        return Prompts((_not_empty(_from_stdin(), "The input (stdin)"),))
+    if any(text == "-" or STDIN in text for text in arguments):
+        return Prompts(_with_stdin(arguments))
+    texts = tuple(map(_from_file, paths)) if paths else tuple(map(_argument, arguments))
+    return _beside_stdin(texts)
+
+
+def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
+    if arguments and paths:
+        raise UsageError("--file and a prompt as an argument are both given.", hint="Leave one of them out.")
+    if arguments.count("-") > 1:
+        raise UsageError("The prompt - (stdin) is given twice, but it can be read only once.")
+
+
+def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments with `-` and `{stdin}` replaced by stdin's text."""
+    if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError(
+            f"The prompt holds {STDIN}, but nothing is piped in.",
+            hint=f'cat notes.txt | gencli run "Summarise: {STDIN}"; in a --file it is text like any other.',
+        )
+    return _fill_in(arguments, _not_empty(_from_stdin(), "The input (stdin)"))
+
+
+def _fill_in(arguments: Sequence[str], piped: str) -> tuple[str, ...]:
+    return tuple(piped if text == "-" else _argument(text).replace(STDIN, piped) for text in arguments)
+
+
+def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
+    """Return the prompts with stdin's text appended to each, if there is any, and a notice about it."""
+    if not _is_readable():
+        return Prompts(texts)
+    if not _is_ready():
+        notice = f"stdin is open, but gave nothing in {PATIENCE:g} s, so it is not read"
+        return Prompts(texts, (f"{notice}; {STDIN} in the prompt waits for it, < /dev/null does not.",))
+    piped = _from_stdin()
+    if not piped:
+        return Prompts(texts)
+    where = "the prompt" if len(texts) == 1 else "each prompt"
+    notice = f"{len(piped):,} characters of stdin are appended to {where}; < /dev/null leaves them out."
+    return Prompts(tuple(f"{text}\n\n{piped}" for text in texts), (notice,))
+
+
+def _is_readable() -> bool:
+    """Return whether stdin is a pipe or a redirected file."""
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.readable():
+        return False
+    return not sys.stdin.isatty()
+
+
+def _is_ready() -> bool:
+    """Return whether reading stdin will not block: a pipe needs a byte or its end within PATIENCE seconds."""
+    try:
+        handle = sys.stdin.fileno()
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            return bool(select.select([handle], [], [], PATIENCE)[0])
+    except (OSError, ValueError):  # stdin is not an OS file, or select does not support pipes
+        pass
+    return True
+
+
+def _argument(text: str) -> str:
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise UsageError("The prompt holds bytes that are not UTF-8 text.")
+    return _not_empty(text, "The prompt")
+
+
+def _from_file(path: str) -> str:
+    try:
+        data = read_file(Path(path), MAX_PROMPT, pipes=True)
+    except OSError as error:
+        raise UsageError(f"--file {path}: cannot be read: {error.strerror}.") from error
+    source = f"The file {path}"
+    return _not_empty(_decoded(data, source), source)
+
+
+def _from_stdin() -> str:
+    """Return the text of stdin without the newline at its end; it may be empty."""
+    if sys.stdin is None:
+        raise UsageError("stdin is closed.", hint=_EXAMPLE)
+    try:
+        data = read_stream(sys.stdin.buffer, MAX_PROMPT)
+    except OSError as error:
+        raise UsageError(f"stdin cannot be read: {error.strerror}.", hint=_EXAMPLE) from error
+    return _decoded(data, "The input (stdin)")
+
+
+def _decoded(data: bytes, source: str) -> str:
+    """Return the decoded text without one final newline, which editors and echo add."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{source} is not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}.",
+            hint="Convert it first, for example with iconv.",
+        ) from None
+    return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+
+
+def _not_empty(text: str, source: str) -> str:
+    if not text:
+        raise UsageError(f"{source} is empty.", hint=_EXAMPLE)
+    return text
+
+
+_CHAT_PROMPT = "> "
+_EMOJI = "\u2764"
+Offer = Callable[[str], tuple[str, list[str]]]  # returns the last word of a line and its completions
+
+
+class TurnReader(Protocol):
+    """Interface that reads a chat's turns.
+
+    `is_live`: a person types them, and the chat continues after an error.
+    """
+
+    is_live: bool
+
+    def read(self, draft: str = "") -> str | None:
+        """Return the next turn, None at the end. `draft` is the initial text of the input line."""
+        ...
+
+
+class LineReader:
+    """Reads one turn a line from stdin: from a pipe, or from a terminal if stdout is not one."""
+
+    def __init__(self) -> None:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed.", hint="gencli chat reads its turns from it.")
+        self.is_live = sys.stdin.isatty()
+        self._count = 0
+
+    def read(self, draft: str = "") -> str | None:
+        """Return the next line without its line end, None at the end.
+
+        Raises UsageError for a line that is too long or not UTF-8, and for a draft without a terminal.
+        """
+        if draft and not self.is_live:
+            raise UsageError("/edit needs the new words after it where there is no terminal.")
+        if self.is_live:
+            prompt(_CHAT_PROMPT)
+        self._count += 1
+        data = sys.stdin.buffer.readline(MAX_PROMPT + 1)
+        if len(data) > MAX_PROMPT:
+            raise UsageError(f"Line {self._count} of stdin has more than {MAX_PROMPT:,} bytes.")
+        try:
+            return data.decode("utf-8-sig").rstrip("\r\n") if data else None
+        except UnicodeDecodeError:
+            raise UsageError(f"Line {self._count} of stdin is not UTF-8 text.") from None
+
+
+class TerminalReader:
+    """Reads turns with prompt_toolkit: line editing, completion, and the history of earlier chats."""
+
+    is_live = True
+
+    def __init__(self, offer: Offer) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.layout.screen import Char
+
+        Char.display_mappings = _DisplayMappings(Char.display_mappings)
+        path = _history_file()
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(path)) if path else InMemoryHistory(),
+            completer=_completer(offer),
+            complete_while_typing=False,
+            key_bindings=_new_line_keys(),
+            prompt_continuation=" " * len(_CHAT_PROMPT),
+        )
+
+    def read(self, draft: str = "") -> str | None:
+        """Return the typed text, "" for Ctrl-C, None for Ctrl-D."""
+        try:
+            return self._session.prompt(_CHAT_PROMPT, default=draft)
+        except KeyboardInterrupt:
+            return ""
+        except EOFError:
+            return None
+
+
+class _DisplayMappings(dict[str, str]):
+    """prompt_toolkit's table of display forms of control characters, extended by format characters (Cf)."""
+
+    def __contains__(self, char: object) -> bool:
+        return super().__contains__(char) or self[str(char)] != char
+
+    def __missing__(self, char: str) -> str:
+        # The character before a joiner is unknown here; an emoji keeps the joiner.
+        return escape_controls(char, before=_EMOJI)
+
+
+def _completer(offer: Offer) -> Completer:
+    from prompt_toolkit.completion import Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class Words(Completer):
+        """Yields the completions of the last word."""
+
+        def get_completions(self, document: Document, _: object) -> Iterator[Completion]:
+            word, completions = offer(document.text_before_cursor)
+            yield from (Completion(text, start_position=-len(word)) for text in completions)
+
+    return Words()
+
+
+def _new_line_keys() -> KeyBindings:
+    """Return key bindings for Alt-Enter and Ctrl-J, which insert a line break."""
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def open_reader(offer: Offer) -> TurnReader:
+    """Return a TerminalReader if stdin and stdout are terminals, otherwise a LineReader."""
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return TerminalReader(offer) if is_terminal else LineReader()
+
+
+def _history_file() -> Path | None:
+    """Return the path of the user's history, None if it is not writable."""
+    from platformdirs import user_state_path
+
+    path = user_state_path("gencli") / "chat-history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            open_regular(path).close()  # a pipe without a reader would block
+        path.open("a", encoding="utf-8").close()
+    except OSError:
+        return None
+    return path
+
+
+@contextmanager
+def type_ahead() -> Iterator[None]:
+    """Keep keys for the next line that is read: unseen, and with Enter as itself.
+
+    A terminal would show them inside an answer, and would turn Enter into the line feed of Ctrl-J. Ctrl-C
+    interrupts as before. Without a terminal nothing changes.
+    """
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or find_spec("termios") is None:
+        yield
+        return
+    import termios
+
+    handle = sys.stdin.fileno()
+    before = termios.tcgetattr(handle)
+    quiet = [*before]
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    try:
+        termios.tcsetattr(handle, termios.TCSADRAIN, quiet)
+        yield
+    finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)

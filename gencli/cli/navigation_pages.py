@@ -1,0 +1,211 @@
+"""Pages of the navigation in a trace and in a tree: lines of styled text for a screen of any size."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from gencli.cli.render import table
+from gencli.cli.token_colors import facts_of, legend, level_of
+from gencli.cli.token_views import decision, headline, probability, quoted, stage_rows
+from gencli.cli.trace_views import HELP, KEYS, Loom, Walk, tree_rows
+from gencli.text.escapes import escape_controls
+
+Line = list[tuple[str, str]]  # (style, text); styles: "", head, dim, row, level-1 to level-3, current
+_CELLS = 20  # cells of a bar
+_PARTS = " ▏▎▍▌▋▊▉"
+_NEWLINE = "⏎"
+_FOOT = "left right token   up down stage   n decided   u surprising   a alternatives   ? keys   q leave"
+
+
+def draw(walk: Walk, width: int, height: int) -> list[Line]:
+    """Return at most `height` lines of at most `width` cells."""
+    record, count = walk.record, len(walk.records)
+    texts = f"text {walk.text + 1} of {len(walk.texts)}   " if len(walk.texts) > 1 else ""
+    head: list[Line] = [[("head", texts + headline(record, count))]]
+    foot: list[Line] = [[("dim", walk.note or _FOOT)]]
+    room = height - len(head) - len(foot)
+    strip = _strip(walk, width, max(1, min(6, room // 4)))
+    rows = _stages(walk, max(3, room - len(strip) - 9))
+    panel = _help() if walk.panel == "help" else [*rows, *_panel(walk)]
+    body = [*strip, [("dim", legend(walk.scale, "color"))], *panel]
+    lines = [*head, *body[: max(0, room)], *foot]
+    return [_cut(line, width) for line in lines[-height:]]
+
+
+def bar(p: float | None) -> str:
+    """Return a probability as a bar of 20 cells, with a resolution of an eighth of a cell."""
+    eighths = round(min(max(p or 0.0, 0.0), 1.0) * _CELLS * 8)
+    filled = "█" * (eighths // 8) + _PARTS[eighths % 8].strip()
+    return filled.ljust(_CELLS)
+
+
+def _strip(walk: Walk, width: int, rows: int) -> list[Line]:
+    """Return the lines of text around the current token.
+
+    Whole blocks of tokens are wrapped, so that the text does not move with each key.
+    """
+    block = max(1, width * rows)
+    first = max(0, (walk.token // block - 1) * block)
+    lines: list[Line] = [[]]
+    used = current = 0
+    for number, record in enumerate(walk.records[first : walk.token + block], first):
+        style = "current" if number == walk.token else _style(walk, record)
+        for part in _parts(record["text"]):
+            size = cell_len(part)
+            if used and used + size > width:
+                lines.append([])
+                used = 0
+            lines[-1].append((style, part))
+            used += size
+            if number == walk.token:
+                current = len(lines) - 1
+            if part.endswith(_NEWLINE):
+                lines.append([])
+                used = 0
+    top = max(0, min(current - rows // 2, len(lines) - rows))
+    return lines[top : top + rows]
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield the lines of a token's text without control characters, each newline shown as a mark."""
+    *ended, rest = escape_controls(text).replace("\t", " ").split("\n")
+    yield from (line + _NEWLINE for line in ended)
+    if rest:
+        yield rest
+
+
+def _style(walk: Walk, record: Mapping[str, Any]) -> str:
+    number = level_of(walk.scale, facts_of(record))
+    return f"level-{number}" if number else ""
+
+
+def _stages(walk: Walk, room: int) -> list[Line]:
+    """Return the table of stages: its header, and the rows around the chosen one that fit."""
+    cells = ([_clean(cell) for cell in row] for row in stage_rows(walk.record))
+    head, *rows = table(cells).splitlines()
+    first = max(0, min(walk.stage - (room - 1) // 2, len(rows) - room + 1))
+    shown = enumerate(rows[first : first + room - 1], first)
+    return [[("head", "  " + head)], *([_row(walk, number, row)] for number, row in shown)]
+
+
+def _row(walk: Walk, number: int, row: str) -> tuple[str, str]:
+    return ("row", f"> {row}") if number == walk.stage else ("", f"  {row}")
+
+
+def _help() -> list[Line]:
+    return [[("", f"  {key:<9} {text}")] for key, (text, _) in KEYS.items()]
+
+
+def _panel(walk: Walk) -> list[Line]:
+    lines = [("", decision(walk.record).rstrip("\n"))]
+    lines += _alternatives(walk) if walk.panel == "alternatives" else _distribution(walk)
+    return [[line] for line in lines]
+
+
+def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
+    """Return the name of the chosen stage, and the distribution after it."""
+    stages = walk.record["stages"]
+    if walk.stage == 0:
+        return "under the model", walk.record["raw"]
+    if walk.stage > len(stages):
+        return "at the draw", walk.record["final"]
+    return f"behind {stages[walk.stage - 1]['name']}", stages[walk.stage - 1]
+
+
+def _distribution(walk: Walk) -> Iterator[tuple[str, str]]:
+    """Yield the most likely tokens after the chosen stage as bars, and all others as one bar."""
+    name, place = _place(walk)
+    yield "head", f"{name}, entropy {place['entropy'] or 0.0:.2f} nats"
+    width = max((cell_len(quoted(text)) for _, text, _ in place["top"]), default=0)
+    width = max(width, len("others"))
+    for token, text, p in place["top"]:
+        style = "row" if token == walk.record["id"] else ""
+        yield style, f"  {set_cell_size(quoted(text), width)} {bar(p)} {probability(p)}"
+    if all(token != walk.record["id"] for token, _, _ in place["top"]):
+        own = place["p"]
+        yield "row", f"  {set_cell_size(quoted(walk.record['text']), width)} {bar(own)} {probability(own)}"
+    others = place["others"]
+    yield "dim", f"  {'others':<{width}} {bar(others)} {probability(others)}"
+
+
+def _alternatives(walk: Walk) -> Iterator[tuple[str, str]]:
+    """Yield the most likely tokens under the model and at the draw, and the effect of the stages on them."""
+    record = walk.record
+    raw, final = (
+        {**{one[0]: one for one in place["top"]}, record["id"]: (record["id"], record["text"], place["p"])}
+        for place in (record["raw"], record["final"])
+    )
+    removed = {one[0]: stage["name"] for stage in record["stages"] for one in stage["removed"]}
+    rows = [("alternative", "raw p", "at the draw", "")]
+    for token, (_, text, _) in {**raw, **final}.items():
+        fate = "drawn" if token == record["id"] else _fate(token, removed)
+        before, after = (probability(kept[token][2]) if token in kept else "-" for kept in (raw, final))
+        rows.append((quoted(text), before, after, fate))
+    lines = table(rows).splitlines()
+    yield from (("head" if number == 0 else "", f"  {line}") for number, line in enumerate(lines))
+
+
+def _fate(token: int, removed: Mapping[int, str]) -> str:
+    return f"removed by {_clean(removed[token])}" if token in removed else ""
+
+
+def _clean(text: str) -> str:
+    return escape_controls(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def _cut(line: Line, width: int) -> Line:
+    """Return the line with at most `width` cells."""
+    kept: Line = []
+    for style, text in ((style, _clean(text)) for style, text in line):
+        size = cell_len(text)
+        kept.append((style, text if size <= width else set_cell_size(text, max(0, width))))
+        width -= min(size, width)
+    return kept
+
+
+def loom_page(loom: Loom, pieces: Sequence[str], width: int, height: int) -> list[Text]:
+    """Return the lines of a page. `pieces`: the text of each token of the node's whole text."""
+    last = Text(loom.message or HELP, "bold" if loom.message else "dim")
+    nodes = [*_nodes(loom, max(1, height // 2 - 1))]
+    text = _text(loom, pieces, width, max(1, height - len(nodes) - 2))
+    return [*nodes, Text(""), *text, last][-height:]
+
+
+def _nodes(loom: Loom, most: int) -> Iterator[Text]:
+    """Yield at most `most` lines of the tree around the node, which is marked by `>`."""
+    every = [*loom.tree.walk()]
+    here = next(index for index, (_, one) in enumerate(every) if one.id == loom.node)
+    near = _around(here, len(every), most)
+    lines = table(tree_rows(every[near.start : near.stop])).splitlines()[1:]
+    for index, line in zip(near, lines, strict=True):
+        is_here = index == here
+        yield Text(("> " if is_here else "  ") + line, "bold" if is_here else "")
+
+
+def _text(loom: Loom, pieces: Sequence[str], width: int, rows: int) -> list[Text]:
+    """Return at most `rows` lines of text around the current token, which is shown in brackets."""
+    room, place = width * rows, min(loom.place, len(pieces) - 1)
+    before = _shown("".join(pieces[:place])[-room:])
+    token = _shown(pieces[place]).replace("\n", "\\n")
+    after = _shown("".join(pieces[place + 1 :])[:room])
+    console = Console(width=width, file=io.StringIO())
+    marked = Text(before) + Text(f"[{token}]", "reverse")
+    at = len(marked.wrap(console, width)) - 1
+    lines = (marked + Text(after)).wrap(console, width)
+    return [lines[index] for index in _around(at, len(lines), rows)]
+
+
+def _shown(text: str) -> str:
+    return escape_controls(text).expandtabs(4)
+
+
+def _around(at: int, count: int, most: int) -> range:
+    """Return at most `most` of `count` indices, centred at `at` if possible."""
+    start = max(0, min(at - most // 2, count - most))
+    return range(start, min(count, start + most))

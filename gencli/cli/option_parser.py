@@ -1,0 +1,222 @@
+"""Builds typer commands from the option tables; `gencli completion` and the completions that a shell
+requests.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from gencli.cli.render import Sink
+from gencli.cli.usage import RUN, Page, command_help, describe_option, short_help, unknown_word
+from gencli.config.options.option import Option
+from gencli.config.tab_words import drafters, models, presets, sides, stage_order, stage_values
+
+_OFFERS: dict[str, Callable[[str], list[str]]] = {
+    "preset": presets,
+    "model": models,
+    "contrast": models,
+    "draft": drafters,
+    "stage": stage_values,
+    "chain": stage_order,
+    "a": sides,
+    "b": sides,
+    "model_b": models,
+}
+HELP_TOPIC = "--help-topic"
+_HELP_KEYS = ("show_short", "show_help", "show_topic")
+_KIND = inspect.Parameter.KEYWORD_ONLY
+_Run = Callable[[list[str], Mapping[str, Any]], int]
+# --plugin of commands that do not take the options of a run.
+Plugins = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", metavar="PLUGIN", help="A stage from path.py[:Class] or module:Class."),
+]
+
+
+def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
+    """Return a function for typer that calls `run` with the arguments and the given options.
+
+    Its attribute `page` is `page`.
+    """
+
+    def command(*, arguments: list[str] | None = None, **values: Any) -> int:
+        given = {
+            key: value
+            for key, value in values.items()
+            if value is not None and value != [] and key not in _HELP_KEYS
+        }
+        return run(arguments or [], given)
+
+    parameters = [_arguments(page)] if page.argument else []
+    parameters += [*map(_parameter, page.options), *_help(page)]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.page = page  # type: ignore[attr-defined]
+    command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    return command
+
+
+def _arguments(page: Page) -> inspect.Parameter:
+    def offer(ctx: typer.Context, incomplete: str) -> list[str]:
+        first, *others = ctx.params.get("arguments") or [None]
+        if first is None:
+            return [word for word in page.words if word.startswith(incomplete)]
+        return page.after[first](incomplete) if first in page.after and not others else []
+
+    info = typer.Argument(None, metavar=page.argument, autocompletion=offer if page.words else None)
+    return inspect.Parameter("arguments", _KIND, default=info, annotation=list[str] | None)
+
+
+def _parameter(entry: Option) -> inspect.Parameter:
+    # Every default is None, "not given", because the layers of settings determine values and origins. Values
+    # stay text, because Option.value converts and checks them.
+    info = typer.Option(
+        None,
+        *entry.names,
+        help=describe_option(entry),
+        metavar=entry.metavar,
+        autocompletion=_completion(entry),
+    )
+    kind = bool if entry.type is bool else str
+    annotation: Any = list[str] if entry.many else kind
+    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
+
+
+def _completion(entry: Option) -> Callable[[str], list[str]] | None:
+    def choices(incomplete: str) -> list[str]:
+        return [choice for choice in entry.choices if choice.startswith(incomplete)]
+
+    return _OFFERS.get(entry.key) or (choices if entry.choices else None)
+
+
+def _help(page: Page) -> list[inspect.Parameter]:
+    """Return the eager options `-h`, `--help`, and the hidden one that `--help TOPIC` becomes."""
+
+    def show(text: Callable[[Any], str]) -> Callable[[Any], None]:
+        def callback(value: Any) -> None:
+            if value:
+                Sink().page(text(value))
+                raise typer.Exit
+
+        return callback
+
+    def whole(value: Any) -> str:
+        return command_help(page=page, topic=None if value is True else value)
+
+    short = typer.Option(False, "-h", is_eager=True, callback=show(lambda _: short_help(page=page)))
+    long = typer.Option(False, "--help", is_eager=True, callback=show(whole))
+    topic = typer.Option(None, HELP_TOPIC, is_eager=True, hidden=True, callback=show(whole))
+    return [
+        inspect.Parameter("show_short", _KIND, default=short, annotation=bool),
+        inspect.Parameter("show_help", _KIND, default=long, annotation=bool),
+        inspect.Parameter("show_topic", _KIND, default=topic, annotation=str | None),
+    ]
+
+
+_SHELLS = ("bash", "zsh", "fish")
+COMPLETION_PAGE = Page(
+    """\
+Usage: gencli completion bash|zsh|fish
+
+Print the completion script of a shell. It completes commands, flags, their
+values, stages and the models on this machine.
+    bash:  gencli completion bash >> ~/.bashrc
+    zsh:   gencli completion zsh > "${fpath[1]}/_gencli"
+    fish:  gencli completion fish > ~/.config/fish/completions/gencli.fish
+""",
+    (),
+    "bash|zsh|fish",
+    _SHELLS,
+)
+
+
+def completion_command() -> Callable[..., int]:
+    """Return the function that typer calls."""
+    return make_command(run_completion, COMPLETION_PAGE)
+
+
+def run_completion(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+    """Print the script and return the exit code. Raises UsageError for an unknown shell."""
+    shell = " ".join(arguments)
+    if shell not in _SHELLS:
+        raise unknown_word("gencli completion", shell, _SHELLS)
+    from typer._completion_shared import get_completion_script
+
+    script = get_completion_script(prog_name="gencli", complete_var="_GENCLI_COMPLETE", shell=shell)
+    if shell == "bash":  # no space after a completion that ends with =, : or /
+        end = "    return 0\n"
+        script = script.replace(end, f"    [[ ${{COMPREPLY[0]}} == *[=:/] ]] && compopt -o nospace\n{end}")
+    Sink().write(script.strip() + "\n")
+    return 0
+
+
+def complete(instruction: str, make: Callable[..., Any], commands: Mapping[str, str]) -> int:
+    """Print the completions for a shell's script and return the exit code.
+
+    `instruction`: value of _GENCLI_COMPLETE, such as "complete_bash". `make` returns the click group of the
+    given commands. Only the command being typed is imported, none while its name is typed.
+    """
+    from typer._completion_classes import BashComplete, FishComplete, PowerShellComplete, ZshComplete
+
+    classes = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    shell = instruction.removeprefix("complete_")
+    completer = _completer(classes.get(shell, PowerShellComplete), commands, strips=shell == "bash")
+    words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    word = [*words.split(), "", ""][1]
+    group = make(word if word in commands else "completion")
+    text = completer(group, {}, "gencli", "_GENCLI_COMPLETE").complete()
+    if text:
+        Sink().write(text + "\n")
+    return 0
+
+
+def _completer(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
+    """Return a subclass of typer's class for a shell that completes command names, and values after `=`.
+
+    `strips`: for bash, which splits words at = and : and replaces only the last part.
+    """
+    from typer._click.shell_completion import CompletionItem
+
+    class Complete(base):  # type: ignore[misc]
+        _start = 0  # beginning of the part of the last word that bash replaces
+
+        def get_completion_args(self) -> tuple[list[str], str]:
+            args, incomplete = super().get_completion_args()
+            if not strips:
+                return args, incomplete
+            *args, incomplete = _joined([*args, incomplete])
+            self._start = max(incomplete.rfind(sign) for sign in "=:") + 1
+            return args, incomplete
+
+        def get_completions(self, args: list[str], incomplete: str) -> list[Any]:
+            if not args and not incomplete.startswith("-"):
+                items = commands.items()
+                return [
+                    CompletionItem(name, help=text) for name, text in items if name.startswith(incomplete)
+                ]
+            completions = super().get_completions(args, incomplete)
+            flag, equals, _ = incomplete.partition("=")
+            head = flag + equals if equals and flag.startswith("--") else ""
+            return [CompletionItem(head + item.value, help=item.help) for item in completions]
+
+        def format_completion(self, item: Any) -> str:
+            text = str(super().format_completion(item))
+            return text[self._start :] if strips else text
+
+    return Complete
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Return the words, with parts joined again that bash split at = and :."""
+    whole: list[str] = []
+    for word in words:
+        is_sign = word != "" and not word.strip("=:")
+        if whole and (is_sign or (whole[-1][-1:] in ("=", ":") and word)):
+            whole[-1] += word
+        else:
+            whole.append(word)
+    return whole

@@ -1,0 +1,249 @@
+"""Lines below a terminal's text that are redrawn in place: progress bars of loading, reading, runs and
+batches, with rate and remaining time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.segment import Segment, SegmentLines
+from rich.table import Column
+
+from gencli.batch.batch_records import Progress as BatchProgress
+from gencli.batch.batch_records import RowEngine
+from gencli.cli.render import Sink, draw, say
+from gencli.cli.stderr import Interrupts, Stderr, Waiting
+from gencli.config.options.flags import with_flags
+from gencli.core.events import Event, Reading
+from gencli.helpers import clock
+from gencli.results.run_results import Meter, ProgressRate, PromptProgress
+from gencli.text.escapes import escape_controls
+
+
+class LoadBar:
+    """A bar of the bytes of a model, called with the bytes done and the total.
+
+    `on_first` is called before the first drawing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        drawing: Drawing,
+        verb: str = "Loading",
+        on_first: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._drawing, self._is_first, self._on_first = drawing, True, on_first
+        self._bar = Progress(
+            TextColumn(verb + " {task.description}", markup=False),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._task = self._bar.add_task(name, total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        """Redraw the bar if a drawing is due."""
+        if self._is_first:  # bytes present at the start do not count for the rate
+            self._bar.reset(self._task, completed=done, total=total)
+            self._is_first = False
+            self._on_first()
+        self._bar.update(self._task, completed=done, total=total)
+        if self._drawing.is_due or done == total:
+            self._drawing.show(self._bar.get_renderable())
+
+
+class RunBar:
+    """A bar of ended samples, for results that do not show progress themselves."""
+
+    def __init__(self, meter: Meter, drawing: Drawing) -> None:
+        self._meter, self._drawing = meter, drawing
+        self._draw()
+
+    def add(self, event: Event) -> None:
+        """Count the event; redraw the bar if a drawing is due."""
+        self._meter.add(event, time.monotonic())
+        is_first = isinstance(event, Reading) and not event.done
+        if is_first or self._drawing.is_due:
+            self._draw()
+
+    def close(self) -> None:
+        """Erase the bar."""
+        self._drawing.erase()
+
+    def _draw(self) -> None:
+        self._drawing.show(run_bar(self._meter.pace(time.monotonic())))
+
+
+class ReadingLine:
+    """A line with the progress of a long prompt, until the first token."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting, self._prompts = waiting, PromptProgress()
+
+    def add(self, event: Event) -> None:
+        """Change the line, or erase it if no prompt is being read."""
+        self._prompts.add(event)
+        if text := self._prompts.text:
+            self._waiting.show(f"{text[0].upper()}{text[1:]}", at_once=True)
+        else:
+            self._waiting.close()
+
+    def close(self) -> None:
+        """Erase the line."""
+        self._waiting.close()
+
+
+def run_bar(pace: ProgressRate) -> RenderableType:
+    """Return the bar of a run: samples done, tokens per second, time left, prompts in prefill."""
+    rate = [] if pace.speed is None else [f"{pace.speed:.1f} tok/s"]
+    rate += [] if pace.left is None else [f"{clock(pace.left)} left"]
+    rate += [pace.reading] if pace.reading else []
+    bar = Progress(_text(f"{pace.done} of {pace.total} done"), BarColumn(), _text(", ".join(rate)))
+    bar.add_task("", total=pace.total, completed=pace.done)
+    return bar.get_renderable()
+
+
+def share_bar(share: float, text: str) -> RenderableType:
+    """Return a bar of the fraction done (0 to 1), followed by a text."""
+    bar = Progress(BarColumn(bar_width=20), _text(text))
+    bar.add_task("", total=1000, completed=round(1000 * share))
+    return bar.get_renderable()
+
+
+def _text(text: str) -> TextColumn:
+    """Return a column that keeps its width; a narrow terminal shortens the bar instead."""
+    return TextColumn(text, markup=False, table_column=Column(min_width=len(text), no_wrap=True))
+
+
+_LINE_SECONDS = 5.0  # seconds between two lines
+
+
+class TerminalReporter(Stderr):
+    """The reporter of a batch on the command line. `sink` erases the bar before results go to stdout."""
+
+    def __init__(self, sink: Sink, handler: Interrupts, *, is_quiet: bool) -> None:
+        super().__init__(is_quiet=is_quiet)
+        self._sink, self._handler = sink, handler
+
+    @contextmanager
+    def watch(self, progress: BatchProgress, engine: RowEngine) -> Iterator[Callable[[], None]]:
+        """Show notices of the engine, each once, and the progress."""
+        with ExitStack() as stack:
+            drawing = stack.enter_context(Drawing(sys.stderr)) if self.has_drawing else None
+            if drawing is not None:
+                self._sink.before_write = drawing.erase  # stdout and stderr may be one terminal
+            yield _BatchDisplay(progress, engine, self, drawing).update
+
+    def on_interrupt(self, stop: Callable[[], None] | None) -> None:
+        """Call `stop` at the first Ctrl-C or SIGTERM."""
+        self._handler.on_first = stop
+
+    def say_always(self, text: str) -> None:
+        """Write a line, even with --quiet."""
+        say(with_flags(text))
+
+
+class _BatchDisplay:
+    """Shows the progress on a drawing, or as lines."""
+
+    def __init__(
+        self, progress: BatchProgress, engine: RowEngine, stderr: Stderr, drawing: Drawing | None
+    ) -> None:
+        self._progress, self._engine, self._stderr, self._drawing = progress, engine, stderr, drawing
+        self._num_notices, self._last = 0, time.monotonic()
+
+    def update(self) -> None:
+        """Show new notices, and the progress if enough time has passed."""
+        now = time.monotonic()
+        for text in self._engine.notices[self._num_notices :]:
+            if self._drawing is not None:
+                self._drawing.erase()
+            self._stderr.notice(text)
+        self._num_notices = len(self._engine.notices)
+        if self._drawing is not None and self._drawing.is_due:
+            self._drawing.show(share_bar(self._progress.share, self._line(now)))
+        elif self._drawing is None and now - self._last >= _LINE_SECONDS:
+            self._last = now
+            self._stderr.say(self._line(now))
+
+    def _line(self, now: float) -> str:
+        return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
+
+
+_SECONDS = 0.1  # minimum time between two drawings
+_HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
+_CLEAR = "\x1b[2K"  # clears the line of the cursor
+# Clears everything below the cursor's line. From that line itself, some terminals move a screen into their
+# history.
+_CLEAR_REST = "\r\n\x1b[J"
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+
+
+class Drawing:
+    """Lines that are redrawn in place, below the text of a terminal.
+
+    Between two drawings the hidden cursor stays at the first line. Terminals that rewrap lines when resized
+    keep it there, so erasing everything below it removes the lines however they were wrapped.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
+        self._is_shown, self._last = False, 0.0
+
+    def __enter__(self) -> Drawing:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.erase()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines available for a drawing; the last line of the terminal stays free."""
+        return self._console.width, max(1, self._console.height - 1)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last drawing or erasing is at least 0.1 seconds ago."""
+        return time.monotonic() - self._last >= _SECONDS
+
+    def show(self, *parts: RenderableType) -> None:
+        """Replace the drawn lines by these."""
+        options = self._console.options.update(no_wrap=True, overflow="crop")
+        drawn = self._console.render_lines(Group(*parts), options, pad=False)
+        with self._console.capture() as captured:
+            self._console.print(SegmentLines(map(_escaped, drawn), new_lines=True), crop=True)
+        lines = captured.get().splitlines()[: self.size[1]]
+        text = "\r\n".join(_CLEAR + line for line in lines)
+        # Without wrapping, because the terminal may have become narrower since it was measured.
+        self._write(f"{_HIDE}\r{_NO_WRAP}{text}{_WRAP}{_CLEAR_REST}\x1b[{len(lines)}A")
+        self._is_shown, self._last = True, time.monotonic()
+
+    def erase(self) -> None:
+        """Erase the lines, so that text can be written in their place."""
+        if self._is_shown:
+            self._write(f"\r{_CLEAR}{_CLEAR_REST}\x1b[A{_SHOW}")
+            self._is_shown, self._last = False, time.monotonic()
+
+    def _write(self, text: str) -> None:
+        draw(self._stream, text)
+
+
+def _escaped(line: Iterable[Segment]) -> list[Segment]:
+    """Return the line with the control characters of its text escaped; styles are kept."""
+    return [Segment(escape_controls(text), style, control) for text, style, control in line]

@@ -1,1 +1,0 @@
-"""Writing to stdout and stderr: escaped text, progress bars, live views, tables."""

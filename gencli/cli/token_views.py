@@ -1,0 +1,381 @@
+"""Records of tokens as text: one token's path through the chain, why a token was not chosen, lessons, and
+totals over whole texts.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gencli.cli.render import table
+from gencli.cli.token_colors import facts_of, legend, level_of, marked
+from gencli.errors import GenerationError
+from gencli.explain.record import Record
+from gencli.text.escapes import escape_controls
+
+if TYPE_CHECKING:
+    from gencli.explain.lesson import Column, Lesson
+
+
+def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
+    """Return the page of a token: its facts, a line for each stage, the deciding stages.
+
+    `before`: the text so far. `of`: the number of tokens.
+    """
+    return f"{headline(record, of)}\n{text_before(before)}{table(stage_rows(record))}{decision(record)}"
+
+
+def headline(record: Record, of: int | None = None) -> str:
+    """Return the facts of a token in a line; `of` is the number of tokens."""
+    place = f"token {record['pos']}" + (f" of {of}" if of is not None else "")
+    raw, final = record["raw"], record["final"]
+    facts = [
+        place,
+        quoted(record["text"]),
+        f"id {record['id']}",
+        f"raw {rank(raw['rank'])} p {probability(raw['p'])}",
+        f"final {rank(final['rank'])} p {probability(final['p'])}",
+        f"surprise {record['surprise']:.2f} bits" if record["surprise"] is not None else "surprise infinite",
+    ]
+    return "   ".join(facts)
+
+
+def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a token's table: the header, the model, each stage, the draw."""
+    token = quoted(record["text"])
+    yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
+    raw = record["raw"]
+    yield "raw", "-", str(raw["alive"]), "", _top(raw), _own(raw), ""
+    for stage in record["stages"]:
+        yield (
+            stage["name"],
+            _values(stage),
+            str(stage["alive"][1]),
+            "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
+            _top(stage),
+            _own(stage),
+            _done(stage),
+        )
+    yield _drawn(record)
+
+
+def _drawn(record: Record) -> tuple[str, ...]:
+    """Return the row of the draw."""
+    draw = record["draw"]
+    margin = draw["margin"]
+    word = "" if margin is None else " behind by" if margin >= 0 else " ahead by"
+    behind = "" if margin is None else f"{word} {abs(margin):.2f}"
+    runner = "" if draw["runner_up"] is None else f"runner-up {quoted(draw['runner_up'][1])}{behind}"
+    return "draw", draw["kind"], "", "", "", "drawn", runner
+
+
+def _values(stage: dict[str, Any]) -> str:
+    """Return the values of a stage without its name."""
+    text = str(stage["params"]).removeprefix(stage["name"]).lstrip("=:")
+    return text if len(text) <= 24 else text[:21] + "..."
+
+
+def _top(place: dict[str, Any]) -> str:
+    if not place["top"]:
+        return "-"
+    _, text, p = place["top"][0]
+    return f"{quoted(text)} {probability(p)}"
+
+
+def _own(place: dict[str, Any]) -> str:
+    return f"{probability(place['p'])} {rank(place['rank'])}"
+
+
+def _done(stage: dict[str, Any]) -> str:
+    """Return the effect of a stage, in a few words."""
+    if not stage["acted"]:
+        said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
+        return escaped(said) or "changed nothing"
+    changes, note = _changes(stage), escaped(stage["note"])
+    return f"{changes} ({note})" if changes and note else changes or note
+
+
+def _changes(stage: dict[str, Any]) -> str:
+    """Return the largest change by a stage: ids that it removed, or logits that it moved."""
+    if stage["removed"]:
+        count = stage["alive"][0] - stage["alive"][1]
+        shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
+        return shown if count <= 3 else f"{count} tokens, largest {shown}"
+    if stage["changed"]:
+        _, text, before, after = stage["changed"][0]
+        return f"{quoted(text)} {before:.2f} -> {after:.2f}"
+    return ""
+
+
+def decision(record: Record) -> str:
+    """Return the last line: the deciding stages, and the token that would come without truncation."""
+    others = record.get("instead", [None] * len(record["decided_by"]))  # missing in older traces
+    pairs = zip(record["decided_by"], others, strict=True)
+    stages = (name if other is None else f"{name} (without it {quoted(other[1])})" for name, other in pairs)
+    decided = ", ".join(stages) or "the noise of the draw, or the model: no stage alone"
+    forgone = record["forgone"]
+    lost = "" if forgone is None else (
+        f"   forgone {quoted(forgone['text'])} (raw p {probability(forgone['p'])}), removed by "
+        f"{forgone['removed_by']}"
+    )  # fmt: skip
+    return f"decided by {decided}{lost}\n"
+
+
+_MOST_PLACES = 20  # positions in a table
+
+_WhyRecord = Mapping[str, Any]  # a record of the named token, extended by the fields of a Sight
+
+
+def why_table(records: Sequence[_WhyRecord]) -> str:
+    """Return a line for each position of a text; for a long text only where the token was most likely."""
+    named = quoted(records[0]["text"]) if records else ""
+    best = sorted(records, key=lambda one: -(one["raw"]["p"] or 0))[:_MOST_PLACES]
+    shown = sorted(best, key=lambda one: one["pos"])
+    cut = (
+        ""
+        if len(shown) == len(records)
+        else f", the {_MOST_PLACES} of {len(records)} places where it was likeliest"
+    )
+    return f"{named} (id {records[0]['id']}){cut}\n" + table(_lines(shown))
+
+
+def _lines(records: Sequence[_WhyRecord]) -> Iterator[tuple[str, ...]]:
+    yield "at", "chosen", "raw", "final", "why not", "it would have come"
+    for one in records:
+        yield (
+            str(one["pos"]),
+            quoted(one["chosen"][1]),
+            _place(one, "raw"),
+            _place(one, "final"),
+            _reason(one),
+            f"without {' or '.join(one['wins_without'])}" if one["wins_without"] else "",
+        )
+
+
+def _place(one: _WhyRecord, key: str) -> str:
+    if one["bound"] is not None:
+        return f"beyond #{one['kept']}"
+    return f"{rank(one[key]['rank'])} {probability(one[key]['p'])}"
+
+
+def _reason(one: _WhyRecord) -> str:
+    if one["bound"] is not None:
+        return f"not kept: its logit is at most {one['bound']:.2f}"
+    if one["chosen"][0] == one["id"]:
+        return "it was chosen"
+    doubt = "" if one["exact"] else ", by the kept logits"
+    if one["removed_by"]:
+        return f"removed by {one['removed_by']}{doubt}"
+    margin = one["draw"]["margin"]
+    return ("behind in the draw" if margin is None else f"behind in the draw by {-margin:.2f}") + doubt
+
+
+def why_page(one: _WhyRecord, before: str, count: int) -> str:
+    """Return the named token's path through the chain at one position."""
+    named, chosen = f"{quoted(one['text'])} (id {one['id']})", quoted(one["chosen"][1])
+    head = f"token {one['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
+    wins = " or ".join(one["wins_without"])
+    last = f"{_reason(one)}" + (f"; without {wins} it would have come" if wins else "")
+    return f"{head}{text_before(before)}{table(list(stage_rows(one))[:-1])}{last}\n"
+
+
+_CELLS = 10  # cells of a bar
+_SAME = 1e-6  # difference due to rounding
+_WIDTH = 80  # width of a line of words
+_BESIDE = 4  # columns in a row
+_DRAWS = {
+    "greedy": "The draw is greedy: it takes the most likely word",
+    "gumbel": "A random number is added to each word's logit, and the largest sum wins; a word wins as "
+    "often as its probability says",
+    "multinomial": "A random number between 0 and 1 falls into one word's share",
+}
+
+
+def lesson_page(lesson: Lesson, text: str, words: Sequence[str]) -> str:
+    """Return the page: the probabilities, a sentence for each stage, the drawn word."""
+    parts = [f"{text} ...\nThe model gives each next word a probability. The stages change them.\n"]
+    first, *rest = lesson.columns
+    for start in range(0, max(len(rest), 1), _BESIDE - 1):
+        parts.append(table(_rows([first, *rest[start : start + _BESIDE - 1]], words)))
+        first = rest[min(start + _BESIDE - 2, len(rest) - 1)] if rest else first
+    if rest:
+        pairs = zip(lesson.columns, rest, strict=False)
+        parts.append(
+            "".join(_line(f"{after.title}: {_told(before, after, words)}") for before, after in pairs)
+        )
+    parts.append(_line(f"{_DRAWS[lesson.draw]}: {lesson.drawn.strip()}."))
+    return "\n".join(parts)
+
+
+def _line(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="  ") + "\n"
+
+
+def _rows(columns: Sequence[Column], words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield "", *(column.title for column in columns)
+    most = max(max(column.p) for column in columns)
+    for at, word in enumerate(words):
+        yield word, *(_cell(column.p[at], most) for column in columns)
+
+
+def _cell(p: float, most: float) -> str:
+    """Return a probability and its bar; "" for a removed word."""
+    return f"{probability(p):<5} {'█' * round(_CELLS * p / most)}".rstrip() if p > 0 else ""
+
+
+def _told(before: Column, after: Column, words: Sequence[str]) -> str:
+    """Return the general effect of the stage, and its effect here."""
+    gone = [word.strip() for word, old, new in zip(words, before.p, after.p, strict=True) if old > 0 == new]
+    if gone:
+        left = sum(p > 0 for p in after.p)
+        did = f"Here it removes {', '.join(gone)}; {left} {'words are' if left > 1 else 'word is'} left."
+    elif max(abs(new - old) for old, new in zip(before.p, after.p, strict=True)) < _SAME:
+        did = "Here it changes nothing."
+    else:
+        moved = max(range(len(words)), key=lambda at: abs(after.p[at] - before.p[at]))
+        shown = f"{probability(before.p[moved])} -> {probability(after.p[moved])}"
+        did = f"Here most of all it moves {words[moved].strip()}, {shown}."
+    return f"{after.about} {did}"
+
+
+def whole_text(records: Sequence[Record]) -> str:
+    """Return the page of a text."""
+    if not records:
+        return "No tokens.\n"
+    tally = Tally()
+    for record in records:
+        tally.add(record)
+    parts = (tally.head() + _marked(records), legend("probability"), tally.table(), tally.surprising())
+    return "\n".join(parts)
+
+
+def _marked(records: Sequence[Record]) -> str:
+    """Return the text with the marks of LEVELS."""
+    found = ((record["text"], level_of("probability", facts_of(record))) for record in records)
+    return "".join(marked(escape_controls(text), number) for text, number in found) + "\n"
+
+
+_MOST_STAGES = 1000  # limit of stages in a trace
+_SHOWN = 3  # surprising tokens shown
+
+
+@dataclass(slots=True)
+class _StageTotals:
+    """Sums over the tokens at which a stage ran; `example` is the first token that it decided."""
+
+    ran: int = 0
+    acted: int = 0
+    decided: int = 0
+    mass_removed: float = 0.0
+    entropy: float = 0.0
+    example: str = ""
+
+
+class Tally:
+    """Accumulates the records of a text; its memory depends on the number of stages, not on the text."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._bits = 0.0
+        self._stages: dict[str, _StageTotals] = {}
+        self._by_stage = self._alone = 0
+        self._surprising: list[tuple[float, int, str]] = []
+
+    def add(self, record: Record) -> None:
+        """Add a token. Raises GenerationError if there are too many stages."""
+        self.count += 1
+        bits = math.inf if record["surprise"] is None else record["surprise"]
+        self._bits += bits if math.isfinite(bits) else 0.0
+        found = [*self._surprising, (bits, record["pos"], record["text"][:100])]
+        self._surprising = sorted(found, key=lambda one: -one[0])[:_SHOWN]
+        self._by_stage += bool(record["decided_by"])
+        self._alone += record["final"]["alive"] == 1
+        self._add_stages(record)
+        if len(self._stages) > _MOST_STAGES:
+            raise GenerationError(f"The trace has more than {_MOST_STAGES:,} stages.")
+
+    def _add_stages(self, record: Record) -> None:
+        before = record["raw"]["entropy"] or 0.0
+        for stage in record["stages"]:
+            own = self._stages.setdefault(stage["name"], _StageTotals())
+            after = stage["entropy"] or 0.0
+            own.ran += 1
+            own.acted += stage["acted"]
+            own.mass_removed += 1 - (stage["mass_kept"] or 0.0)
+            own.entropy += after - before
+            before = after
+        for name in {*record["decided_by"]} & {*self._stages}:
+            own = self._stages[name]
+            own.decided += 1
+            own.example = own.example or _example(record)
+
+    def head(self) -> str:
+        """Return the first line of the page. Bits are -log2 of the probability under the model."""
+        mean = self._bits / self.count if self.count else 0.0
+        return f"{self.count} tokens   {self._bits:.1f} bits, {mean:.2f} a token\n"
+
+    def table(self) -> str:
+        """Return a line for each stage, and the number of tokens decided by each cause."""
+        noise = self.count - self._by_stage
+        causes = (
+            f"decided by a stage {self._by_stage}, by model and noise {noise}, one token left {self._alone}"
+        )
+        return f"{table(self._rows())}{causes}\n"
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        yield "stage", "acted", "decided", "mass removed", "entropy", "example"
+        for name, own in self._stages.items():
+            yield (
+                name, f"{own.acted}/{self.count}", str(own.decided), f"{own.mass_removed / own.ran:.3f}",
+                f"{own.entropy / own.ran:+.2f}", own.example,
+            )  # fmt: skip
+
+    def surprising(self) -> str:
+        """Return a line with the most surprising tokens."""
+        shown = ", ".join(f"{at} {quoted(text)} {bits:.1f} bits" for bits, at, text in self._surprising)
+        return f"most surprising: {shown}\n"
+
+
+def _example(record: Record) -> str:
+    instead = record["forgone"]
+    shown = f"{record['pos']} {quoted(record['text'])}"
+    return shown if instead is None else f"{shown} for {quoted(instead['text'])}"
+
+
+_MOST_CHARACTERS = 24  # characters of a token
+_BEFORE = 60  # characters of the text before it
+
+
+def probability(p: float | None) -> str:
+    """Return 1.000, .372, .0004 or 2e-05; "-" for None."""
+    if p is None:
+        return "-"
+    if p == 0:
+        return "0"
+    text = f"{p:.3f}" if p >= 0.001 else f"{p:.1g}"
+    return text.removeprefix("0")
+
+
+def quoted(text: str) -> str:
+    """Return a token in quotes, with control characters and newlines as escapes, shortened if long."""
+    shown = escaped(text).replace('"', '\\"')
+    return f'"{shown}"' if len(shown) <= _MOST_CHARACTERS else f'"{shown[: _MOST_CHARACTERS - 3]}..."'
+
+
+def text_before(text: str) -> str:
+    """Return the end of the text before a token, as a line; "" for an empty text."""
+    shown = escaped(text[-_BEFORE:])
+    return f"{'...' if len(text) > _BEFORE else ''}{shown}\n" if text else ""
+
+
+def rank(value: Any) -> str:
+    """Return #4; "-" for a masked token."""
+    return "-" if value is None else f"#{value}"
+
+
+def escaped(text: str) -> str:
+    """Return the text on one line, with control characters, newlines and tabs as escapes."""
+    return escape_controls(text).replace("\n", "\\n").replace("\t", "\\t")

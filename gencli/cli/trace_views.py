@@ -1,0 +1,520 @@
+"""Traces and trees given on a command line: the options of `gencli explain`, the modes that show a trace,
+navigation by keys in a trace and in a tree (no terminal, no model), the tree as text, and the live view
+of a trace that is being written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, Literal, get_args
+
+from gencli.cli.render import Sink, table
+from gencli.cli.token_colors import Brush, facts_of, legend, level_of
+from gencli.cli.token_views import Tally, escaped, probability, quoted
+from gencli.config.options.option import Option
+from gencli.config.options.run import OPTIONS
+from gencli.errors import GencliError, GenerationError, UsageError
+from gencli.explain.follow import follow, opened_trace
+from gencli.explain.levels import Scale
+from gencli.explain.record import Record
+from gencli.explain.trace_file import MAX_LINE, TracedText, read_lines, read_trace, text_label
+from gencli.explain.tree import ROOT, Node, Tree
+from gencli.text.escapes import escape_controls
+from processors.conversion import Bounds
+from processors.params import MOST
+
+MODES = (
+    Option(("--keys",), bool, "Walk through the tokens and stages by keys, on a terminal; --at is where it "
+           "begins.", "Output", False),
+    Option(("--live",), bool, "Follow a trace that a run is still writing: its text as it grows, and the "
+           "page in the end.", "Output", False),
+)  # fmt: skip
+_OTHERS = ("why", "replay", "teach", "logits_file")
+_BESIDE = {
+    "keys": ("decided_by", "html", "live", "why", "teach"),
+    "live": ("at", "decided_by", "html", *_OTHERS),
+}
+
+
+def refuse_beside(values: Mapping[str, Any]) -> None:
+    """Raise UsageError for options without effect on the requested view."""
+    for mode, others in _BESIDE.items():
+        found = [key for key in others if values[mode] and values[key] not in (None, False)]
+        found += ["format"] if values[mode] and values["format"] == "jsonl" else []
+        if found:
+            raise UsageError(
+                f"--{mode} and --{found[0].replace('_', '-')} are views of their own.",
+                hint="Leave one of them out.",
+            )
+
+
+def show_trace(name: str, values: Mapping[str, Any]) -> int:
+    """Follow a trace until its texts have ended. Raises UsageError if no text is selected."""
+
+    if not show_live(follow(name), Sink(), values["request"], values["sample"]):
+        raise UsageError("The trace has no such text.")
+    return 0
+
+
+def walk(texts: Sequence[TracedText], at: int | None) -> int:
+    """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
+    from gencli.cli.walk_screen import check_terminal, walk_through
+
+    shown = tuple(text for text in texts if text.records)
+    if not shown:
+        raise UsageError("The trace has no tokens.")
+    check_terminal()
+    walk_through(Walk(shown).at(at or 0))
+    return 0
+
+
+_FOREIGN = frozenset(
+    "stream stats log show_chain show_prompt trace keep_logits token_ids parsed color".split()
+)
+OWN: tuple[Option, ...] = (
+    Option(("--at",), int, "Show the way of this token through the chain; the first one is 0.", "Output",
+           bounds=Bounds(ge=0, le=MOST)),
+    Option(("--decided-by",), str, "Show the tokens that this stage decided, one after the other.", "Output",
+           metavar="STAGE"),
+    Option(("--why",), str, "Show why the token with this text was not chosen, at each place or with `at` at "
+           "one; #12 is the token with id 12.", "Output", metavar="TEXT"),
+    Option(("--replay",), bool, "Run the chain of the given options on the logits that the trace keeps.",
+           "Output", False),
+    Option(("--run",), str, "Only the text of this request: the number of the prompt, or the row's id.",
+           "Output", metavar="ID", key_name="request"),
+    Option(("--sample",), int, "Only this sample of each prompt; the first one is 1.", "Output",
+           bounds=Bounds(ge=1, le=MOST)),
+    Option(("--format",), Literal["text", "jsonl"], "text, or jsonl: the records that would be shown.",
+           "Output", "text"),
+    Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
+           metavar="FILE"),
+    *MODES,
+    Option(("--teach",), bool, "Show what the chain of the given options does to twelve words; no model is "
+           "needed.", "Output", False),
+    Option(("--logits-file",), str, "Explain the rows of logits of this .npy or .safetensors file, [V] or "
+           "[T, V]; with `model` its tokenizer names the tokens.", "Prompt", metavar="FILE"),
+    Option(("--tensor",), str, "With --logits-file: the tensor of a .safetensors file that has several.",
+           "Prompt", metavar="NAME"),
+    Option(("--tokens",), str, "With --logits-file: the ids that were chosen, separated by commas; by "
+           "default the chain chooses.", "Prompt", metavar="IDS"),
+)  # fmt: skip
+
+
+def options_of_run(own: Iterable[Option], *left_out: str) -> tuple[Option, ...]:
+    """Return the options of a run for a command with options of its own, which explains tokens itself.
+
+    Leaves out searches, whose tokens have no explanations, and options for output that only a run writes.
+    """
+    foreign = {*_FOREIGN, *left_out, *(entry.key for entry in own)}
+    return tuple(entry for entry in OPTIONS if entry.key not in foreign and entry.section != "Search")
+
+
+_OF_RUN = options_of_run(OWN, "output")
+RUN_KEYS = frozenset(entry.key for entry in _OF_RUN)
+EXPLAIN_OPTIONS: tuple[Option, ...] = (*OWN, *_OF_RUN)
+
+
+_MOST_OF_LINE = 4 * MAX_LINE  # bytes of a line
+
+
+def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
+    """Return the texts of a trace file, or of stdin for `-`. Raises UsageError or GenerationError.
+
+    `hint`: hint of the error for a file that cannot be opened.
+    """
+    with trace_lines("/dev/stdin" if name == "-" else name, hint=hint) as lines:
+        return read_trace(lines)
+
+
+@contextmanager
+def trace_lines(name: str, *, hint: str = "") -> Iterator[Iterator[str]]:
+    """Open a file of lines. Raises UsageError if it cannot be read, also during iteration."""
+    with opened_trace(name, hint=hint) as file:
+        yield _lines(file)
+
+
+def _lines(file: BinaryIO) -> Iterator[str]:
+    while line := file.readline(_MOST_OF_LINE):
+        if len(line) == _MOST_OF_LINE:
+            raise GenerationError(f"A line of the trace has more than {_MOST_OF_LINE:,} bytes.")
+        yield line.decode("utf-8")
+
+
+def matching(texts: Iterable[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
+    """Return the texts selected by the options --run and --sample."""
+    return [text for text in texts if is_chosen(text.key, values["request"], values["sample"])]
+
+
+def is_chosen(key: tuple[str, int], request: str | None, sample: int | None) -> bool:
+    """Return whether a text is that of --run and --sample, which counts from 1; None is any."""
+    return request in (None, key[0]) and sample in (None, key[1] + 1)
+
+
+_MOST_TEXTS = 100_000
+_MOST_HELD = 1 << 20  # tokens of texts that wait for an earlier one
+
+
+def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, sample: int | None = None) -> int:
+    """Show texts in the order in which they begin, until all have ended; return how many were shown.
+
+    `request` and `sample` select texts. Raises GenerationError for another file, or one that is too large.
+    """
+    texts = _LiveTexts(sink)
+    try:
+        _follow(lines, texts, request, sample)
+    except (GencliError, KeyboardInterrupt):
+        texts.break_line()  # the next message begins a new line
+        raise
+    return texts.count
+
+
+def _follow(lines: Iterable[str], texts: _LiveTexts, request: str | None, sample: int | None) -> None:
+    """Add lines until all texts have ended."""
+    total, ended = 0, 0
+    begun = set[tuple[str, int]]()
+    for key, line in read_lines(lines):
+        kind = line["kind"]
+        if kind == "text":
+            begun.add(key)
+            found = line.get("texts")  # number of texts of the run; older traces lack it
+            total = max(found if isinstance(found, int) else 0, len(begun))
+            if len(begun) > _MOST_TEXTS:
+                raise GenerationError(f"The trace has more than {_MOST_TEXTS:,} texts.")
+        ended += kind == "end"
+        if is_chosen(key, request, sample):
+            texts.has_labels = total > 1
+            texts.add(key, line)
+        if total and ended >= total:
+            return
+
+
+@dataclass(slots=True)
+class _LiveText:
+    """A text that has begun: its tokens that are not shown yet, and its totals."""
+
+    held: list[tuple[str, int]] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    decoder: codecs.IncrementalDecoder = field(
+        default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
+    )
+    is_done: bool = False
+
+    def add(self, record: Record) -> None:
+        """Add a token."""
+        self.tally.add(record)
+        self.held.append((self._text(record), level_of("probability", facts_of(record))))
+
+    def _text(self, record: Record) -> str:
+        """Return the text that the token adds; a character of several tokens comes with the last of them."""
+        try:
+            data = base64.b64decode(record.get("bytes") or "", validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            data = b""
+        return self.decoder.decode(data) if data else str(record["text"])
+
+
+class _LiveTexts:
+    """Shows the first text that has not ended; later texts wait."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._brush = sink, Brush(sink)
+        self._open: dict[tuple[str, int], _LiveText] = {}  # in the order of their beginnings
+        self._num_held = 0
+        self._is_begun = False
+        self.has_labels = False  # whether there are several texts
+        self.count = 0
+
+    def add(self, key: tuple[str, int], line: Mapping[str, Any]) -> None:
+        """Add a line of a trace, and show newly visible text."""
+        if line["kind"] == "text":
+            self._open.setdefault(key, _LiveText())
+            return
+        text = self._open.get(key)
+        if text is None:
+            return
+        if line["kind"] == "end":
+            text.is_done = True
+        else:
+            text.add(line)
+            self._num_held += 1
+        self._show()
+        if self._num_held > _MOST_HELD:
+            raise GenerationError(
+                f"More than {_MOST_HELD:,} tokens of texts wait for an earlier one.",
+                hint="Choose one with --run and --sample.",
+            )
+
+    def break_line(self) -> None:
+        """End the line of a text that is partly shown."""
+        if self._is_begun:
+            self._sink.write("\n")
+
+    def _show(self) -> None:
+        while self._open:
+            key, text = next(iter(self._open.items()))
+            if self.has_labels and not self._is_begun:
+                self._sink.write(("\n" if self.count else "") + f"== {text_label(key)}\n")
+            self._is_begun = True
+            for piece, number in text.held:
+                self._brush.write(escape_controls(piece), number)
+            self._num_held -= len(text.held)
+            text.held.clear()
+            if not text.is_done:
+                return
+            self._sink.write(self._page(text.tally))
+            del self._open[key]
+            self._is_begun = False
+            self.count += 1
+
+    def _page(self, tally: Tally) -> str:
+        """Return the totals of a text that was shown."""
+        if not tally.count:
+            return "No tokens.\n"
+        explained = legend("probability", self._brush.look)
+        return "\n".join(["\n", tally.head() + explained, tally.table(), tally.surprising()])
+
+
+_SURPRISING = 4.0  # bits of a surprising token
+_PAGE = 10  # tokens of a page
+_Panel = Literal["distribution", "alternatives", "help"]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A position in texts with at least one token each: text, token, and stage.
+
+    Stage 0 is the model, then come the token's stages, and last the draw. `note`: about the last key.
+    """
+
+    texts: tuple[TracedText, ...]
+    text: int = 0
+    token: int = 0
+    stage: int = 0
+    panel: _Panel = "distribution"
+    scale: Scale = "probability"
+    note: str = ""
+    is_over: bool = False
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The token records of the current text."""
+        return self.texts[self.text].records
+
+    @property
+    def record(self) -> Record:
+        """The record of the current token."""
+        return self.records[self.token]
+
+    def at(self, token: int) -> Walk:
+        """Return the position at the nearest existing token, at the same stage if that token has it."""
+        moved = replace(self, token=min(max(token, 0), len(self.records) - 1))
+        return moved.at_stage(self.stage)
+
+    def at_stage(self, stage: int) -> Walk:
+        """Return the position at the nearest existing stage."""
+        return replace(self, stage=min(max(stage, 0), len(self.record["stages"]) + 1))
+
+
+def press(walk: Walk, key: str) -> Walk:
+    """Return the position after a key; an unknown key changes nothing."""
+    action = KEYS.get(key)
+    return walk if action is None else action[1](replace(walk, note=""))
+
+
+def _to(found: Iterable[int], walk: Walk, missing: str) -> Walk:
+    """Go to the first of these tokens; without any, set the note `missing`."""
+    token = next(iter(found), None)
+    return replace(walk, note=missing) if token is None else walk.at(token)
+
+
+def _decided(walk: Walk) -> Walk:
+    rest = range(walk.token + 1, len(walk.records))
+    found = (at for at in rest if walk.records[at]["decided_by"])
+    return _to(found, walk, "No stage decided a later token.")
+
+
+def _surprising(walk: Walk) -> Walk:
+    rest = range(walk.token + 1, len(walk.records))
+    found = (at for at in rest if _bits(walk.records[at]) >= _SURPRISING)
+    return _to(found, walk, f"No later token has {_SURPRISING:g} bits or more.")
+
+
+def _bits(record: Record) -> float:
+    bits = record["surprise"]
+    return float("inf") if bits is None else float(bits)
+
+
+def _panel(name: _Panel) -> Callable[[Walk], Walk]:
+    """Return the action of a key that opens a panel, and closes it again."""
+    return lambda walk: replace(walk, panel="distribution" if walk.panel == name else name)
+
+
+def _next_scale(walk: Walk) -> Walk:
+    scales: tuple[Scale, ...] = get_args(Scale)
+    return replace(walk, scale=scales[(scales.index(walk.scale) + 1) % len(scales)])
+
+
+def _next_text(walk: Walk) -> Walk:
+    return replace(walk, text=(walk.text + 1) % len(walk.texts), token=0).at(0)
+
+
+KEYS: dict[str, tuple[str, Callable[[Walk], Walk]]] = {
+    "left": ("the token before", lambda walk: walk.at(walk.token - 1)),
+    "right": ("the next token", lambda walk: walk.at(walk.token + 1)),
+    "up": ("the stage before", lambda walk: walk.at_stage(walk.stage - 1)),
+    "down": ("the next stage", lambda walk: walk.at_stage(walk.stage + 1)),
+    "pageup": (f"{_PAGE} tokens back", lambda walk: walk.at(walk.token - _PAGE)),
+    "pagedown": (f"{_PAGE} tokens on", lambda walk: walk.at(walk.token + _PAGE)),
+    "home": ("the first token", lambda walk: walk.at(0)),
+    "end": ("the last token", lambda walk: walk.at(len(walk.records))),
+    "n": ("the next token that a stage decided", _decided),
+    "u": (f"the next surprising token, {_SURPRISING:g} bits or more", _surprising),
+    "a": ("alternatives: what else was likely, and what became of it", _panel("alternatives")),
+    "c": ("colour by probability, rank, entropy, deciding stages", _next_scale),
+    "t": ("the next text", _next_text),
+    "?": ("these keys", _panel("help")),
+    "q": ("leave", lambda walk: replace(walk, is_over=True)),
+}
+
+
+Action = Literal["", "grow", "prune", "export", "leave"]
+HELP = "arrows parent, child, siblings  [ ] token  n new  x prune  e export  q leave"
+
+
+@dataclass(frozen=True, slots=True)
+class Loom:
+    """A node of a tree, and the index of the token at which new children begin.
+
+    `message`: about the last key. `is_asked`: the next key confirms pruning of the node.
+    """
+
+    tree: Tree
+    node: int = ROOT
+    place: int = 0
+    message: str = ""
+    is_asked: bool = False
+
+    @property
+    def here(self) -> Node:
+        """The current node."""
+        return self.tree.nodes[self.node]
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of the node's whole text."""
+        return self.here.at + len(self.here.ids)
+
+    def pressed(self, key: str) -> tuple[Loom, Action]:
+        """Return the state after a key, and the action that the caller has to perform."""
+        calm = replace(self, message="", is_asked=False)
+        if self.is_asked:
+            return (calm, "prune") if key == "y" else (replace(calm, message="Nothing is pruned."), "")
+        if key == "x":
+            return calm._ask(), ""
+        if key in _ACTIONS:
+            return calm, _ACTIONS[key]
+        return (_MOVES[key](calm) if key in _MOVES else replace(calm, message=HELP)), ""
+
+    def at(self, node: Node) -> Loom:
+        """Return the state at another node, at the token where its text diverges from its parent's."""
+        return replace(self, node=node.id, place=node.at)
+
+    def grown(self, nodes: Sequence[Node]) -> Loom:
+        """Return the state with new children, at the first of them."""
+        found = replace(self, tree=self.tree.grown(nodes))
+        return found.at(nodes[0]) if nodes else found
+
+    def pruned(self) -> Loom:
+        """Return the state without the node, at its parent."""
+        parent = self.tree.nodes[self.here.parent or ROOT]
+        return replace(self, tree=self.tree.pruned(self.node), node=parent.id, place=self.here.at)
+
+    def _ask(self) -> Loom:
+        if self.node == ROOT:
+            return replace(self, message="The text that the tree began with stays.")
+        below = sum(1 for _ in self.tree.walk(self.node)) - 1
+        return replace(self, message=f"Prune node {self.node} and {below} below it? y or n", is_asked=True)
+
+    def _parent(self) -> Loom:
+        if self.here.parent is None:
+            return replace(self, message="This is the first text.")
+        return replace(self, node=self.here.parent, place=self.here.at)
+
+    def _child(self) -> Loom:
+        """Go to the first child at or after the current token, otherwise to the first child."""
+        children = self.tree.children(self.node)
+        if not children:
+            return replace(self, message="No children; n lets some grow.")
+        return self.at(next((one for one in children if one.at >= self.place), children[0]))
+
+    def _sibling(self, step: int) -> Loom:
+        siblings = [] if self.here.parent is None else self.tree.children(self.here.parent)
+        order = [one.id for one in siblings]
+        target = order.index(self.node) + step if order else -1
+        if not 0 <= target < len(order):
+            return replace(self, message="No more siblings there.")
+        return self.at(siblings[target])
+
+    def _moved(self, place: int) -> Loom:
+        return replace(self, place=max(0, min(place, self.num_tokens - 1)))
+
+
+_ACTIONS: Mapping[str, Action] = {"n": "grow", "e": "export", "q": "leave", "escape": "leave"}
+_MOVES: Mapping[str, Callable[[Loom], Loom]] = {
+    "left": Loom._parent,
+    "right": Loom._child,
+    "enter": Loom._child,
+    "up": lambda loom: loom._sibling(-1),
+    "down": lambda loom: loom._sibling(1),
+    "[": lambda loom: loom._moved(loom.place - 1),
+    "]": lambda loom: loom._moved(loom.place + 1),
+    "home": lambda loom: loom._moved(loom.here.at),
+    "end": lambda loom: loom._moved(loom.num_tokens),
+}
+
+
+_MOST_OF_TEXT = 60  # characters of a text
+_DEEPEST = 20  # levels that are indented
+
+
+def tree_text(tree: Tree) -> str:
+    """Return a tree as an indented table: where each text diverges from its parent's, and how it goes on."""
+    head, count = tree.head, len(tree.nodes)
+    said = f"{head['model']}, seed {head['seed']}, {count} text{'s' if count > 1 else ''}"
+    return f"{escape_controls(said)}, prompt {_start(head['prompt'])}\n" + table(tree_rows(tree.walk()))
+
+
+def tree_rows(nodes: Iterable[tuple[int, Node]]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of the table, header first. `nodes`: pairs (depth, node) of Tree.walk."""
+    yield "node", "at", "token", "p", "", "text", "end"
+    for depth, node in nodes:
+        yield ("  " * min(depth, _DEEPEST) + str(node.id), *_parted(node), _start(node.text), _end(node))
+
+
+def block(tree: Tree, node: Node) -> str:
+    """Return a block: a line about a node, and its whole text."""
+    at, token, p, how = _parted(node)
+    text = tree.text(node.id)
+    line_end = "" if text.endswith("\n") else "\n"
+    return f"== node {node.id}, at {at} {token} {p} {how}, {_end(node)}\n{text}{line_end}"
+
+
+def _parted(node: Node) -> tuple[str, str, str, str]:
+    """Return where a node diverges, its first token, that token's probability, and given or drawn."""
+    if node.parent is None:
+        return "", "", "", ""
+    return str(node.at), quoted(node.token), probability(node.p), "given" if node.given else "drawn"
+
+
+def _end(node: Node) -> str:
+    return f"{escape_controls(node.reason) or 'running'}, {len(node.ids)} tokens"
+
+
+def _start(text: str) -> str:
+    shown = escaped(text[: _MOST_OF_TEXT + 1])
+    return f'"{shown}"' if len(shown) <= _MOST_OF_TEXT else f'"{shown[: _MOST_OF_TEXT - 3]}..."'

@@ -1,0 +1,359 @@
+"""How a command is used: its declaration (`Page`), its help as plain text, the formats of its records, and
+the message, hint and exit code of an exception.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Literal
+
+from gencli.config.options.flags import with_flags
+from gencli.config.options.option import Option
+from gencli.config.options.run import OPTIONS, SECTIONS
+from gencli.config.peers import COMMAND_NAMES, meant_command, meant_option
+from gencli.errors import (
+    ConfigError,
+    DeviceError,
+    GencliError,
+    GenerationError,
+    PluginError,
+    UsageError,
+    is_panic,
+)
+from gencli.json_text import to_json
+from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
+from processors.machine_faults import is_out_of_memory
+from processors.names import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A command's declaration. `usage` begins the help; `argument` is the arguments' metavar, "" for none.
+
+    Completion offers `words` for the first argument. For the second it calls the function in `after` for that
+    word, which returns whole words for the beginning of a word. The short help shows the options with the
+    keys `everyday`, by default the command's own ones, and the command lines `examples`.
+    """
+
+    usage: str
+    options: tuple[Option, ...]
+    argument: str = ""
+    words: tuple[str, ...] = ()
+    after: Mapping[str, Callable[[str], list[str]]] = field(default_factory=dict)
+    everyday: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The words that call the command, as in `gencli config show`."""
+        words = self.usage.partition("\n")[0].split()[1:]
+        return " ".join(itertools.takewhile(lambda word: word.isalpha(), words))
+
+    @property
+    def own(self) -> tuple[Option, ...]:
+        """The options that a run does not have, if there are others too."""
+        of_run = {id(entry) for entry in OPTIONS}  # to compare their fields takes seconds
+        own = tuple(entry for entry in self.options if id(entry) not in of_run)
+        return own if len(own) < len(self.options) else ()
+
+
+RUN = Page(
+    """\
+Usage: gencli run [OPTIONS] [PROMPT]...
+
+Generate text from a prompt. Several prompts give several texts. Piped text is
+the prompt if none is given; otherwise it is appended to the prompt, or replaces
+{stdin} in it. The prompt - is the piped text alone:
+    cat notes.txt | gencli run "Summarise this:"
+""",
+    OPTIONS,
+    "PROMPT",
+    everyday=tuple(
+        "model chat raw system preset temperature top_p top_k min_p repetition_penalty seed max_tokens stop "
+        "json_schema output".split()
+    ),
+    examples=(
+        'gencli run "Once upon a time" --top-p 0.9 --seed 7',
+        'gencli run -m model.gguf --chat "What is the capital of France?"',
+        'gencli run --json-schema "name, age int" "Nora is a 41 year old pilot."',
+    ),
+)
+
+
+def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each option of the page by key. Raises UsageError for a bad value."""
+    return {
+        entry.key: entry.value(given[entry.key], entry.flag) if entry.key in given else entry.default
+        for entry in page.options
+    }
+
+
+def with_format(given: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, Any]:
+    """Return the given options with the format of the suffix of the output file, if none is given."""
+    suffix = PurePath(given.get("output") or "").suffix.lower().removeprefix(".")
+    form = {"yml": "yaml"}.get(suffix, suffix)
+    return {**given, "format": form} if form in formats and "format" not in given else given
+
+
+def read_subcommand(
+    command: str, options: Mapping[str, Sequence[str]], arguments: Sequence[str], given: Iterable[str]
+) -> tuple[str, list[str]]:
+    """Return the subcommand, which is the first argument, and the arguments after it.
+
+    `options`: option keys of each subcommand, besides --debug. Raises UsageError for an unknown subcommand,
+    and for a given option that it does not accept.
+    """
+    word, *rest = arguments or [""]
+    if word not in options:
+        raise unknown_word(command, word, [*options])
+    for key in given:
+        if key not in (*options[word], "debug"):
+            raise UsageError(f"--{key.replace('_', '-')} is not for {command} {word}.", hint="Leave it out.")
+    return word, rest
+
+
+FORMS = Literal["text", "json", "yaml"]
+FORMAT = Option(("--format",), FORMS, "Form of the result.", "Output", "text")
+
+
+def record_text(record: Any, form: str, *, encoding: str = "utf-8") -> str:
+    """Return a record as `yaml`, as a line of JSON (`jsonl`), or as indented JSON."""
+    if form == "yaml":
+        from gencli.yaml_text import to_yaml
+
+        return to_yaml(record, encoding=encoding)
+    return to_json(record, encoding=encoding, indent=None if form == "jsonl" else 2) + "\n"
+
+
+def array_parts(records: Iterable[Any], form: str) -> Iterator[str]:
+    """Yield the text of an array in parts, one a record, so that a long array is never stored whole."""
+    is_empty = True
+    for record in records:
+        part = record_text([record], form)
+        if form != "yaml":
+            part = ("[" if is_empty else ",") + part.removeprefix("[").removesuffix("\n]\n")
+        is_empty = False
+        yield part
+    if is_empty:
+        yield "[]\n"
+    elif form != "yaml":
+        yield "\n]\n"
+
+
+_COLUMN = 34
+_NO_BREAK = "\xa0"  # a space at which lines are not wrapped
+
+
+def command_help(width: int | None = None, *, page: Page = RUN, topic: str | None = None) -> str:
+    """Return the help of a command, wrapped at `width` columns (by default the terminal's, at most 110).
+
+    `topic`: only one group of the options. Raises UsageError for an unknown one.
+    """
+    width = width or min(shutil.get_terminal_size((80, 24)).columns, 110)
+    groups = _groups(page)
+    if topic is not None:
+        names = {name.lower().split()[0]: name for name in groups}
+        if topic.lower() not in names:
+            raise UsageError(
+                f"The help of {page.name} has no group {topic!r}.", hint=f"It has {', '.join(names)}."
+            )
+        groups = {names[topic.lower()]: groups[names[topic.lower()]]}
+    parts = [page.usage] if topic is None else []
+    parts += [f"{name}:\n" + _table(entries, page, width) for name, entries in groups.items()]
+    if topic is None:
+        parts.append("Help:\n" + _table_of_help(page, width))
+    return "\n".join(parts)
+
+
+def short_help(width: int | None = None, *, page: Page = RUN) -> str:
+    """Return one screen: what the command is for, its everyday options, examples, how to see the rest."""
+    width = width or min(shutil.get_terminal_size((80, 24)).columns, 110)
+    by_key = {entry.key: entry for entry in page.options}
+    everyday = [by_key[key] for key in page.everyday] or list(page.own or page.options)[:15]
+    parts = [
+        page.usage,
+        "Options:\n" + "".join(_row(signature(entry), _first(entry, page), width) for entry in everyday),
+    ]
+    if page.examples:
+        parts.append("Examples:\n" + "".join(f"  {line}\n" for line in page.examples))
+    rest = len(page.options) - len(everyday)
+    groups = ", ".join(name.lower().split()[0] for name in _groups(page))
+    more = [("--help", f"All options; {rest} more." if rest > 0 else "The same with all sentences.")]
+    if rest > 0:
+        more.append(("--help TOPIC", f"One group: {groups}."))
+    parts.append("More:\n" + "".join(_row(*row, width) for row in more))
+    return "\n".join(parts)
+
+
+def _groups(page: Page) -> dict[str, list[Option]]:
+    """Return the options by heading: first those that only this command has."""
+    own = {id(entry): entry for entry in page.own}
+    groups = {f"{page.name.rpartition(' ')[2].capitalize()}": list(own.values())}
+    others = [entry for entry in page.options if id(entry) not in own]
+    groups |= {section: [entry for entry in others if entry.section == section] for section in SECTIONS}
+    return {name: entries for name, entries in groups.items() if entries}
+
+
+def _first(entry: Option, page: Page) -> str:
+    """Return the beginning of the option's sentence, if it is one by itself."""
+    text = with_flags(entry.help, page.options)
+    end = re.search(r"(?<=[^.]\.) |(?<=.{24}); |(?<=.{24}): ", text)
+    return text[: end.start()].rstrip(".") + "." if end else text
+
+
+def _table_of_help(page: Page, width: int) -> str:
+    groups = ", ".join(name.lower().split()[0] for name in _groups(page))
+    rows = [("-h", "Print one screen of help and exit."), ("--help", "Print this help and exit.")]
+    if len(_groups(page)) > 1:
+        rows.append(("--help TOPIC", f"Print one group of the options: {groups}."))
+    return "".join(_row(*row, width) for row in rows)
+
+
+def describe_option(entry: Option, *, space: str = " ", beside: Iterable[Option] = ()) -> str:
+    """Return the option's sentence with its bounds and default; `space` replaces the spaces in these.
+
+    `beside`: the options of the command, whose keys in the sentence become flags.
+    """
+    notes = [str(entry.bounds)] if str(entry.bounds) and not entry.read else []
+    if entry.many:
+        notes.append("repeatable")
+    elif entry.default not in (None, ()) and entry.type is not bool:
+        notes.append(f"default: {entry.default:g}" if entry.type is float else f"default: {entry.default}")
+    return with_flags(entry.help, beside) + (
+        f" ({'; '.join(note.replace(' ', space) for note in notes)})" if notes else ""
+    )
+
+
+def signature(entry: Option) -> str:
+    """Return the option's names and metavar, the short name first: `-t, --temperature NUMBER`."""
+    names = ", ".join(sorted(entry.names, key=len))
+    return f"{names} {_metavar(entry)}".strip()
+
+
+def _metavar(entry: Option) -> str:
+    if entry.metavar:
+        return entry.metavar
+    if entry.choices:
+        return "|".join(entry.choices)
+    return {bool: "", int: "N", float: "NUMBER"}[entry.type]
+
+
+def _table(entries: Iterable[Option], page: Page, width: int) -> str:
+    return "".join(
+        _row(signature(entry), describe_option(entry, space=_NO_BREAK, beside=page.options), width)
+        for entry in entries
+    )
+
+
+def _row(names: str, text: str, width: int) -> str:
+    lines = textwrap.wrap(text, max(20, width - _COLUMN), break_long_words=False, break_on_hyphens=False)
+    head = f"  {names}"
+    lines = [line.replace(_NO_BREAK, " ") for line in lines]
+    if len(head) > _COLUMN - 2:
+        lines.insert(0, "")
+    return "".join(
+        f"{head if not place else '':<{_COLUMN}}{line}".rstrip() + "\n" for place, line in enumerate(lines)
+    )
+
+
+_DEBUG = "--debug shows the traceback."
+
+
+def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
+    """Return the error as a GencliError; `arguments`: the command line."""
+    is_bare = isinstance(error, UsageError) and not error.hint
+    if is_bare and (hint := _about_dashes(arguments)):
+        return UsageError(str(error), hint=hint)
+    if isinstance(error, GencliError):
+        return error
+    if isinstance(error, StageFailure):
+        return PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
+    if isinstance(error, RowError):
+        return GenerationError(str(error))
+    if isinstance(error, GrammarError):
+        return ConfigError(str(error))
+    if isinstance(error, ProcessorsError):
+        is_far = isinstance(error, UnknownStage) and not error.is_near
+        return UsageError(str(error), hint="The stage of a plug-in needs --plugin FILE." if is_far else "")
+    if hasattr(error, "format_message"):  # typer's own exceptions, whose classes are not exported
+        return _usage(error, arguments)
+    if fault := DeviceError.of(error):
+        return fault
+    if is_out_of_memory(error):
+        return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
+    if is_panic(error):
+        return GencliError(f"The Rust code of a library has given up: {error}.", hint=_DEBUG)
+    return GencliError(
+        f"Unexpected {type(error).__name__}: {error}",
+        hint=f"This is a fault of gencli; {_DEBUG}",
+    )
+
+
+def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
+    name, command = str(getattr(error, "option_name", "")), _command(error)
+    if type(error).__name__ != "NoSuchOption":
+        message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+        return _of_group(message, error) or UsageError(message, hint=f"See {command} --help.")
+    if not re.fullmatch(r"--?\w[\w-]*", name):
+        return UsageError(
+            f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
+        )
+    if len(name) == 2:  # a long name after one dash is read letter by letter
+        name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
+    flags = _flags(error)
+    hint = f"gencli run has it; {command} has not." if _is_of_run(name, flags) else meant_option(name, flags)
+    return UsageError(f"There is no option {name}.", hint=hint or f"See {command} --help.")
+
+
+def _is_of_run(name: str, flags: Mapping[str, str]) -> bool:
+    """Whether the option belongs to `gencli run`, and not to the command with these flags."""
+    return name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
+
+
+def _of_group(message: str, error: BaseException) -> UsageError | None:
+    """Return the error for an unknown or missing subcommand; None for other errors."""
+    group = getattr(getattr(error, "ctx", None), "command", None)
+    known, command = sorted(getattr(group, "commands", ())), _command(error)
+    if not known:
+        return None
+    if unknown := re.match(r"No such command '(.*?)'", message):
+        return unknown_word(command, unknown[1], known)
+    return unknown_word(command, "", known) if message.startswith("Missing command") else None
+
+
+def unknown_word(command: str, word: str, known: Sequence[str]) -> UsageError:
+    """Return the error of a command that expects one of several words."""
+    listed = ", ".join(known)
+    if not word:
+        return UsageError(f"{command} needs one of: {listed}.", hint=f"See {command} --help.")
+    hint = did_you_mean([repr(name) for name in meant_command(word, known, COMMAND_NAMES)])
+    return UsageError(f"{command} takes {listed}, not {word!r}.", hint=hint or f"See {command} --help.")
+
+
+def _about_dashes(arguments: Sequence[str]) -> str:
+    """Return a hint for a long name after one dash, which is read as a short option and its value."""
+    flags = {entry.key: entry.flag for entry in OPTIONS}
+    for word in arguments:
+        found = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
+        if found and (meant := meant_option(found[1], flags)):
+            return f"{word} is read as {word[:2]} {word[2:]}. {meant}"
+    return ""
+
+
+def _command(error: BaseException) -> str:
+    return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
+
+
+def _flags(error: BaseException) -> dict[str, str]:
+    """Return the long flags of the called command, by key."""
+    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
+    names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
+    keys = {entry.flag: entry.key for entry in OPTIONS}
+    flags = [name for name in names if name.startswith("-") and name != "-h"]
+    return {keys.get(name, name.lstrip("-").replace("-", "_")): name for name in flags}

@@ -1,0 +1,61 @@
+"""Small helpers of all rooms: seconds and bytes as short texts for a person, and a cache of the most
+recently used values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Generic, TypeVar
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as minutes and seconds, or with hours: 2:03, 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in a binary unit, such as "1.5 GiB"; "?" for None."""
+    if count is None:
+        return "?"
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """Keeps the `size` most recently used values whose keys weigh at most `most` in total, by `weigh`.
+
+    Thread-safe. A value is made outside of the lock, because making it may take long. If two threads make a
+    value for one key, the first value is kept and both threads get it.
+    """
+
+    def __init__(
+        self, size: int, *, most: float = math.inf, weigh: Callable[[K], float] = lambda key: 0
+    ) -> None:
+        self._size, self._most, self._weigh, self._lock = size, most, weigh, Lock()
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of the key, made by `make` if it is not cached. Raises the errors of `make`."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()
+        with self._lock:
+            value = self._values.setdefault(key, value)
+            self._values.move_to_end(key)
+            while len(self._values) > self._size or sum(map(self._weigh, self._values)) > self._most:
+                self._values.popitem(last=False)
+        return value
