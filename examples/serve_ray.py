@@ -17,8 +17,8 @@ class Replica:
 
     def __init__(self, variables: dict[str, str], hosts: list[str]) -> None:
         from gencli.runtime.model_loading import Recorder
-        from gencli.server.serving import load_models
         from gencli.server.served_models import make_plan
+        from gencli.server.serving import load_models
 
         self.models = load_models(make_plan({"allow_host": hosts}, variables), Recorder(), ExitStack())
 

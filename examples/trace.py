@@ -4,7 +4,7 @@ import torch
 
 from processors import Chain, Env, History, Pipeline, Rows
 from processors.base import Admission
-from processors.trace import trace
+from processors.pipeline import trace
 
 chain = Chain.parse("suppress=[0] | repetition=1.3 | temperature=0.7 | min_p=0.05 | top_p=0.9")
 history = History()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processors.lazy import exports
+from processors.errors import exports
 
 if TYPE_CHECKING:
-    from gencli.config.sampling_params import SamplingParams
+    from gencli.config.job import SamplingParams
     from gencli.core.events import Error, Event, Finish, Reading, Token
     from gencli.core.request import Request
     from gencli.errors import GencliError, GencliWarning
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 __getattr__ = exports(
     __name__,
     {
-        "config.sampling_params": ("SamplingParams",),
+        "config.job": ("SamplingParams",),
         "core.events": ("Error", "Event", "Finish", "Reading", "Token"),
         "core.request": ("Request",),
         "errors": ("GencliError", "GencliWarning"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from processors.machine_faults import device_fault
+from processors.errors import device_fault
 
 __all__ = [
     "ConfigError",

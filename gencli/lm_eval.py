@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from gencli.config.sampling_params import PARAM_KEYS, SamplingParams
+from gencli.config.job import PARAM_KEYS, SamplingParams
 from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
 from gencli.scoring.scorer import Scorer, make_convention

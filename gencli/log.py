@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.config.recipe import Recipe
+from gencli.config.layers import Recipe
 from gencli.errors import ConfigError, UsageError
 from gencli.files import NO_LINK, check_regular, open_regular
 from gencli.json_text import to_json

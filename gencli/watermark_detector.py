@@ -15,12 +15,9 @@ import torch
 from torch import Tensor
 
 from gencli.tail_probabilities import ln_binomial_tail, ln_gamma_tail, ln_normal_tail
-from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.params import Params
-from processors.rng import signed
-from processors.watermarks.kgw import Green
-from processors.watermarks.philox import derived_key, state_of, uniforms
-from processors.watermarks.synthid import Tournament
+from processors.rng import Green, Tournament, derived_key, signed, state_of, uniforms
 
 LEVEL = 0.001  # rate of false alarms
 LEAST_SCORED = 16  # minimum of scored tokens for a verdict

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processors.lazy import exports
+from processors.errors import exports
 
 if TYPE_CHECKING:
     from processors.base import Admission, Env, Processor, Vocabulary

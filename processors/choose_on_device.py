@@ -1,20 +1,27 @@
-"""`DeviceChoice`: the end of a chain and the draw on a GPU, in a few kernels for all rows of a step."""
+"""`DeviceChoice`: the end of a chain and the draw on a GPU, in a few kernels for all rows of a step; the
+plans of rows, and the masks, biases and penalties in one kernel.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from processors.graphs import Graphs
-from processors.kernels.choice.processed import processed_logits
-from processors.kernels.choice.run import Edits, Given, Kind, choose, mark
-from processors.pipeline import Pipeline, Seen
-from processors.plan_on_device import Plans
+from processors.grammar.grammar_backend import forbid, pack, words
+from processors.graphs import Graphs, StaticInputs, copy_to, upload
+from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
+from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
+from processors.kernels.choice.tables import Control, without_stages
+from processors.pipeline import Pipeline, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.static_inputs import StaticInputs
-
-__all__ = ["DeviceChoice"]
+from processors.stages.grammar_stage import GrammarStage
+from processors.stages.penalties import Bias
+from processors.stages.shared import IdStage
 
 
 class DeviceChoice:
@@ -95,3 +102,354 @@ class DeviceChoice:
         mine = {name: one for name, one in held.items() if name in Given._fields}
         others = {name: one for name, one in held.items() if name in Edits._fields}
         return given._replace(**mine), edits._replace(**others) if edits else None
+
+
+_Program = tuple[StageCall, ...]
+_Stages = Sequence[tuple[str, Any]]  # names and parameters of stages, in order
+_MOST_PLANS = 16
+# What a step returns beside tokens: nothing, the processed logits, or also which ids each stage masks.
+Keeps = Literal["tokens", "logits", "effects"]
+FUSED = ("temperature", "min_p", "top_k", "top_p")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowPlan:
+    """Plan for the rows of these slots: the stages of `head` run first, then the kernels with `controls`.
+
+    `edits`: masks and penalties done in the kernels. `before`: the calls of `head` and the calls that `edits`
+    replaces. If logits are kept: `greedy` [R] bool, the greedy rows (None if there is none), and `effects`,
+    each fused stage that masks with the controls of the stages up to it.
+    """
+
+    slots: tuple[int, ...]
+    program: _Program
+    splits: tuple[_Split, ...]
+    head: _Program
+    before: _Program
+    edits: DeviceEdits | None
+    controls: Tensor
+    kind: Kind
+    greedy: Tensor | None
+    effects: tuple[tuple[str, Tensor], ...]
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether a fused stage changes logits, as a temperature does."""
+        return any(split.cuts for split in self.splits)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Calls of a row, by index in the program: run as stages (head), as edits, and as cuts of the kernels."""
+
+    head: tuple[int, ...]
+    edits: tuple[int, ...]
+    cuts: tuple[int, ...]
+    change: list[float]
+    line: list[float]
+
+
+class Plans:
+    """Caches the plans of recent programs."""
+
+    def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
+        self._pipeline, self._sampler = pipeline, sampler
+        self._plans: dict[tuple[int, Keeps], RowPlan] = {}  # by id(program) and `Keeps`
+
+    def of(self, rows: Rows, keeps: Keeps = "tokens") -> RowPlan:
+        """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
+        program = self._pipeline.program(rows)
+        key = id(program), keeps
+        known = self._plans.get(key)
+        if known is None or known.program is not program or known.slots != rows.host_slots:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            known = self._plans[key] = self._plan(program, rows, keeps)
+        return known
+
+    def _plan(self, program: _Program, rows: Rows, keeps: Keeps) -> RowPlan:
+        splits, device = self._splits(program, rows), rows.slots.device
+        draws, lines = self._sampler.draws(rows), [[*split.line] for split in splits]
+        for line, draw in zip(lines, draws, strict=True):
+            if keeps != "tokens":
+                _keep_cuts(line)
+            elif draw == "greedy":
+                line[Control.GREEDY] = 1.0
+            line[Control.INVERSE] = float(draw == "multinomial" and not line[Control.GREEDY])
+        calls = _calls(program, [split.edits for split in splits])
+        changes = [split.change for split in splits]
+        is_greedy = [draw == "greedy" and keeps != "tokens" for draw in draws]
+        return RowPlan(
+            slots=rows.host_slots,
+            program=program,
+            splits=tuple(splits),
+            head=_calls(program, [split.head for split in splits]),
+            before=_calls(program, [split.head + split.edits for split in splits]),
+            edits=DeviceEdits.of(calls, changes, self._pipeline, rows) if calls else None,
+            controls=upload(lines, device, torch.float64),
+            kind=_kind(lines),
+            greedy=upload(is_greedy, device) if any(is_greedy) else None,
+            effects=self._effects(program, splits, rows) if keeps == "effects" else (),
+        )
+
+    def _effects(
+        self, program: _Program, splits: Sequence[_Split], rows: Rows
+    ) -> tuple[tuple[str, Tensor], ...]:
+        """Return for each fused stage that masks the controls of all cuts up to it, in program order."""
+        found = []
+        for number in sorted({number for split in splits for number in split.cuts}):
+            lines = []
+            for slot, split in zip(rows.host_slots, splits, strict=True):
+                calls = [program[one] for one in split.cuts if one <= number]
+                stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
+                lines.append((_cut_line(stages) if stages else None) or without_stages())
+            is_masking = program[number].stage != "temperature" or any(line[Control.GREEDY] for line in lines)
+            for line in lines:
+                _keep_cuts(line)
+            if is_masking:
+                found.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
+        return tuple(found)
+
+    def _splits(self, program: _Program, rows: Rows) -> list[_Split]:
+        """Split the calls of each row into head, edits and cuts."""
+        calls: list[list[int]] = [[] for _ in rows.host_slots]
+        for number, call in enumerate(program):
+            for place in range(len(rows)) if call.places is None else call.places:
+                calls[place].append(number)
+        known: dict[tuple[int, tuple[int, ...]], _Split] = {}
+        found = []
+        for slot, mine in zip(rows.host_slots, map(tuple, calls), strict=True):
+            if (slot, mine) not in known:
+                known[slot, mine] = self._split(program, slot, mine)
+            found.append(known[slot, mine])
+        return found
+
+    def _split(self, program: _Program, slot: int, mine: tuple[int, ...]) -> _Split:
+        """Fuse the longest suffix of a row's calls that controls and edits can express."""
+        stages = [(program[number].stage, self._pipeline.values(slot, program[number])) for number in mine]
+        line, first_cut = without_stages(), len(stages)
+        while first_cut and (found := self._known(FUSED, _cut_line, stages[first_cut - 1 :])):
+            line, first_cut = found, first_cut - 1
+        change, first = edit_line(()) or [], first_cut
+        while first and (found := self._known(EDITING, edit_line, stages[first - 1 : first_cut])):
+            change, first = found, first - 1
+        return _Split(mine[:first], mine[first:first_cut], mine[first_cut:], change, line)
+
+    def _known(self, names: Sequence[str], line: Any, stages: _Stages) -> list[float] | None:
+        """Return the kernel parameters equivalent to these stages; None if there are none."""
+        name = stages[0][0]
+        is_known = name in names and self._pipeline.registry.is_builtin(name)
+        found: list[float] | None = line(stages) if is_known else None
+        return found
+
+
+def _calls(program: _Program, chosen: Sequence[Sequence[int]]) -> _Program:
+    """Return the calls of a program, each restricted to the rows whose indices in `chosen` [R] include it."""
+    places: list[list[int]] = [[] for _ in program]
+    for place, numbers in enumerate(chosen):
+        for number in numbers:
+            places[number].append(place)
+    found, looks = list[StageCall](), False
+    for call, mine in zip(program, places, strict=True):
+        looks |= call.looks_first  # also for a dropped call: the next one may mask faults
+        if mine:
+            every = None if len(mine) == len(chosen) else tuple(mine)
+            found.append(replace(call, places=every, looks_first=looks))
+            looks = False
+    return tuple(found)
+
+
+def _cut_line(stages: _Stages) -> list[float] | None:
+    """Return the controls of a row equivalent to these stages, in order; None if there are none."""
+    names, params = [name for name, _ in stages], dict(stages)
+    is_known = len(params) == len(stages) and all(getattr(one, "keep", 1) == 1 for one in params.values())
+    if not is_known or "temperature" in names[1:-1]:
+        return None
+    line = without_stages()
+    if heat := params.get("temperature"):
+        smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+        line[Control.GREEDY] = float(heat.temperature == 0)
+        line[Control.HEAT_DRAW] = min(max(heat.temperature, smallest), largest)
+        line[Control.HEAT_CUT] = line[Control.HEAT_DRAW] if names[0] == "temperature" else 0.0
+    if min_p := params.get("min_p"):
+        line[Control.MIN_P] = min_p.p
+        line[Control.IS_MIN_LATE] = float("top_p" in names[: names.index("min_p")])
+    if top_k := params.get("top_k"):
+        line[Control.TOP_K], line[Control.KEEP_TIES] = top_k.k, float(top_k.ties == "keep")
+        line[Control.IS_K_LATE] = float("top_p" in names[: names.index("top_k")])
+    if top_p := params.get("top_p"):
+        line[Control.TOP_P], line[Control.EXCLUSIVE] = top_p.p, float(top_p.boundary == "exclusive")
+    return line
+
+
+def _keep_cuts(line: list[float]) -> None:
+    """Keep a row's cuts where its logits are kept; a temperature of 0 becomes top-k with k = 1."""
+    if line[Control.GREEDY]:
+        line[:] = without_stages()
+        line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, torch.finfo(torch.float32).tiny
+
+
+def _kind(lines: Sequence[Sequence[float]]) -> Kind:
+    """Return which kernels these controls need."""
+    if all(line[Control.GREEDY] for line in lines):
+        return "greedy"
+    cuts = any(line[Control.MIN_P] or line[Control.TOP_K] or line[Control.TOP_P] < 1 for line in lines)
+    if any(line[Control.INVERSE] for line in lines):
+        return "cut-inverse" if cuts else "draw-inverse"
+    return "cut" if cuts else "draw"
+
+
+_TURNS = {
+    "bias": Turn.BIAS,
+    "repetition": Turn.REPETITION,
+    "frequency": Turn.FREQUENCY,
+    "presence": Turn.PRESENCE,
+}
+_PENALTIES = {"repetition": Edit.REPETITION, "frequency": Edit.FREQUENCY, "presence": Edit.PRESENCE}
+# Stages with a list of ids, and the flag of each in the kernels.
+_LISTS = {
+    "suppress": Listed.MASKED,
+    "ignore_eos": Listed.MASKED,
+    "begin_suppress": Listed.FIRST,
+    "min_tokens": Listed.EARLY,
+    "repetition": Listed.NO_REPETITION,
+    "frequency": Listed.NO_FREQUENCY,
+    "presence": Listed.NO_PRESENCE,
+}
+EDITING = ("tail", "allowed", "grammar", "bias", *_LISTS)
+_SCOPES = ("prompt", "output", "both")
+_ALL = 2.0**62  # above any id and any number of tokens
+_MOST_LISTED = 256  # ids of a list; a longer list becomes a bit mask
+
+
+def edit_line(stages: Sequence[tuple[str, Any]]) -> list[float] | None:
+    """Return the parameters [E] of a row's edits for these stages, in order; None if no edits are equivalent.
+
+    Masks may be anywhere in the order, because a masked token stays masked.
+    """
+    params = dict(stages)
+    if (own := params.get("repetition")) and (own.slope, own.sustain) != (1.0, None):
+        return None
+    line = [0.0] * NUM_EDITS
+    line[Edit.SIZE] = params["tail"].size if "tail" in params else _ALL
+    line[Edit.EARLY] = params["min_tokens"].count if "min_tokens" in params else 0
+    for name, first in _PENALTIES.items():
+        if one := params.get(name):
+            line[first : first + 3] = [one.penalty, _SCOPES.index(one.scope), one.window or _ALL]
+    turns = [float(_TURNS[name]) for name, _ in stages if name in _TURNS]
+    line[Edit.TURNS : Edit.TURNS + len(turns)] = turns
+    return line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceEdits:
+    """Inputs of the edit kernels: `edits` [R, E] float64, parameters by row, and `lists` [R, N] int64 of ids.
+
+    `values` [R, N] float64: biases of the ids in `lists`. `masks` [R, W] int32, on the host: bit masks of
+    allowed ids; `fixed_masks`, their copy on the device. `grammars`: stages whose masks change each step.
+    """
+
+    edits: Tensor
+    lists: Tensor | None
+    values: Tensor | None
+    masks: Tensor | None
+    fixed_masks: Tensor | None
+    grammars: tuple[tuple[StageCall, GrammarStage], ...]
+
+    @classmethod
+    def of(
+        cls, calls: tuple[StageCall, ...], lines: Sequence[Sequence[float]], pipeline: Pipeline, rows: Rows
+    ) -> DeviceEdits:
+        """Build from the calls that the edits replace, and the parameters of each row (see `edit_line`)."""
+        device, named = rows.slots.device, _Named(rows, pipeline.env.vocab_size)
+        stages = [(call, pipeline.stage(*call.key)) for call in calls]
+        for call, stage in stages:
+            for place in range(len(rows)) if call.places is None else call.places:
+                named.add(place, call.stage, stage)
+        lists, values = named.tables() if {"bias", *_LISTS} & {call.stage for call in calls} else (None, None)
+        return cls(
+            upload(lines, device, torch.float64),
+            None if lists is None else copy_to(device, lists),
+            None if values is None else copy_to(device, values),
+            named.masks,
+            None if named.masks is None else copy_to(device, named.masks),
+            tuple((call, one) for call, one in stages if isinstance(one, GrammarStage)),
+        )
+
+    @staticmethod
+    def apply_to(rows: Rows) -> bool:
+        """Whether the kernels support these rows: none with forced tokens."""
+        return not rows.has_forced
+
+    def given(self, rows: Rows) -> Edits:
+        """Return the inputs of the kernels for this step."""
+        masks, history = self._masks(rows), rows.history
+        if self.lists is None:
+            return Edits(self.edits, masks)
+        seen = history.tokens, history.lengths, history.prompt_lengths
+        own = rows.slots, rows.drafts, rows.offsets
+        return Edits(self.edits, masks, self.lists, self.values, *seen, *own)
+
+    def _masks(self, rows: Rows) -> Tensor | None:
+        """Return the bit masks [R, W] of this step; None if all tokens are allowed."""
+        found: Tensor | None = None
+        for call, stage in self.grammars:
+            places = range(len(rows)) if call.places is None else call.places
+            mine = stage.host_masks(rows if call.places is None else rows.select(call.places))
+            if mine is not None:
+                if found is None:
+                    every = torch.full((len(rows), mine.shape[1]), -1, dtype=mine.dtype)
+                    found = every if self.masks is None else self.masks.clone()
+                found[list(places)] &= mine
+        return self.fixed_masks if found is None else copy_to(rows.slots.device, found)
+
+
+class _Named:
+    """Collects, on the host, the ids that the stages of each row list."""
+
+    def __init__(self, rows: Rows, width: int) -> None:
+        self._slots, self._width = rows.host_slots, width
+        self._entries: list[list[Tensor]] = [[] for _ in rows.host_slots]
+        self._values: list[list[Tensor]] = [[] for _ in rows.host_slots]
+        self.masks: Tensor | None = None  # [R, W]
+
+    def add(self, place: int, name: str, stage: Any) -> None:
+        """Add the ids that a stage lists for the row `place`."""
+        slot = self._slots[place]
+        if name == "allowed":
+            self._mask(place).bitwise_and_(pack(stage.ids.numbers(slot), words(self._width)))
+        elif isinstance(stage, Bias):
+            self._list(place, stage.ids.numbers(slot), Listed.BIASED, stage.values.numbers(slot))
+        elif isinstance(stage, IdStage):
+            ids = stage.ids.numbers(slot)
+            ids = ids[ids < self._width]  # a tokenizer may have ids without logits
+            if _LISTS[name] == Listed.MASKED and len(ids) > _MOST_LISTED:
+                forbid(self._mask(place), ids)
+            else:
+                self._list(place, ids, _LISTS[name], torch.zeros(len(ids), dtype=torch.float64))
+
+    def tables(self) -> tuple[Tensor, Tensor | None]:
+        """Return the lists [R, N] and their values [R, N], None if no row has any."""
+        lists = _padded(self._entries, torch.int64, -1)
+        is_biased = bool(((lists >= 0) & ((lists >> 32 & Listed.BIASED) > 0)).any())
+        return lists, _padded(self._values, torch.float64, 0) if is_biased else None
+
+    def _list(self, place: int, ids: Tensor, meaning: Listed, values: Tensor) -> None:
+        self._entries[place].append(ids | (int(meaning) << 32))
+        self._values[place].append(values)
+
+    def _mask(self, place: int) -> Tensor:
+        if self.masks is None:
+            self.masks = torch.full((len(self._slots), words(self._width)), -1, dtype=torch.int32)
+        return self.masks[place]
+
+
+def _padded(runs: Sequence[Sequence[Tensor]], dtype: torch.dtype, fill: float) -> Tensor:
+    """Return the concatenated runs of each row, padded to [R, N]."""
+    longest = max(sum(map(len, own)) for own in runs)
+    found = torch.full((len(runs), longest), fill, dtype=dtype)
+    for row, own in zip(found, runs, strict=True):
+        if own:
+            joined = torch.cat(list(own))
+            row[: len(joined)] = joined
+    return found

@@ -1,46 +1,16 @@
-"""The exceptions of the library.
-
-ProcessorsError
-    ParamError          a value that a stage does not take
-    UnknownStage        a name that no stage has
-    ChainError          stages that cannot be combined, or text that is no chain
-        Contradiction       two stages of which only one can run
-    TokenError          a text that is not one token, or an id outside the vocabulary
-    GrammarError        a grammar that no back end can compile
-        GrammarTimeout      a grammar that takes too long to compile
-    RowError            no token can be chosen for one row; the other rows go on
-        EmptySupport        every token is masked
-        NonFiniteLogits     NaN or +inf
-        StageFailure        a stage raised, or returned an invalid result
+"""The exceptions of the library, suggestions for misspelled names, errors of the machine rather than of
+the code, and the lazy import of the names that a package exports.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
-
-from processors.names import close_names, did_you_mean
-
-__all__ = [
-    "ChainError",
-    "Contradiction",
-    "EmptySupport",
-    "GrammarError",
-    "GrammarTimeout",
-    "NonFiniteLogits",
-    "ParamError",
-    "ProcessorsError",
-    "RowError",
-    "StageFailure",
-    "TokenError",
-    "UnknownStage",
-    "nearest",
-    "raised_in",
-    "shown_value",
-]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -153,3 +123,105 @@ class StageFailure(RowError):
             self, f"The stage {stage!r} is wrong: {message}, for token {position + 1} of the output."
         )
         self.stage, self.slot, self.position = stage, slot, position
+
+
+_MAX_LENGTH = 64  # characters; longer words get no suggestion, because a key from a file may have any length
+_MAX_NAMES = 5  # with more candidates there is no suggestion
+
+
+def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
+    """Return the known names that `word` may be a misspelling of; empty if none is near.
+
+    In this order, the first rule with a result decides: names that differ only in separators; names that
+    start with `word` or have it as a whole part; names at the least edit distance. The distance is at most 1
+    for up to five letters, 2 for up to eight, else 3, plus `more`.
+    """
+    names = sorted(set(known))
+    wanted = _plain(word)
+    if not wanted or len(wanted) > _MAX_LENGTH:
+        return []
+    if same := [name for name in names if _plain(name) == wanted]:
+        return same
+    if len(wanted) > 2:
+        part = "_".join(_parts(word))
+        within = [
+            name
+            for name in names
+            if _plain(name).startswith(wanted) or f"_{part}_" in f"_{'_'.join(_parts(name))}_"
+        ]
+        if within:
+            return within if len(within) <= _MAX_NAMES else []
+    limit = more + (1 if len(wanted) <= 5 else 2 if len(wanted) <= 8 else 3)
+    distances = {name: _distance(wanted, _plain(name), limit) for name in names}
+    least = min(distances.values(), default=limit + 1)
+    near = [name for name in names if distances[name] == least <= limit]
+    return near if len(wanted) > 2 and len(near) <= _MAX_NAMES else []
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return a question like `Did you mean top_k or top_p?`; "" without names."""
+    if not names:
+        return ""
+    listed = ", ".join(names[:-1])
+    return f"Did you mean {f'{listed} or {names[-1]}' if listed else names[-1]}?"
+
+
+def _parts(name: str) -> list[str]:
+    return name.casefold().replace("-", "_").strip("_").split("_")
+
+
+def _plain(name: str) -> str:
+    return "".join(_parts(name))
+
+
+def _distance(one: str, other: str, limit: int) -> int:
+    """Edit distance with transpositions; `limit` + 1 if the lengths differ by more than `limit`."""
+    if abs(len(one) - len(other)) > limit:
+        return limit + 1
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, char in enumerate(one, start=1):
+        row = [i]
+        for j, wanted in enumerate(other, start=1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (char != wanted))
+            if i > 1 and j > 1 and char == other[j - 2] and one[i - 2] == wanted:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]
+
+
+_FULL = re.compile(
+    "out of memory|can't allocate memory|not enough memory|CU(BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED",
+    re.IGNORECASE,
+)
+# Prefixes of GPU errors of PyTorch, its libraries and Triton.
+_DEVICE = re.compile(r"(CUDA|HIP|cuDNN|NCCL)( \w+)? error|Triton Error \[\w+\]|NVIDIA driver", re.IGNORECASE)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, on the host or on an accelerator."""
+    is_full = isinstance(error, RuntimeError) and _FULL.search(str(error)) is not None
+    return isinstance(error, MemoryError) or is_full
+
+
+def device_fault(error: BaseException) -> str:
+    """Return the message of a failed GPU or its driver, in one line; "" for any other error.
+
+    After most of these faults every call on the GPU fails until the process ends.
+    """
+    if not isinstance(error, RuntimeError) or is_out_of_memory(error) or not _DEVICE.search(str(error)):
+        return ""
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def exports(package: str, home: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package; `home` maps each of its modules to the names that it exports."""
+    module_of = {name: module for module, names in home.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in module_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{module_of[name]}"), name)
+
+    return get

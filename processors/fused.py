@@ -1,19 +1,12 @@
-"""Temperature, truncation and Gumbel-max draw of each row in one pass, on a CPU.
-
-Temperature, min-p, top-k and top-p keep the order of the logits, so the tokens that they keep are a prefix of
-the row sorted by logit (ties by id). The length of the prefix is determined from the largest logits (`_FEW`,
-then `_MORE`), and only the prefix draws noise. Without truncation the draw is the two-level one of
-`gumbel_max`. All logits of a row are used if the largest ones do not suffice, and for small inputs, where the
-overhead of a call exceeds the computation.
-
-A token is certain if neither rounding nor logits outside the largest ones can change it. The caller reruns
-uncertain rows through the stages. Short lists are handled in NumPy, whose calls take a quarter of the time of
-PyTorch's.
+"""Temperature, truncation and Gumbel-max draw of each row in one pass, on a CPU, with NumPy; `Tail`, the
+parameters of the fused stages by row.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,16 +15,158 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from processors.kernels.blocks import has_more_finite
-from processors.kernels.largest import block_masses, largest, total_mass
-from processors.noise import gumbel_array
-from processors.rng import Stream, row_key_array
+from processors.base import Processor
+from processors.kernels.operations import block_masses, has_more_finite, largest, total_mass
+from processors.rng import BITS, GAMMA, Stream, row_key_array, wrapping_mix
 from processors.rows import Rows
 from processors.sampler import BLOCK, EMPTY, NON_FINITE, PLAIN_LIMIT
-from processors.stages.tokens import LOWEST
-from processors.tail import Tail
+from processors.stages.shared import LOWEST
+from processors.stages.truncation import least_kept
 
-__all__ = ["Choice", "choose_fused"]
+LOG2_E = math.log2(math.e)
+_MOST_K = 511  # largest k
+_COLDEST, _HOTTEST = 1e-3, 1e3  # temperatures at which float32 masses have at most the relative error _COARSE
+_COARSE, _FINE = 2e-5, 1e-12  # bounds of the relative error of a total mass, in float32 and float64
+_ROUNDING = 2.0**-52  # further relative error of a float64 sum, for each term
+
+_Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tail:
+    """The values of the fused stages for each row, all [A, 1]; None for a stage that is off.
+
+    `scale`: log2(e) / temperature, so that a mass is 2^(scale logit). `least_kept`: smallest logit that min-p
+    keeps if the largest is 0. `ties` of top-k and `boundary` of top-p are equal in all rows.
+    """
+
+    scale: Tensor
+    temperature: _Array | None
+    min_p: Tensor | None
+    least_kept: _Array | None
+    top_k: _Array | None
+    top_p: _Array | None
+    most_k: int
+    ties: str
+    boundary: str
+
+    @classmethod
+    def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
+        """Return the tail of these stages on these rows; None if their values cannot be fused."""
+        known = {
+            f"{stage}.{field.name}": one.columns.known(field.name, rows)
+            for stage, one in stages.items()
+            for field in one.Params.own_fields()
+        }
+        if not all(_LIMITS.get(key, _are_equal)(values) for key, values in known.items()):
+            return None
+        columns = {
+            name: stage.columns.exact(stage.Params.main(), rows)[:, None] for name, stage in stages.items()
+        }
+        heat, min_p = columns.get("temperature"), columns.get("min_p")
+        one = torch.ones(len(rows), 1, dtype=torch.float64)
+        return cls(
+            scale=(LOG2_E / (one if heat is None else heat)).float(),
+            temperature=None if heat is None else heat.float().numpy(),
+            min_p=min_p,
+            least_kept=None if min_p is None else least_kept(torch.zeros_like(one), min_p).numpy(),
+            top_k=columns["top_k"].numpy() if "top_k" in columns else None,
+            top_p=columns["top_p"].numpy() if "top_p" in columns else None,
+            most_k=max(known.get("top_k.k", {0})),
+            ties=min(known.get("top_k.ties", {"cut"})),
+            boundary=min(known.get("top_p.boundary", {"inclusive"})),
+        )
+
+    @property
+    def truncates(self) -> bool:
+        """Whether any stage truncates."""
+        return not (self.min_p is None and self.top_k is None and self.top_p is None)
+
+    def at(self, index: _Array | slice) -> Tail:
+        """Return the tail of the rows `index` [N]."""
+        names = ("scale", "temperature", "min_p", "least_kept", "top_k", "top_p")
+        columns = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: one[index] for name, one in columns.items() if one is not None})
+
+    def cooled(self, logits: _Array, peak: _Array) -> _Array:
+        """Return (logits - peak) / temperature for logits [A, N], peaks [A, 1]; logits without a temperature.
+
+        A finite logit may become -inf, unlike in the stage; its probability beside the peak is 0 anyway.
+        """
+        if self.temperature is None:
+            return logits
+        values = logits - peak
+        values /= self.temperature
+        return values
+
+    def least(self, peak: _Array) -> _Array:
+        """Return the smallest logit that min-p keeps [A, 1]; peak [A, 1] is 0 after a temperature."""
+        assert self.min_p is not None
+        if self.temperature is not None and self.least_kept is not None:
+            return self.least_kept
+        return least_kept(torch.from_numpy(np.maximum(peak, LOWEST)), self.min_p).numpy()
+
+    def length(
+        self, values: _Array, least: _Array | float = -math.inf, total: Callable[[], _Array] | None = None
+    ) -> tuple[_Array, _Array]:
+        """Return how many of the sorted values [A, N] are kept, at least 1, and if that is certain; [A, 1].
+
+        The count is certain if no logit outside `values` can be kept; such logits are at most `least` [A, 1].
+        `total` returns the mass of whole rows, for values that are only part of a row.
+        """
+        length = self._before_top_p(values)
+        if self.top_p is None:
+            return np.maximum(length, 1), np.ones_like(length, dtype=bool)
+        masses = values.astype(np.float64)
+        masses -= values[:, :1]
+        masses *= LOG2_E
+        np.exp2(masses, out=masses)
+        is_cut = self.min_p is not None or self.top_k is not None
+        if is_cut:
+            masses *= np.arange(values.shape[1]) < length
+        sums = masses.cumsum(1)
+        mass, error = sums[:, -1:], _FINE + _ROUNDING * values.shape[1]
+        is_known = (length < values.shape[1]) | (least == -math.inf)
+        if total is not None and not is_cut and not is_known.all():
+            mass, error, is_known = total(), _COARSE, np.ones_like(is_known)
+        bound, margin = mass * self.top_p, error * mass
+        # A cumulative sum within the error margin of the bound may be on either side of it.
+        low = (sums < bound - margin).sum(1, keepdims=True)
+        is_certain = is_known & (low == (sums <= bound + margin).sum(1, keepdims=True))
+        kept = low if self.boundary == "exclusive" else low + 1
+        return np.maximum(np.minimum(length, kept), 1), is_certain
+
+    def _before_top_p(self, values: _Array) -> _Array:
+        """Return how many of the sorted values [A, N] min-p and top-k keep [A, 1]."""
+        length = np.full((len(values), 1), values.shape[1])
+        if self.min_p is not None:
+            length = (values >= self.least(values[:, :1])).sum(1, keepdims=True)
+        if self.top_k is not None:
+            length = np.minimum(length, self.top_k)
+            if self.ties == "keep":
+                length = (values >= values[np.arange(len(values))[:, None], length - 1]).sum(1, keepdims=True)
+        return length
+
+
+def _are_equal(values: frozenset[Any]) -> bool:
+    return len(values) == 1
+
+
+def _is_one(values: frozenset[Any]) -> bool:
+    return values == {1}
+
+
+# Values of a field that may be fused, over the rows of a step; a field not listed has to be equal in all.
+_LIMITS: dict[str, Callable[[frozenset[Any]], bool]] = {
+    "temperature.temperature": lambda values: min(values) >= _COLDEST and max(values) <= _HOTTEST,
+    "min_p.p": bool,
+    "min_p.keep": _is_one,
+    "top_k.k": lambda values: max(values) <= _MOST_K,
+    "top_k.keep": _is_one,
+    "top_p.p": bool,
+    "top_p.keep": _is_one,
+}
+
 
 _FEW, _MORE = 64, 512  # number of largest logits that are searched first, and if these do not suffice
 _NARROW = 2048  # V up to which all logits of a row are used, unless many have to be sorted
@@ -41,32 +176,32 @@ _LEAD, _BLOCK_LEAD = 1e-9, 1e-4  # margins of the best score over the second; a 
 
 _SPARSE = 4  # noise is drawn for the kept logits alone if fewer than one in 4 is kept
 
-_Array = NDArray[Any]
+_FusedArray = NDArray[Any]
 _CERTAIN = np.ones((1, 1), dtype=bool)
 _LEAST = np.float32(-math.inf)
 
 
-class Choice(NamedTuple):
+class FusedChoice(NamedTuple):
     """Tokens [A] int64, negative for a failed row as in Sampler, and the indices [N] of uncertain rows."""
 
-    tokens: _Array
-    uncertain: _Array
+    tokens: _FusedArray
+    uncertain: _FusedArray
 
 
 class _Rows(NamedTuple):
     """Logits [A, V] float32 before the fused stages, and seeds and positions [A]."""
 
     logits: Tensor
-    seeds: _Array
-    positions: _Array
+    seeds: _FusedArray
+    positions: _FusedArray
 
-    def at(self, index: _Array | slice) -> _Rows:
+    def at(self, index: _FusedArray | slice) -> _Rows:
         """Return the rows `index` [N]."""
         return _Rows(self.logits[index], self.seeds[index], self.positions[index])
 
 
 @np.errstate(all="ignore")  # faulty rows are marked at the end
-def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> Choice:
+def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
     """Return a token for each row of logits [A, V] float32, contiguous. The logits are not changed."""
     these, width = _Rows(logits, rows.seeds.numpy(), rows.positions.numpy()), logits.shape[1]
     if not tail.truncates and width > PLAIN_LIMIT:
@@ -90,18 +225,18 @@ def _are_few(logits: Tensor, tail: Tail) -> bool:
     return not is_sorted or logits.numel() <= _TOGETHER
 
 
-def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
+def _at(index: _FusedArray | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
     return rows.at(index), tail.at(index)
 
 
-def _again(choice: Choice, other: Choice) -> Choice:
+def _again(choice: FusedChoice, other: FusedChoice) -> FusedChoice:
     """Return `choice` with its uncertain rows replaced by `other`, a choice for just these rows."""
     at = choice.uncertain
     choice.tokens[at] = other.tokens
-    return Choice(choice.tokens, at[other.uncertain])
+    return FusedChoice(choice.tokens, at[other.uncertain])
 
 
-def _choose_among(count: int, rows: _Rows, tail: Tail) -> Choice:
+def _choose_among(count: int, rows: _Rows, tail: Tail) -> FusedChoice:
     """Choose among the `count` largest logits of each row, or all if there are fewer."""
     width = rows.logits.shape[1]
     listed, numbers = largest(rows.logits, min(count, width))
@@ -126,7 +261,7 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> Choice:
     return _settled(ids[row[:, 0], place], is_certain & is_ahead, peak)
 
 
-def _choose_in_parts(rows: _Rows, tail: Tail) -> Choice:
+def _choose_in_parts(rows: _Rows, tail: Tail) -> FusedChoice:
     """As `_choose_among_all`, in groups of rows whose intermediate results fit the cache."""
     count, width = rows.logits.shape
     together = max(1, _TOGETHER // width)
@@ -137,10 +272,10 @@ def _choose_in_parts(rows: _Rows, tail: Tail) -> Choice:
     parts = [choose(*_at(slice(start, start + together), rows, tail)) for start in starts]
     tokens = np.concatenate([part.tokens for part in parts])
     uncertain = [part.uncertain + start for start, part in zip(starts, parts, strict=True)]
-    return Choice(tokens, np.concatenate(uncertain))
+    return FusedChoice(tokens, np.concatenate(uncertain))
 
 
-def _choose_among_all(rows: _Rows, tail: Tail) -> Choice:
+def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
     """Choose among all logits of rows with few ids, each of which draws its own noise."""
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
@@ -156,7 +291,7 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> Choice:
     return _settled(place, is_certain & is_ahead, peak)
 
 
-def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
+def _sparse_scores(values: _FusedArray, is_kept: _FusedArray, rows: _Rows) -> _FusedArray:
     """Return the values plus noise [A, V] of the few kept ids; -inf for all others."""
     at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
     row, ids = np.divmod(at, values.shape[1])
@@ -166,7 +301,7 @@ def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
     return scores.reshape(values.shape)
 
 
-def _choose_among_many(rows: _Rows, tail: Tail) -> Choice:
+def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
     """Choose among all logits of one wide row."""
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
@@ -175,13 +310,13 @@ def _choose_among_many(rows: _Rows, tail: Tail) -> Choice:
     if np.count_nonzero(is_kept) > PLAIN_LIMIT:
         left = torch.from_numpy(np.where(is_kept, logits, np.float32(-math.inf)))
         tokens, uncertain = _choose_in_blocks(rows._replace(logits=left), tail)
-        return Choice(tokens, uncertain if is_certain.all() else np.arange(1))
+        return FusedChoice(tokens, uncertain if is_certain.all() else np.arange(1))
     ids = is_kept.nonzero()[1][None]
     place, is_ahead = _best(values[:, ids[0]] + _noise(rows, Stream.TOKEN, ids), _LEAD)
     return _settled(ids[0, place], is_certain & is_ahead, peak)
 
 
-def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
+def _kept(values: _FusedArray, tail: Tail) -> tuple[_FusedArray, _FusedArray]:
     """Return which of the values [A, V] are kept, all of them finite, and if the cut is certain [A, 1]."""
     if tail.top_k is None and tail.top_p is None:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
@@ -200,7 +335,7 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
     return is_kept, is_certain
 
 
-def _ranked(values: _Array, count: int) -> _Array:
+def _ranked(values: _FusedArray, count: int) -> _FusedArray:
     """Return the `count` largest of the values [A, V], descending; NaN is the largest."""
     first = values.shape[1] - count
     ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
@@ -208,7 +343,7 @@ def _ranked(values: _Array, count: int) -> _Array:
     return ranked[:, ::-1]
 
 
-def _choose_in_blocks(rows: _Rows, tail: Tail) -> Choice:
+def _choose_in_blocks(rows: _Rows, tail: Tail) -> FusedChoice:
     """Choose among all logits in two levels, as `gumbel_max` does for rows with many finite logits."""
     top, logits = rows.logits.amax(1, keepdim=True), rows.logits.numpy()
     sums = np.log(block_masses(rows.logits, top, tail.scale, BLOCK).numpy().astype(np.float64))
@@ -225,18 +360,18 @@ def _choose_in_blocks(rows: _Rows, tail: Tail) -> Choice:
     return _settled(ids[row, place], is_ahead & is_first & _has_many(rows.logits), peak)
 
 
-def _has_many(logits: Tensor) -> _Array:
+def _has_many(logits: Tensor) -> _FusedArray:
     """Return for each row of logits [A, V] whether it surely has more than PLAIN_LIMIT finite ones [A, 1]."""
     if np.count_nonzero(logits.numpy()[:, : 2 * PLAIN_LIMIT].min(1) > -math.inf) == len(logits):
         return _CERTAIN
     return has_more_finite(logits, PLAIN_LIMIT).numpy()[:, None]
 
 
-def _noise(rows: _Rows, stream: Stream, ids: _Array) -> _Array:
+def _noise(rows: _Rows, stream: Stream, ids: _FusedArray) -> _FusedArray:
     return gumbel_array(row_key_array(rows.seeds, rows.positions, stream)[:, None], ids)
 
 
-def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
+def _best(scores: _FusedArray, lead: float) -> tuple[_FusedArray, _FusedArray]:
     """Return the column [A] of the best of the scores [A, N], and whether its lead exceeds `lead` [A, 1].
 
     The best scores are overwritten with -inf.
@@ -247,19 +382,35 @@ def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
     return place, (best - scores.max(1) > lead)[:, None]
 
 
-def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> Choice:
+def _settled(tokens: _FusedArray, is_certain: _FusedArray, peak: _FusedArray) -> FusedChoice:
     """Return the choice of these tokens [A]; rows whose peak [A, 1] is not finite get a negative token."""
     is_sound = np.isfinite(peak)
     if np.count_nonzero(is_sound) < len(peak):
         faults = np.where(peak == -math.inf, EMPTY, NON_FINITE)
         tokens = np.where(is_sound, tokens[:, None], faults)[:, 0]
         is_certain = is_certain | ~is_sound
-    return Choice(tokens, (~is_certain).nonzero()[0])
+    return FusedChoice(tokens, (~is_certain).nonzero()[0])
 
 
 @lru_cache(64)
-def _ids(count: int) -> _Array:
+def _ids(count: int) -> _FusedArray:
     """Return the ids 0 to count - 1 [1, count]; cached, so read-only."""
     ids = np.arange(count)[None]
     ids.flags.writeable = False
     return ids
+
+
+_GAMMA = np.uint64(GAMMA)
+_WIDTH = 2.0**-BITS
+
+
+def gumbel_array(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the noise of `gumbel`, float64, broadcast over (row key, id); the last bits may differ."""
+    hashes = wrapping_mix(keys + ids.view(np.uint64) * _GAMMA)
+    hashes >>= np.uint64(64 - BITS)
+    noise: NDArray[np.float64] = hashes + 0.5
+    noise *= _WIDTH
+    for _ in range(2):
+        np.log(noise, out=noise)
+        np.negative(noise, out=noise)
+    return noise

@@ -1,25 +1,22 @@
-"""CUDA graphs: device work that is captured once and replayed as one launch.
-
-A captured function reads and writes static tensors of fixed shapes and addresses, and its launches do not
-depend on values on the host. The caller writes the inputs into those tensors before each replay. Code that
-replaces such a tensor calls `Graphs.clear`.
+"""Device work: CUDA graphs that are captured once and replayed as one launch, inputs at fixed addresses,
+and asynchronous copies between host and device.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from threading import Lock
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from processors.capture import capture
-from processors.machine_faults import is_out_of_memory
-
-__all__ = ["CudaRecorder", "Graph", "Graphs", "Outputs", "Recorder", "bucket_of"]
+from processors.errors import is_out_of_memory
 
 Outputs = Tensor | tuple[Tensor, ...]
 
@@ -229,3 +226,116 @@ class Graphs:
 
     def _kept(self) -> list[tuple[Hashable, Graph]]:
         return [(key, known) for key, known in self._known.items() if not isinstance(known, str)]
+
+
+_CAPTURING = Lock()  # PyTorch allows one capture at a time in a process
+
+
+@contextmanager
+def capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> Iterator[None]:
+    """Capture the launches of this thread in the block into `graph`, on `stream`, with memory of `pool`.
+
+    Replaces torch.cuda.graph, which after a failed capture leaves its stream the current one and the
+    allocator in capture mode: cached memory is then never freed, and blocks used on several streams are never
+    reused. torch.cuda.graph also synchronises with the device and empties the allocator's cache.
+    """
+    with _CAPTURING, torch.cuda.stream(stream):
+        # thread_local: other threads may use the device meanwhile; only calls of this thread are checked.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):  # the first error is the cause
+                _end(graph, stream, pool)
+            raise
+        _end(graph, stream, pool)
+
+
+def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> None:
+    try:
+        graph.capture_end()
+    except BaseException:
+        with suppress(RuntimeError):  # tells the allocator that the capture is over
+            torch._C._cuda_endAllocateToPool(stream.device.index, pool)
+            torch._C._cuda_releasePool(stream.device.index, pool)
+        raise
+
+
+_MOST = 64  # keys whose tensors are kept
+
+
+class StaticInputs:
+    """Copies of given tensors, by key, at addresses that stay the same as long as the key is kept.
+
+    A given tensor that is the same object as at the last call is not copied again, so it must not have been
+    changed in place.
+    """
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[Hashable, tuple[tuple[Tensor, ...], list[Tensor | None]]] = OrderedDict()
+
+    def hold(self, key: Hashable, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the key's tensors, filled with the given values. Equal keys have equal shapes."""
+        if key not in self._held:
+            if len(self._held) >= _MOST:
+                self._held.popitem(last=False)
+            tensors = tuple(torch.empty_like(one, memory_format=torch.contiguous_format) for one in given)
+            self._held[key] = tensors, [None] * len(tensors)
+        self._held.move_to_end(key)
+        tensors, last = self._held[key]
+        for place, (held, one) in enumerate(zip(tensors, given, strict=True)):
+            if one is not last[place]:
+                held.copy_(one, non_blocking=True)
+                last[place] = one
+        return tensors
+
+
+_MOST_STAGED = 2**16  # bytes that CUDA copies from pageable memory without synchronising
+
+
+def upload(values: Any, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
+    """Return host values as a tensor on `device`, copied asynchronously.
+
+    torch.tensor(values, device=device) would synchronise with the device.
+    """
+    return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
+
+
+def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
+    """Return integers [N] as int64 on `device`, copied asynchronously, in a third of the time of `upload`."""
+    if not values:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    found = torch.frombuffer(array("q", values), dtype=torch.int64)
+    return found if device.type == "cpu" else found.to(device, non_blocking=True)
+
+
+def upload_into(values: Sequence[int], target: Tensor) -> None:
+    """Write a few integers [N] into `target` [N] int64 on a device, copied asynchronously."""
+    target.copy_(torch.frombuffer(array("q", values), dtype=torch.int64), non_blocking=True)
+
+
+def copy_to(device: torch.device, host: Tensor) -> Tensor:
+    """Return a copy of a host tensor on `device`, copied asynchronously whatever its size."""
+    if device.type == "cuda" and host.nbytes > _MOST_STAGED:
+        host = torch.empty_like(host, pin_memory=True).copy_(host)
+    return host.to(device, non_blocking=True)
+
+
+def start_download(values: Tensor) -> Callable[[], list[Any]]:
+    """Start to copy a tensor to the host. Return a function that waits for the copy and returns the values.
+
+    Work launched after the copy is not waited for. Without a GPU the values are read when the function is
+    called.
+    """
+    if not values.is_cuda:
+        return values.tolist
+    host = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(values.device))
+
+    def read() -> list[Any]:
+        copied.synchronize()
+        found: list[Any] = host.tolist()
+        return found
+
+    return read

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from processors.upload import upload, upload_ints
+from processors.graphs import upload, upload_ints
 
 __all__ = ["History", "SlotFacts"]
 

@@ -1,27 +1,185 @@
-"""Declared parameters: frozen, bounded, strict. Code, help, YAML and docs use the same declaration."""
+"""Declared parameters: frozen, bounded, strict, and the declaration of a stage with them; conversion of
+values to declared types; `Secret`, which is never shown. Code, help, YAML and docs use the same
+declaration.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+import hashlib
+import math
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, get_args, get_type_hints
+from enum import IntEnum
+from functools import cache
+from typing import Any, Literal, NoReturn, Self, Union, get_args, get_origin, get_type_hints
 
-from processors.conditions.when import When
-from processors.conversion import Bounds, convert
-from processors.errors import ParamError, nearest
-from processors.secret import Secret
+from processors.errors import ParamError, nearest, shown_value
+from processors.request_values import When
 
-__all__ = [
-    "MOST",
-    "WHEN",
-    "WHEN_DOC",
-    "Params",
-    "describe",
-    "hints_of",
-    "param",
-]
+_WIDEST = 2**62  # integers are smaller, to fit the int64 columns of a stage
+_DIGITS = 40  # digits up to which an integer is read and shown in full
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of a number: ge <= value <= le, gt < value < lt."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
+
+    def allow(self, value: float) -> bool:
+        """Whether the value is within the bounds."""
+        return (
+            (self.ge is None or value >= self.ge)
+            and (self.gt is None or value > self.gt)
+            and (self.le is None or value <= self.le)
+            and (self.lt is None or value < self.lt)
+        )
+
+    def __str__(self) -> str:
+        signs = ((self.ge, ">="), (self.gt, ">"), (self.le, "<="), (self.lt, "<"))
+        return " and ".join(f"{sign} {shown_number(limit)}" for limit, sign in signs if limit is not None)
+
+
+_ANY = Bounds()
+
+
+def shown_number(value: float) -> str:
+    """Return a number as messages show it; an integer with too many digits is described instead."""
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**_DIGITS else f"a number of more than {_DIGITS} digits"
+    return f"{value:g}"
+
+
+def whole(text: str) -> int | None:
+    """Return the integer >= 0 that the text spells; None if it spells none or has too many digits."""
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
+
+
+class _Mismatch(Exception):
+    """A value does not fit: what was expected, and the path of the wrong item."""
+
+    def __init__(self, expected: str, path: tuple[int, ...] = ()) -> None:
+        super().__init__(expected)
+        self.expected = expected
+        self.path = path
+
+
+def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True) -> Any:
+    """Convert a value to the type hint and check the bounds.
+
+    ParamError: `is "x", but has to be a number.`, or, for an item of a list with its path, `has "x" in it,
+    where there has to be a number.`
+    """
+    if Secret in get_args(hint):  # before anything could show the value
+        return value if value is None or isinstance(value, Secret) else Secret(value)
+    try:
+        converted = _convert(value, hint)
+        _check_numbers(converted, bounds, finite)
+    except _Mismatch as mismatch:
+        given = _shown(_item(value, mismatch.path))
+        prefix = f"has {given} in it, where there has" if mismatch.path else f"is {given}, but has"
+        raise ParamError(f"{prefix} to be {mismatch.expected}.", mismatch.path) from None
+    return converted
+
+
+def _item(value: Any, path: tuple[int, ...]) -> Any:
+    for index in path:
+        value = (list(value.items()) if isinstance(value, Mapping) else value)[index]
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return shown_number(value)
+    return shown_value(value)
+
+
+def _each(values: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield the call's results; a _Mismatch gets the index of its item."""
+    for index, value in enumerate(values):
+        try:
+            yield call(value)
+        except _Mismatch as mismatch:
+            raise _Mismatch(mismatch.expected, (index, *mismatch.path)) from None
+
+
+def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
+    if isinstance(value, tuple):
+        for _ in _each(value, lambda item: _check_numbers(item, bounds, finite)):
+            pass
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and (math.isnan(value) or value == math.inf):
+            raise _Mismatch("a finite number")
+        if isinstance(value, float) and value == -math.inf and finite:
+            raise _Mismatch("a finite number")
+        if not bounds.allow(value):
+            raise _Mismatch(f"a number {bounds}")
+        if isinstance(value, int) and bounds.le is None and not -_WIDEST < value < _WIDEST:
+            raise _Mismatch("a number of 18 digits at the most")
+
+
+def _convert(value: Any, hint: Any) -> Any:
+    """Convert a value to the type hint; _Mismatch if it does not fit."""
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        return _convert_union(value, get_args(hint))
+    if origin is Literal:
+        if value in get_args(hint) and isinstance(value, str):
+            return value
+        raise _Mismatch("one of " + ", ".join(get_args(hint)))
+    if origin is tuple:
+        return _convert_tuple(value, get_args(hint))
+    if hint is type(None):
+        if value is None:
+            return None
+        raise _Mismatch("null")
+    return _convert_scalar(value, hint)
+
+
+def _convert_scalar(value: Any, hint: type) -> Any:
+    if hint is bool and isinstance(value, bool):
+        return value
+    if hint is str and isinstance(value, str):
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is float and is_number and (isinstance(value, float) or abs(value) < 2**1023):
+        return float(value)
+    if hint is int and is_number and (isinstance(value, int) or value.is_integer()):
+        return int(value)
+    names = {bool: "true or false", str: "a text", float: "a number", int: "a whole number"}
+    raise _Mismatch(names[hint])
+
+
+def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
+    found = []
+    for hint in hints:
+        try:
+            return _convert(value, hint)
+        except _Mismatch as mismatch:
+            found.append(mismatch)
+    deepest = max(found, key=lambda mismatch: len(mismatch.path))
+    raise deepest if deepest.path else _Mismatch(" or ".join(mismatch.expected for mismatch in found))
+
+
+def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
+    if isinstance(value, Mapping):  # {42: 1.5, " word": -2} becomes pairs; a key of digits is an id
+        value = [
+            (key if (number := whole(str(key))) is None else number, item) for key, item in value.items()
+        ]
+    if not isinstance(value, list | tuple):
+        raise _Mismatch("a list")
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        return tuple(_each(value, lambda item: _convert(item, hints[0])))
+    if len(value) != len(hints):
+        raise _Mismatch(f"a list of {len(hints)} values")
+    return tuple(_each(zip(value, hints, strict=True), lambda pair: _convert(*pair)))
+
 
 MOST = 2**31 - 1  # upper bound of ids, counts and lengths
 WHEN = "when"  # the field that every stage has in addition to its own
@@ -171,3 +329,99 @@ def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -
     except ParamError as error:
         tail = f" {field.metadata['hint']}" if field.metadata["hint"] else ""
         raise ParamError(f"{field.name} {error}{tail}", error.path) from None
+
+
+class Phase(IntEnum):
+    """The phases of a chain, in order."""
+
+    CONSTRAIN = 0
+    ADJUST = 1
+    SCALE = 2
+    TRUNCATE = 3
+    GATE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Notes on one stage. In the formula x are the incoming logits and p their softmax."""
+
+    formula: str
+    reference: str
+    example: str
+    elsewhere: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageSpec:
+    """Declaration of a stage, known before its code is imported."""
+
+    name: str
+    phase: Phase
+    params: type[Params]
+    target: str  # "module:Class"
+    source: str = "built-in"  # shown to users: the plug-in or module that added the stage
+    note: Note | None = None
+
+
+MOST_KEY = 2**64 - 1
+_SALT = b"processors.params"
+_COST = 2**14  # cost of scrypt: a fingerprint takes about 50 ms, which makes a search through small keys slow
+
+
+class Secret:
+    """One or several whole numbers from 0 to 2**64 - 1, equal and hashed by value.
+
+    `str`, `repr` and `format` give the fingerprint: 32 bits of a slow hash, as in "#3f9a1c22". The numbers
+    cannot be recovered from 32 bits, but a changed key is noticed. Raises ParamError, without the value, for
+    other values.
+    """
+
+    __slots__ = ("_numbers",)
+    _numbers: tuple[int, ...]
+
+    def __init__(self, numbers: int | Iterable[int]) -> None:
+        try:
+            found = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+        except TypeError:
+            raise _refused() from None
+        if not found or not all(type(number) is int and 0 <= number <= MOST_KEY for number in found):
+            raise _refused()
+        object.__setattr__(self, "_numbers", found)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Secret does not change")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers themselves."""
+        return self._numbers
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the key, shown in its place."""
+        return fingerprint_of(" ".join(map(str, self.numbers)).encode())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self.numbers == other.numbers
+
+    def __hash__(self) -> int:
+        return hash(self.numbers)
+
+    def __str__(self) -> str:
+        return self.fingerprint
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[tuple[int, ...]]]:
+        return Secret, (self.numbers,)
+
+
+@cache
+def fingerprint_of(content: bytes) -> str:
+    """Return 32 bits of a slow hash as text. The same content has the same fingerprint everywhere."""
+    digest = hashlib.scrypt(content, salt=_SALT, n=_COST, r=8, p=1, dklen=4)
+    return f"#{digest.hex()}"
+
+
+def _refused() -> ParamError:
+    return ParamError(f"is no key, but has to be a whole number from 0 to {MOST_KEY}, or a list of such.")

@@ -1,28 +1,26 @@
-"""`Pipeline`: runs each row's chain over the logits of a step. Stages are applied in `_run` only."""
+"""`Pipeline`: runs each row's chain over the logits of a step, in `_run` only, where the conditions of a
+slot hold for the next token (`Conditions`); and `trace`, which records the effect of each stage and
+costs nothing when off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, GrammarStatus, Noise, Processor
-from processors.chain import Chain, Stage
-from processors.conditions.picks import Key, Picks, check_conditions
-from processors.conditions.states import Conditions
-from processors.errors import ProcessorsError, RowError
-from processors.failures import explain_failure
-from processors.foreign import ForeignStage
+from processors.base import Admission, Env, GrammarStatus, Noise, Processor, Vocabulary
+from processors.chain import Chain, Key, Picks, Stage, check_conditions
+from processors.errors import ChainError, ProcessorsError, RowError
+from processors.foreign_stages import ForeignStage, explain_failure
+from processors.graphs import upload
 from processors.params import Params
 from processors.registry import Registry, builtin_registry
+from processors.request_values import JsonPaths, JsonState, Tags, When, ends_with
 from processors.rows import Rows
-from processors.upload import upload
-
-__all__ = ["Pipeline", "Seen", "StageCall"]
-
 
 Seen = Callable[[str, Tensor], None]  # called with the name of a stage and the logits [R, V] after it
 
@@ -59,7 +57,7 @@ class Pipeline:
 
     A stage with several entries in a chain, by conditions, is built once for each entry, so that each
     instance has one set of values a slot. The entries that act in a row are known on the host before the
-    forward pass. A plug-in stage runs behind a guard (see processors.foreign). `notices` collects messages to
+    forward pass. A plug-in stage runs behind a guard (foreign_stages). `notices` collects messages to
     users.
     """
 
@@ -296,3 +294,282 @@ class Pipeline:
         row = rows.select([index])
         keys = self._picks[row.host_slots[0]].keys
         return explain_failure(self.stage, self._plan(row), keys, logits[index : index + 1], row)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageRecord:
+    """Effect of one stage in one step, for the A rows where it was on.
+
+    places: indices of these rows in the step. survivors_before/after [A]: number of unmasked ids.
+    top_before/after [A]: the most likely id. mass_kept [A]: probability, before the stage, of the ids that
+    the stage kept.
+    """
+
+    stage: str
+    places: tuple[int, ...]
+    survivors_before: Tensor
+    survivors_after: Tensor
+    top_before: Tensor
+    top_after: Tensor
+    mass_kept: Tensor
+
+
+def trace(pipeline: Pipeline) -> tuple[list[StageRecord], Callable[[], None]]:
+    """Record every stage call from now on. Return the growing list of records, and a function that stops."""
+    records: list[StageRecord] = []
+    plain = pipeline._run
+
+    def traced(call: StageCall, logits: Tensor, rows: Rows) -> Tensor:
+        before = logits.clone()
+        after = plain(call, logits, rows)
+        places = call.places or tuple(range(len(rows)))
+        records.append(_record(call.stage, places, before[list(places)], after[list(places)]))
+        return after
+
+    setattr(pipeline, "_run", traced)  # noqa: B010 - an instance attribute over the method, on purpose
+    return records, lambda: delattr(pipeline, "_run")
+
+
+def _record(stage: str, places: tuple[int, ...], before: Tensor, after: Tensor) -> StageRecord:
+    kept = after > -torch.inf
+    return StageRecord(
+        stage=stage,
+        places=places,
+        survivors_before=(before > -torch.inf).sum(-1),
+        survivors_after=kept.sum(-1),
+        top_before=before.argmax(-1),
+        top_after=after.argmax(-1),
+        mass_kept=torch.where(kept, before.softmax(-1), 0).sum(-1),
+    )
+
+
+class _State(NamedTuple):
+    """Number of output tokens, and the states of the watches for tags, texts and JSON documents."""
+
+    length: int
+    tags: tuple[TagState, ...]
+    afters: tuple[AfterState, ...]
+    documents: tuple[JsonState, ...]
+
+
+class _Rules:
+    """The conditions of a request, and the watches that they need, each once."""
+
+    def __init__(self, whens: Sequence[When], vocabulary: Vocabulary | None) -> None:
+        self._whens = whens
+        pairs = [pair for when in whens for pair in (when.inside, when.outside) if pair]
+        self._pairs = tuple(dict.fromkeys(pairs))
+        with_path = [when for when in whens if when.path is not None]
+        texts = [when.after for when in whens if when.after or when.path is not None]
+        self._texts = tuple(dict.fromkeys(texts))  # "" stands for a document that begins with the output
+        self._paths = {
+            text: tuple(dict.fromkeys(when.path for when in with_path if when.after == text))
+            for text in dict.fromkeys(when.after for when in with_path)
+        }
+        self._tags, self._afters, self._documents = list[TagWatch](), list[AfterText](), list[JsonPaths]()
+        if any(when.needs_text for when in whens):
+            if vocabulary is None:
+                raise ChainError("A condition of a stage is about the text, but there is no tokenizer.")
+            spelling = TextSpelling(
+                vocabulary, [*(tag for pair in self._pairs for tag in pair), *self._texts]
+            )
+            self._tags = [TagWatch(pair, spelling) for pair in self._pairs]
+            self._afters = [AfterText(text, spelling) for text in self._texts]
+            self._documents = [
+                JsonPaths([p for p in paths if p is not None]) for paths in self._paths.values()
+            ]
+
+    def first(self, prompt: Sequence[int]) -> _State:
+        """Return the state of an empty output."""
+        return _State(
+            0,
+            tuple([watch.first(prompt) for watch in self._tags]),
+            tuple([watch.first(prompt) for watch in self._afters]),
+            tuple([watch.first() for watch in self._documents]),
+        )
+
+    def next(self, state: _State, token: int) -> _State:
+        """Return the state after one more token."""
+        tags = [watch.next(one, token) for watch, one in zip(self._tags, state.tags, strict=True)]
+        afters = [watch.next(one, token) for watch, one in zip(self._afters, state.afters, strict=True)]
+        documents = list[JsonState]()
+        for watch, text, one in zip(self._documents, self._paths, state.documents, strict=True):
+            begun = afters[self._texts.index(text)]
+            documents.append(watch.next(one, begun.rest) if begun.is_over else one)
+        return _State(state.length + 1, tuple(tags), tuple(afters), tuple(documents))
+
+    def hold(self, state: _State) -> tuple[bool, ...]:
+        """Return for each condition whether it holds for the next token."""
+        return tuple([self._holds(when, state) for when in self._whens])
+
+    def _holds(self, when: When, state: _State) -> bool:
+        if state.length < when.begin or (when.end is not None and state.length >= when.end):
+            return False
+        if when.inside and not self._is_inside(when.inside, state):
+            return False
+        if when.outside and self._is_inside(when.outside, state):
+            return False
+        if when.path is None:
+            return not when.after or state.afters[self._texts.index(when.after)].is_over
+        begun = state.afters[self._texts.index(when.after)]
+        number = list(self._paths).index(when.after)
+        place = self._paths[when.after].index(when.path)
+        return begun.is_over and self._documents[number].holds(state.documents[number], place)
+
+    def _is_inside(self, tags: Tags, state: _State) -> bool:
+        return state.tags[self._pairs.index(tags)].is_inside
+
+
+class _Slot:
+    """The state of a slot, and cached states after the drafts requested since the last commit."""
+
+    def __init__(self, rules: _Rules, state: _State) -> None:
+        self.rules = rules
+        self.begin(state)
+
+    def begin(self, state: _State) -> None:
+        self.state = state
+        self._after: dict[tuple[int, ...], tuple[_State, tuple[bool, ...]]] = {}
+
+    def hold(self, drafts: tuple[int, ...]) -> tuple[bool, ...]:
+        return self._known(drafts)[1]
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        drafts = tuple(tokens[:-1])  # the rows of the step have often computed these states already
+        state = self._known(drafts)[0] if tokens else self.state
+        self.begin(self.rules.next(state, tokens[-1]) if tokens else state)
+
+    def _known(self, drafts: tuple[int, ...]) -> tuple[_State, tuple[bool, ...]]:
+        found = self._after.get(drafts)
+        if found is None:
+            size, state = len(drafts), self.state
+            while size and drafts[: size - 1] not in self._after:
+                size -= 1
+            if size:
+                state, size = self._after[drafts[: size - 1]][0], size - 1
+            for end in range(size, len(drafts)):
+                state = self.rules.next(state, drafts[end])
+            found = self._after[drafts] = state, self.rules.hold(state)
+        return found
+
+
+class Conditions:
+    """The conditions of all slots that have any."""
+
+    def __init__(self, vocabulary: Vocabulary | None) -> None:
+        self._vocabulary = vocabulary
+        self.slots: dict[int, _Slot] = {}  # a plain attribute, as every step checks whether it is empty
+
+    def admit(self, slot: int, whens: Sequence[When], prompt: Sequence[int]) -> None:
+        """Set the conditions of a slot. ChainError for a condition on text without a tokenizer."""
+        rules = _Rules(whens, self._vocabulary)
+        self.slots[slot] = _Slot(rules, rules.first(prompt))
+
+    def hold(self, slot: int, drafts: tuple[int, ...] = ()) -> tuple[bool, ...]:
+        """Return for each condition of the slot whether it holds for the token after these drafts."""
+        return self.slots[slot].hold(drafts)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Advance the slot by tokens that were appended to the output."""
+        self.slots[slot].commit(tokens)
+
+    def fork(self, source: int, target: int) -> None:
+        """Make the target slot an independent copy of the source."""
+        self.slots[target] = _Slot(self.slots[source].rules, self.slots[source].state)
+
+    def release(self, slot: int) -> None:
+        """Drop the slot; no error if it has no conditions."""
+        self.slots.pop(slot, None)
+
+
+class TextSpelling:
+    """The bytes of each token; a special token has the bytes of its text, so that it can be a tag."""
+
+    def __init__(self, vocabulary: Vocabulary, tags: Iterable[str]) -> None:
+        self._bytes = vocabulary.token_bytes
+        self._special = dict[int, bytes]()
+        for tag in filter(None, tags):
+            ids = vocabulary.encode(tag, special=False)
+            if len(ids) == 1 and not self.of(ids[0]):
+                self._special[ids[0]] = tag.encode()
+
+    def of(self, token: int) -> bytes:
+        """Return the bytes of a token; b"" for an id that the tokenizer lacks."""
+        if found := self._special.get(token):
+            return found
+        return self._bytes[token] if 0 <= token < len(self._bytes) else b""
+
+    def ends(self, prompt: Sequence[int], text: bytes) -> bool:
+        """Whether a prompt ends with a text, white space aside."""
+        return ends_with(prompt, text, self.of)
+
+
+class TagState(NamedTuple):
+    """Whether the output is between the tags, and its last bytes, in which the next tag may begin."""
+
+    is_inside: bool
+    end: bytes = b""
+
+
+class TagWatch:
+    """Whether an output is between a start tag and the next end tag; tags may repeat.
+
+    The state changes after a tag's last token. With an empty start tag the output begins inside, once,
+    unless the prompt ends with the end tag.
+    """
+
+    def __init__(self, tags: Tags, spelling: TextSpelling) -> None:
+        self._start, self._end = (tag.encode() for tag in tags)
+        self._spelling = spelling
+        self._kept = max(len(self._start), len(self._end)) - 1
+
+    def first(self, prompt: Sequence[int]) -> TagState:
+        """Return the state of an empty output: inside if the last tag in the prompt is a start tag."""
+        if not self._start:
+            return TagState(not self._spelling.ends(prompt, self._end))
+        text = b"".join(map(self._spelling.of, prompt))
+        start, end = text.rfind(self._start), text.rfind(self._end)
+        return TagState(start > end)
+
+    def next(self, state: TagState, token: int) -> TagState:
+        """Return the state after one more token."""
+        is_inside, text = state.is_inside, state.end + self._spelling.of(token)
+        while tag := self._end if is_inside else self._start:
+            at = text.find(tag)
+            if at < 0:
+                break
+            is_inside, text = not is_inside, text[at + len(tag) :]
+        return TagState(is_inside, _end_of(text, self._kept))
+
+
+class AfterState(NamedTuple):
+    """Whether the text has occurred; `rest`: last bytes of the output, or the bytes after the text."""
+
+    is_over: bool
+    rest: bytes = b""
+
+
+class AfterText:
+    """Whether a text has occurred in an output."""
+
+    def __init__(self, text: str, spelling: TextSpelling) -> None:
+        self._text, self._spelling = text.encode(), spelling
+
+    def first(self, prompt: Sequence[int]) -> AfterState:
+        """Return the state of an empty output; a prompt that ends with the text counts as well."""
+        return AfterState(self._spelling.ends(prompt, self._text))
+
+    def next(self, state: AfterState, token: int) -> AfterState:
+        """Return the state after one more token. `rest`: the bytes that the token adds after the text."""
+        piece = self._spelling.of(token)
+        if state.is_over:
+            return AfterState(True, piece)
+        text = state.rest + piece
+        at = text.find(self._text)
+        if at < 0:
+            return AfterState(False, _end_of(text, len(self._text) - 1))
+        return AfterState(True, text[at + len(self._text) :])
+
+
+def _end_of(text: bytes, count: int) -> bytes:
+    return text[len(text) - count :] if 0 < count < len(text) else text if count else b""

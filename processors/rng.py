@@ -1,37 +1,21 @@
-"""Stateless random numbers: a hash of (request seed, position, stream, id), the same on every device.
-
-The mixer is the finaliser of SplitMix64 (Steele, Lea, Flood 2014) on wrapping 64-bit integers, for Python
-integers and int64 tensors alike. Changing a constant changes every sampled text; tests pin golden values.
+"""Keyed random numbers: a hash of (request seed, position, stream, id), the same on every device; and the
+keyed functions of the watermarks (contexts, KGW, SynthID, Philox), for stages and detectors.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from functools import cached_property
 from math import log
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-__all__ = [
-    "BITS",
-    "GAMMA",
-    "Stream",
-    "derive",
-    "few_gumbel",
-    "gumbel",
-    "mix",
-    "row_key",
-    "row_key_array",
-    "row_keys",
-    "signed",
-    "stream_key",
-    "token_hash",
-    "uniform",
-    "wrapping_mix",
-]
+from processors.catalog.watermarks import KgwParams, SynthIdParams
+from processors.rows import Rows
 
 _MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15  # odd, close to 2**64 / golden ratio
@@ -155,3 +139,250 @@ def signed(value: int) -> int:
 def _shifted(value: Tensor, bits: int) -> Tensor:
     # >> on int64 extends the sign; the mask makes it a logical shift.
     return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def num_seen(rows: Rows, *, prompt: bool = False) -> int:
+    """Return the largest number of output tokens (with `prompt` of all tokens) that a row sees."""
+    history, slots = rows.history, rows.host_slots
+    counts = [history.length(slot) for slot in slots] if prompt else history.positions(slots)
+    return max(
+        (count + len(drafts) for count, drafts in zip(counts, rows.host_drafts, strict=True)), default=0
+    )
+
+
+def last_ids(rows: Rows, width: int, fill: int, *, prompt: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the last `width` output ids of each row [R, width], with `fill` in front, and their number [R].
+
+    A row's drafts are included; with `prompt`, ids of the prompt too.
+    """
+    history = rows.history
+    lengths = history.lengths[rows.slots]
+    first = torch.zeros_like(lengths) if prompt else history.prompt_lengths[rows.slots]
+    total = lengths + rows.offsets
+    columns = total[:, None] + torch.arange(-width, 0, device=lengths.device)
+    tokens = history.tokens
+    ids = tokens[rows.slots[:, None], columns.clamp(0, tokens.shape[1] - 1)]
+    num_drafts = rows.drafts.shape[1]
+    if num_drafts:
+        places = columns - lengths[:, None]
+        ids = torch.where(places >= 0, rows.drafts.gather(1, places.clamp(0, num_drafts - 1)), ids)
+    return ids.masked_fill(columns < first[:, None], fill), total - first
+
+
+def are_repeated(ids: Tensor, count: Tensor, width: int, *, skip: int = 0) -> Tensor:
+    """Return whether the last `width` ids were the context of an earlier token, [R] bool.
+
+    ids [R, N]: last ids of each row. count [R]: number of tokens of each row. The N - width earlier contexts
+    are compared, except those of the first `skip` tokens.
+    """
+    num = ids.shape[1] - width
+    if num <= 0:
+        return torch.zeros_like(count, dtype=torch.bool)
+    position = count[:, None] + torch.arange(-num, 0, device=ids.device)
+    found = position >= skip
+    for place in range(width):
+        found &= ids[:, place : place + num] == ids[:, num + place, None]
+    return found.any(1)
+
+
+NUM_CANDIDATES = 40  # most likely tokens that selfhash tests
+_TABLE = 1_000_003  # entries of the table of selfhash
+_KEPT = 256  # permutations whose green ids are cached
+
+
+class Green:
+    """The green tokens of one key for a vocabulary of `vocab` ids. `size` of them are green."""
+
+    def __init__(self, params: KgwParams, vocab: int) -> None:
+        assert params.key is not None
+        self.params, self.vocab = params, vocab
+        self.size = int(vocab * params.ratio)
+        (self._key,) = params.key.numbers
+        self._generator = torch.Generator()
+        self._kept: dict[int, Tensor] = {}
+
+    @property
+    def is_self(self) -> bool:
+        """Whether the token itself is part of its context."""
+        return self.params.scheme == "selfhash"
+
+    def after(self, last: int) -> Tensor:
+        """Return which ids are green after this token [V] bool, with lefthash."""
+        return self._green(self._key * last)
+
+    def among(self, context: Sequence[int], candidates: Sequence[int]) -> list[bool]:
+        """Return which candidates are green after a context of width - 1 ids, with selfhash."""
+        if not candidates:
+            return []
+        table = self._table
+        own = table[torch.tensor(candidates) % _TABLE] + 1
+        seeds = own * own * signed(self._key)
+        if context:
+            left = table[torch.tensor(context) % _TABLE] + 1
+            seeds = torch.minimum(seeds, (left[:, None] * signed(self._key) * own).amin(0))
+        greens = map(self._green, seeds.tolist())
+        return [bool(green[token]) for green, token in zip(greens, candidates, strict=True)]
+
+    def is_green(self, ngram: Sequence[int]) -> bool:
+        """Return whether the last id of an n-gram is green after the other ids."""
+        *context, token = ngram
+        if token >= self.vocab:
+            return False
+        if self.is_self:
+            return self.among(context, [token])[0]
+        return bool(self.after(context[-1])[token])
+
+    @cached_property
+    def _table(self) -> Tensor:
+        return torch.randperm(_TABLE, generator=self._generator.manual_seed(self._key))
+
+    def _green(self, seed: int) -> Tensor:
+        """Return the green ids of a seed [V] bool."""
+        seed %= 2**64 - 1
+        found = self._kept.pop(seed, None)
+        if found is None:
+            if len(self._kept) >= _KEPT:
+                del self._kept[next(iter(self._kept))]
+            order = torch.randperm(self.vocab, generator=self._generator.manual_seed(seed))
+            found = torch.zeros(self.vocab, dtype=torch.bool)
+            found[order[: self.size]] = True
+        self._kept[seed] = found  # the most recently used seed comes last
+        return found
+
+
+_WORD = 2**32 - 1
+_FACTORS = (0xD2511F53, 0xCD9E8D57)
+_STEPS = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+_CONTEXT, _TOKEN = 0x574D4358, 0x574D544B  # domain of a block: hash of a context, or number of a token
+_BITS = 24  # bits of a uniform number
+# Bounds of the Gumbel noise of numbers with 24 bits.
+LARGEST_NOISE, SMALLEST_NOISE = 16.64, -2.82
+
+_Words = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def derived_key(key: int, which: str) -> int:
+    """Return one of the two keys derived from a key; `which` is "key_a" or "key_b"."""
+    digest = hashlib.sha256(which.encode() + key.to_bytes(8, "big")).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
+    """Return the four random words of a counter and a key, broadcast.
+
+    On a CPU computed by NumPy: its 160 operations on a few numbers take a third of the time of PyTorch's.
+    """
+    if counter[0].device.type == "cpu":
+        try:
+            zero, one, two, three, low, high = (words.numpy() for words in (*counter, *key))
+        except RuntimeError:  # PyTorch built without NumPy
+            pass
+        else:
+            first, second, third, fourth = map(
+                torch.from_numpy, _rounds((zero, one, two, three), (low, high))
+            )
+            return first, second, third, fourth
+    first, second, third, fourth = _rounds(counter, key)
+    return first, second, third, fourth
+
+
+def _rounds(counter: Any, key: Any) -> Any:
+    """Return the words of `philox`, for int64 tensors or NumPy arrays."""
+    (zero, one, two, three), (low, high) = counter, key
+    for _ in range(_ROUNDS):
+        top, bottom = _product(_FACTORS[0], zero)
+        upper, lower = _product(_FACTORS[1], two)
+        zero, one, two, three = upper ^ one ^ low, lower, top ^ three ^ high, bottom
+        low, high = (low + _STEPS[0]) & _WORD, (high + _STEPS[1]) & _WORD
+    return zero, one, two, three
+
+
+def _product(factor: int, word: Any) -> tuple[Any, Any]:
+    """Return the upper and lower 32 bits of the product of two 32-bit words; int64 holds all but its sign."""
+    product = word * factor
+    return (product >> 32) & _WORD, product & _WORD
+
+
+def state_of(key: Tensor, context: Tensor) -> tuple[Tensor, ...]:
+    """Return the five state words [R] for the numbers of tokens after contexts [R, W].
+
+    key [R] int64 has the 64 bits of each row's key; ids of -1 pad a context that is shorter than W.
+    """
+    low, high = key & _WORD, (key >> 32) & _WORD
+    zero = torch.zeros_like(key)
+    state: _Words = (zero + _CONTEXT, zero + context.shape[1], zero, zero)
+    columns: Sequence[Tensor] = (context & _WORD).unbind(1)
+    for first in range(0, len(columns), 4):
+        block = list(columns[first : first + 4])
+        block += [zero + (_WORD - place) for place in range(len(block), 4)]
+        mixed = [word ^ other for word, other in zip(state, block, strict=True)]
+        state = philox((mixed[0], mixed[1], mixed[2], mixed[3]), (low ^ first, high))
+    return (*state[:3], low ^ state[3], high ^ _TOKEN)
+
+
+def uniforms(state: Sequence[Tensor], ids: Tensor) -> Tensor:
+    """Return the uniform numbers in (0, 1) of ids, float64 with the value of a float32, broadcast.
+
+    `state`: the five words by row or by id, from `state_of`.
+    """
+    first, second, third, low, high = state
+    words = philox((ids >> 2, first, second, third), (low, high))
+    word, place = words[0], ids & 3
+    for index in range(1, 4):
+        word = torch.where(place == index, words[index], word)
+    found: Tensor = ((word >> (32 - _BITS)) + 1).double() / (2**_BITS + 1)
+    return found.float().double()
+
+
+def gumbel_of(uniform: Tensor) -> Tensor:
+    """Return the Gumbel noise -ln(-ln u) in float64, for uniform numbers u."""
+    return -torch.log(-torch.log(uniform))
+
+
+BLOCK_DEPTHS = 10  # depths computed at once, for 2 ** 10 classes of tokens
+_MULTIPLIER = 6364136223846793005  # multiplier of the generator in newlib and musl
+
+
+def accumulated(state: Tensor, ids: Tensor) -> Tensor:
+    """Return the hash [..., N] of ids [..., N] appended to a state, in wrapping int64; it begins with 1."""
+    return (state + ids) * _MULTIPLIER + 1
+
+
+class Tournament:
+    """The pseudorandom bits g that the keys give to tokens after contexts."""
+
+    def __init__(self, params: SynthIdParams, device: torch.device) -> None:
+        assert params.key is not None
+        self.params, self.depth = params, len(params.key.numbers)
+        self._keys, self._device = params.key.numbers, device
+
+    def hashed(self, context: Tensor) -> Tensor:
+        """Return the hash [R] of contexts [R, ngram - 1]."""
+        state = torch.ones_like(context[:, 0])
+        for column in context.unbind(1):
+            state = accumulated(state, column)
+        return state
+
+    def bits(self, context: Tensor, ids: Tensor) -> Tensor:
+        """Return for each id the bits of all depths in one int64, depth 0 lowest.
+
+        `context` holds hashes; it is broadcast with `ids`.
+        """
+        return self._packed.take(accumulated(context, ids) & (self.params.table_size - 1))
+
+    @cached_property
+    def table(self) -> Tensor:
+        """The table of bits [table_size] int64."""
+        generator = torch.Generator().manual_seed(self.params.table_seed)
+        return torch.randint(0, 2, (self.params.table_size,), generator=generator).to(
+            self._device, non_blocking=True
+        )
+
+    @cached_property
+    def _packed(self) -> Tensor:
+        low = torch.arange(self.params.table_size, device=self._device)
+        packed = torch.zeros_like(low)
+        for depth, key in enumerate(self._keys):
+            packed |= self.table[accumulated(low, torch.tensor(key)) & (self.params.table_size - 1)] << depth
+        return packed

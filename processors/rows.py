@@ -9,8 +9,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from processors.graphs import upload, upload_ints
 from processors.history import History
-from processors.upload import upload, upload_ints
 
 __all__ = ["Rows", "Visible"]
 

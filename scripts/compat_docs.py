@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from gencli.config.options.compat import READS_MODEL, profiles
+from gencli.config.run_options import READS_MODEL, profiles
 from tests.config.test_compat_hf import CHAINS, NAMES
 from tests.helpers.profiles import OF_LLAMA_CPP
 from tests.processors.vectors import CASES

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from gencli.cli.usage import describe_option, signature
-from gencli.config.options.run import OPTIONS
-from gencli.config.presets.keys import KEYS, STRUCTURE, stage_specs
-from gencli.config.presets.preset_schema import json_schema
-from gencli.config.watermark import MARKS
+from gencli.config.chain_assembly import MARKS
+from gencli.config.presets import KEYS, STRUCTURE, json_schema, stage_specs
+from gencli.config.run_options import OPTIONS
 from processors.catalog import BUILTIN
-from processors.params import describe
-from processors.secret import Secret
+from processors.params import Secret, describe
 
 DOCS = Path(__file__).parent.parent / "docs"
 

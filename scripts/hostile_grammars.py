@@ -18,12 +18,12 @@ import torch
 
 from gencli.text.tokenizer import HFTokenizer
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.grammar_backend import Ask
 from processors.grammar.grammar_compiler import GrammarCompiler
+from processors.request_values import Constraint
 from processors.testing import ToyVocabulary
-from processors.testing.grammars import HOSTILE
+from processors.testing.examples import HOSTILE
 
 
 def main():

@@ -22,14 +22,14 @@ from gencli.explain.page import (
     Cell,
     CompareRow,
     Measure,
-    Node,
+    PageNode,
     Side,
     compare_page,
     page,
     sweep_page,
     tree_page,
 )
-from gencli.explain.record import Record
+from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, read_trace
 from tests.helpers.browser import Browser
 
@@ -184,12 +184,14 @@ def swept() -> str:
 
 def forked(folder: str) -> str:
     """Return the page of two forks, each at a token with several likely ones."""
-    nodes, names = [Node(None, None, None, "")], dict[int, str]()
+    nodes, names = [PageNode(None, None, None, "")], dict[int, str]()
     _fork(folder, nodes, names, 0, _PROMPT, depth=2)
     return tree_page(f'Branches of "{_PROMPT}"', nodes, names)
 
 
-def _fork(folder: str, nodes: list[Node], names: dict[int, str], at: int, text: str, *, depth: int) -> None:
+def _fork(
+    folder: str, nodes: list[PageNode], names: dict[int, str], at: int, text: str, *, depth: int
+) -> None:
     """Grow a node up to its first token with an entropy of a nat or more, and give it three children."""
     words = ("--seed", "5", "--temperature", "0.7", "--max-tokens", "16")
     (found,) = traced(folder, *words, prompt=text)
@@ -197,12 +199,12 @@ def _fork(folder: str, nodes: list[Node], names: dict[int, str], at: int, text: 
     own = nodes[at]
     grown = "".join(record["text"] for record in found.records[:end])
     begin = text if own.parent is None else own.text
-    nodes[at] = Node(own.parent, own.token, own.p, begin + grown)
+    nodes[at] = PageNode(own.parent, own.token, own.p, begin + grown)
     if end is None:
         return
     for token, name, p in found.records[end]["raw"]["top"][:3]:
         names[token] = name
-        nodes.append(Node(at, token, p, name))
+        nodes.append(PageNode(at, token, p, name))
         _fork(folder, nodes, names, len(nodes) - 1, text + grown + name, depth=depth - 1)
 
 

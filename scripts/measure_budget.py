@@ -30,12 +30,12 @@ from gencli.runtime.wiring import bare_engine
 from gencli.structured.backend_choice import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.closing import Closer, Spot
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import load_backend, mask_of, words
 from processors.grammar.short_texts import SearchBudget
+from processors.request_values import Constraint
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
 NAMES = ("xgrammar", "llguidance")

@@ -46,8 +46,8 @@ from gencli.structured.backend_choice import choose  # noqa: E402
 from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan  # noqa: E402
 from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
-from processors.constraint import Constraint  # noqa: E402
 from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
+from processors.request_values import Constraint  # noqa: E402
 from processors.rng import derive  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import torch
 
+from processors.draw_twins import rejection as plain_rejection
 from processors.history import History
-from processors.reference.samplers import rejection as plain_rejection
-from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.verification import Proposal, rejection
 
 LOOPED = 2  # requests that the plain loop is timed on
 

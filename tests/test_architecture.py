@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from gencli.batch.batch_options import OWN
-from gencli.config.options.run import OPTIONS
+from gencli.config.run_options import OPTIONS
 from gencli.scoring.text_scores import SCORE_OPTIONS
 from gencli.server.serve_options import OWN as OF_SERVER
 
@@ -25,7 +25,6 @@ ROOMS = (
     "gencli.__main__",
     "gencli.cli",
     "gencli.lm_eval",
-    "gencli.drafters",
     "gencli.imports",
     "gencli.log",
     "gencli.chat",
@@ -38,44 +37,34 @@ ROOMS = (
     "gencli.results",
     "gencli.engine",
     "gencli.config",
-    "gencli.watermark",
     "gencli.plugins",
     "gencli.speculative",
     "gencli.text",
     "gencli.templates",
     "gencli.structured",
     "gencli.models",
-    "gencli.hub",
     "gencli.core",
     "gencli.*",
     "processors.testing",
-    "processors.reference",
+    "processors.twins",
     "processors.*",
 )
 
 
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
-gencli.config.options.flags -> gencli.batch.batch_options
-gencli.config.options.flags -> gencli.scoring.text_scores
-gencli.config.options.flags -> gencli.server.serve_options
-gencli.models.files.local_models -> gencli.models.files.model_files
-gencli.models.files.hub_download -> gencli.models.files.checkpoint
-gencli.models.files.hub_download -> gencli.models.files.model_files
-gencli.models.files.hub_download -> gencli.models.files.model_files
-gencli.models.files.local_models -> gencli.models.files.gguf_header
+gencli.config.option -> gencli.batch.batch_options
+gencli.config.option -> gencli.scoring.text_scores
+gencli.config.option -> gencli.server.serve_options
+gencli.models.files.gguf_tokenizer -> gencli.text.fast_tokenizer
 gencli.models.files.hub_download -> gencli
-gencli.models.files.local_models -> gencli.config.options.drafts
+gencli.models.files.local_models -> gencli.config.run_options
 gencli.models.files.model_card -> gencli.text.detokenizer
 gencli.models.files.model_card -> gencli.text.tokenizer
-gencli.models.files.gguf_tokenizer -> gencli.text.fast_tokenizer
 gencli.models.quantized_copy -> gencli
-gencli.plugins.plugin_loading -> gencli.config.options.drafts
+gencli.plugins.plugin_loading -> gencli.config.run_options
 gencli.results.run_record -> gencli.runtime.compiled_grammars
 gencli.runtime.llm -> gencli.scoring.scorer
-gencli.runtime.llm -> gencli.scoring.text_scores
-gencli.runtime.llm -> gencli.scoring.scorer
-gencli.runtime.llm -> gencli.scoring.text_scores
 gencli.runtime.llm -> gencli.scoring.text_scores
 gencli.server.serve_options -> gencli.batch.batch_options
 gencli.server.served_models -> gencli.batch.batch_plan
@@ -89,8 +78,6 @@ OWN_LIBRARY = {
     "processors.grammar.xgrammar": "xgrammar",
     "processors.grammar.llguidance": "llguidance",
     "processors.fused": "numpy",
-    "processors.tail": "numpy",
-    "processors.noise": "numpy",
 }
 
 
@@ -235,7 +222,7 @@ def texts(name, *, docstrings=False):
 
 # peers has the names that other tools, or habit, give to options and commands.
 BELOW_CLI = [
-    name for name in NAMES if room(name) > ROOMS.index("gencli.cli") and name != "gencli.config.peers"
+    name for name in NAMES if room(name) > ROOMS.index("gencli.cli") and name != "gencli.config.option"
 ]
 
 
@@ -243,7 +230,7 @@ def test_only_the_command_line_knows_flags():
     def flags(name):
         return [found for text in texts(name, docstrings=True) for found in A_FLAG.findall(text)]
 
-    makes_flags = {"gencli.config.options.flags"}  # of keys; its docstring has a table of both
+    makes_flags = {"gencli.config.option"}  # of keys; its docstring has a table of both
     assert violations(flags, set(BELOW_CLI) - makes_flags) == {}
 
 

@@ -5,7 +5,7 @@ import runpy
 import subprocess
 from pathlib import Path
 
-from gencli.config.options.run import OPTIONS
+from gencli.config.run_options import OPTIONS
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "scripts" / "gpu"

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from processors.upload import upload_ints
+from processors.graphs import upload_ints
 from tests.recorder import CpuRecorder, NotRecordable
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from gencli.config.options.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, read_pairs
-from gencli.config.options.run import OPTIONS, Option
+from gencli.config.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, Option, read_pairs
+from gencli.config.run_options import OPTIONS
 from gencli.errors import UsageError
-from processors.conversion import Bounds, whole
+from processors.params import Bounds, whole
 
 _MAX_WORKERS = 65_536
 _KEY_NAME = re.compile(r"[\w.-]{1,64}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from gencli.batch.batch_options import OWN
 from gencli.config.layers import gather
-from gencli.config.options.option import Option
+from gencli.config.option import Option
 from gencli.config.settings import Settings
 from gencli.errors import UsageError
 

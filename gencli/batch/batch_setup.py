@@ -21,12 +21,9 @@ from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
 from gencli.batch.journal import Journal, Places, check_trace, company, fingerprint, read_header
 from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
-from gencli.config.job import Job
-from gencli.config.jobs import Jobs
-from gencli.config.named_models import is_draft_model
-from gencli.config.options.drafts import EARLY_EXIT
-from gencli.config.options.guidance import NO_AMATEUR
-from gencli.config.requests import make_request
+from gencli.config.job import Job, Jobs, make_request
+from gencli.config.job_parts import is_draft_model
+from gencli.config.run_options import EARLY_EXIT, NO_AMATEUR
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.request import Request
 from gencli.errors import GencliError, UsageError

@@ -32,8 +32,8 @@ from gencli.batch.batch_records import Failure, Record
 from gencli.batch.input_formats import INSTALL, READERS, SUFFIXES, Reader, Unfit, need_pyarrow, read_table
 from gencli.errors import UsageError
 from gencli.files import open_regular
-from processors.conversion import whole
-from processors.names import close_names, did_you_mean
+from processors.errors import close_names, did_you_mean
+from processors.params import whole
 
 COMPRESSED = (".gz", ".zst")
 _TIMEOUT = 60.0  # seconds without a byte

@@ -25,15 +25,15 @@ from gencli.batch.batch_records import Outcome, Row
 from gencli.batch.batch_rows import Survey
 from gencli.batch.output_formats import Output
 from gencli.config.job import Job
-from gencli.config.named_models import named_models
-from gencli.config.options.run import OPTIONS
-from gencli.config.recipe import files_of
+from gencli.config.job_parts import named_models
+from gencli.config.layers import files_of
+from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Finish
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.head import text_head
+from gencli.explain.forks import text_head
+from gencli.explain.token_record import Views
 from gencli.explain.trace_file import sample_lines
-from gencli.explain.views import Views
 from gencli.files import NO_LINK, locked, new_file, open_regular
 from gencli.json_text import as_float
 from gencli.models.files.checkpoint import identify_model
@@ -41,7 +41,7 @@ from gencli.models.files.gguf_header import is_gguf, read_gguf_head
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import OnBytes
 from gencli.results.run_record import RunInfo
-from processors.policy import MATCH
+from processors.request_values import MATCH
 
 VERSION = 2  # version 1 had no checksums
 _KEY = "gencli_journal"

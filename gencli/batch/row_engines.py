@@ -18,15 +18,13 @@ from gencli.batch.batch_rows import kept_columns, row_jobs
 from gencli.batch.batch_setup import Batch, row_request
 from gencli.batch.journal import row_trace
 from gencli.batch.ray_workers import connected, fair_share
-from gencli.config.job import Job
-from gencli.config.jobs import Jobs
-from gencli.config.requests import chat_notices
+from gencli.config.job import Job, Jobs, chat_notices
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.events import Error, Event, Finish, PromptScores, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError, UsageError
-from gencli.explain.views import Views, views
+from gencli.explain.token_record import Views, views
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.plugins.plugin_registry import make_registry
 from gencli.results import run_results as results

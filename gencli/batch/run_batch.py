@@ -17,7 +17,7 @@ from gencli.batch.journal import Journal, Places, TraceFile, opened_trace, refus
 from gencli.batch.output_formats import OUTPUT_FORMATS
 from gencli.batch.row_engines import open_loop
 from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated, of_result
-from gencli.config.jobs import Jobs
+from gencli.config.job import Jobs
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
 from gencli.files import locked, replaced

@@ -12,13 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gencli.config.chat_defaults import with_chat_draw
-from gencli.config.environment import untraced
 from gencli.config.job import Job, make_job
-from gencli.config.layers import gather
-from gencli.config.options.run import OPTIONS, Option, option
-from gencli.config.options.search import SEARCH
-from gencli.config.settings import FLAG, Settings, resolve
+from gencli.config.layers import gather, with_chat_draw
+from gencli.config.option import Option
+from gencli.config.run_options import OPTIONS, SEARCH, option
+from gencli.config.settings import FLAG, Settings, resolve, untraced
 from gencli.errors import ConfigError, GenerationError, UsageError
 from gencli.files import read_file, replaced
 from gencli.structured.output_spec import KINDS

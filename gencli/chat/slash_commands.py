@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from gencli.chat.chat_state import Chat, Conversation, Turn, changeable, load, prompt_ids, restore, save
-from gencli.config.chain import Assembly
+from gencli.config.chain_assembly import Assembly
 from gencli.config.job import Job
-from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, Option, option
-from gencli.config.options.stages import PENALTY_STAGES
-from gencli.config.peers import SLASH_NAMES, meant_command, meant_option
-from gencli.config.presets.find import list_presets
+from gencli.config.option import SLASH_NAMES, Option, meant_command, meant_option
+from gencli.config.preset_files import list_presets, paths, presets, stage_values
+from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
 from gencli.config.settings import Assigned
-from gencli.config.tab_words import paths, presets, stage_values
 from gencli.core.events import Finish
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.structured.output_spec import KINDS
 from gencli.text.tokenizer import Tokenizer
-from processors.conversion import whole
-from processors.names import did_you_mean
+from processors.errors import did_you_mean
+from processors.params import whole
 
 Row = tuple[str, str, str]  # name, value, origin
 _NAMES = {

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gencli import __version__
@@ -43,6 +44,21 @@ COMMANDS = {
     "stages": "List, show and check the stages of the chain.",
     "config": "Show, check, compare and write presets.",
     "bench": "Measure whole runs, beside transformers and llama.cpp.",
+}
+
+# Commands that are defined beside another one, in its module or one of several.
+_BESIDE = {
+    "chat": "commands.run",
+    "score": "commands.run",
+    "fork": "commands.log",
+    "sweep": "commands.compare",
+    "quantize": "commands.tools",
+    "schema": "commands.tools",
+    "detect": "commands.tools",
+    "doctor": "commands.tools",
+    "stages": "commands.config",
+    "tokenize": "commands.config",
+    "completion": "option_parser",
 }
 
 _LIST = "\n".join(f"  {name:<22}{text}" for name, text in COMMANDS.items())
@@ -151,8 +167,8 @@ def explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def _unknown(word: str) -> UsageError:
-    from gencli.config.peers import COMMAND_NAMES, meant_command
-    from processors.names import did_you_mean
+    from gencli.config.option import COMMAND_NAMES, meant_command
+    from processors.errors import did_you_mean
 
     kind = "option" if word.startswith("-") else "command"
     known = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
@@ -163,17 +179,20 @@ def _unknown(word: str) -> UsageError:
     return UsageError(f"There is no {kind} {word!r}.", hint=close or fallback)
 
 
+def command_of(name: str) -> Any:
+    """Return the function of a command, or its typer group of subcommands; its module alone is imported."""
+    module = import_module(f"gencli.cli.{_BESIDE.get(name, f'commands.{name}')}")
+    return getattr(module, f"{name}_command" if name in _BESIDE else "command")()
+
+
 def make_app(names: Iterable[str]) -> typer.Typer:
     """Return a typer application with the named commands. Only their modules are imported."""
-    from importlib import import_module
-
     import typer
 
     app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback(help="Generate text with a local language model.")(lambda: None)
     for name in names:
-        module = import_module(f"gencli.cli.commands.{name}")
-        command = module.command()
+        command = command_of(name)
         if isinstance(command, typer.Typer):  # a group with subcommands
             app.add_typer(command, name=name, help=COMMANDS[name])
         else:

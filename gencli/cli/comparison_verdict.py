@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gencli.explain.compare import Comparison, Place, Summary, summarize
-from gencli.explain.compare_record import TextOf
+from gencli.explain.chain_comparison import ComparedPlace, Comparison, Summary, TextOf, summarize
 from gencli.explain.page import CompareRow, Side, compare_page
 
 _FAILED, _UNKNOWN, _INTERRUPTED = 6, 7, 130
@@ -38,7 +37,7 @@ class Verdict:
         self._over += sum(self._is_over(place) for place in one.places)
         self.summary += summarize(one.places)
 
-    def _is_over(self, place: Place) -> bool:
+    def _is_over(self, place: ComparedPlace) -> bool:
         if self._most is None or place.unmeasured == "kept":
             return False
         return place.divergence is None or place.divergence.tv > self._most
@@ -87,7 +86,7 @@ def compared_page(one: Comparison, head: Mapping[str, Any], text_of: TextOf) -> 
     return compare_page(one.prompt, (sides[0], sides[1]), rows, names)
 
 
-def _row(place: Place) -> CompareRow:
+def _row(place: ComparedPlace) -> CompareRow:
     assert place.divergence is not None
     decided = dict.fromkeys((*place.decided_a, *place.decided_b)) if place.is_parted else ()
     return CompareRow(place.pos, place.divergence.tv, place.divergence.kl_ab, place.a, place.b, [*decided])

@@ -17,21 +17,25 @@ from gencli.cli.render import Sink, say_error, table
 from gencli.cli.stderr import Interrupts, Stderr
 from gencli.cli.trace_views import open_trace
 from gencli.cli.usage import record_text
-from gencli.config.job import Job
-from gencli.config.jobs import Jobs
-from gencli.config.options.flags import with_flags
-from gencli.config.requests import chat_notices, encode_prompt, make_request
+from gencli.config.job import Job, Jobs, chat_notices, encode_prompt, make_request
+from gencli.config.layers import Side
+from gencli.config.option import with_flags
 from gencli.config.settings import Settings
-from gencli.config.sides import Side
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, ModelError, UsageError
-from gencli.explain.compare import Comparison
-from gencli.explain.compare_record import TextOf, comparison_record, summary_record
-from gencli.explain.compare_trace import Other, compare_trace, known_texts
-from gencli.explain.record import token_text
+from gencli.explain.chain_comparison import (
+    Comparison,
+    Other,
+    TextOf,
+    compare_trace,
+    comparison_record,
+    known_texts,
+    summary_record,
+)
 from gencli.explain.replay import Replay
-from gencli.explain.text_measures import Sample, TextMeter
+from gencli.explain.text_sets import Sample, TextMeter
+from gencli.explain.token_record import token_text
 from gencli.helpers import clock, size
 from gencli.models.files.model_card import first_difference
 from gencli.results.run_results import LATE

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.cli.render import table
 from gencli.cli.token_views import probability, quoted
-from gencli.config.options.flags import with_flags
+from gencli.config.option import with_flags
 from gencli.errors import UsageError
-from gencli.explain.grid import Axis
-from gencli.explain.text_measures import MEASURES, mean_of
+from gencli.explain.text_sets import MEASURES, Axis, mean_of
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gencli.config.layers import gather
 from gencli.config.settings import Settings
 from gencli.core.events import Event, Token
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.record import token_record
+from gencli.explain.token_record import token_record
 from gencli.explain.trace_file import TracedText, TraceWriter, read_trace
 from gencli.runtime.machine import importing, quiet_libraries
 from gencli.templates.prompt_templates import wanted_template
@@ -28,8 +28,7 @@ from processors.chain import Chain
 from processors.params import MOST
 
 if TYPE_CHECKING:
-    from gencli.explain.named import Seeker
-    from gencli.explain.replay import Replay
+    from gencli.explain.replay import Replay, Seeker
     from gencli.results.run_record import RunInfo
     from gencli.results.run_results import Results
 
@@ -92,7 +91,7 @@ def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | No
 
 
 def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> Seeker:
-    from gencli.explain.named import Seeker, find_token
+    from gencli.explain.replay import Seeker, find_token
 
     named, notice = find_token(why, tokenizer)
     if notice:
@@ -152,9 +151,9 @@ def of_logits(name: str, given: Mapping[str, Any], values: Mapping[str, Any]) ->
     with quiet_libraries(), importing():
         from gencli.explain.logits_file import read_logits
         from gencli.explain.replay import replay_of
-        from gencli.explain.words import Words
+        from gencli.explain.token_record import Words
         from gencli.runtime.model_loading import load_tokenizer
-        from processors.explain.kept import KeptLogits
+        from processors.explain_rows import KeptLogits
         from processors.rng import derive
 
         settings, job = settings_of(given)

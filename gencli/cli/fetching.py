@@ -18,9 +18,8 @@ from rich.filesize import decimal
 
 from gencli.cli.render import confirm
 from gencli.cli.stderr import Stderr, interrupts
-from gencli.config.environment import environment_layer
-from gencli.config.named_models import named_models
-from gencli.config.settings import Settings
+from gencli.config.job_parts import named_models
+from gencli.config.settings import Settings, environment_layer
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import clock, size
 from gencli.models.files.local_models import (

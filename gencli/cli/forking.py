@@ -16,10 +16,10 @@ from gencli.cli.result_writers import running_bar
 from gencli.cli.stderr import Stderr, interrupts
 from gencli.cli.trace_views import block, matching, trace_lines
 from gencli.config.job import make_job
-from gencli.config.recipe import CODE
+from gencli.config.layers import CODE
 from gencli.errors import UsageError
+from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.trace_file import TracedText, objects, read_trace
-from gencli.explain.tree import ROOT, Tree
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
 from gencli.files import locked
 from gencli.runtime.machine import importing, quiet_libraries, set_wait

@@ -9,10 +9,9 @@ from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.record import Record
-from gencli.explain.views import records
+from gencli.explain.token_record import Record, records
 from gencli.text.tokenizer import Tokenizer
-from processors.explain.view import RowView
+from processors.row_view import RowView
 
 _COUNT = 5  # ids in the lists of a record
 

@@ -13,8 +13,8 @@ import typer
 
 from gencli.cli.render import Sink
 from gencli.cli.usage import RUN, Page, command_help, describe_option, short_help, unknown_word
-from gencli.config.options.option import Option
-from gencli.config.tab_words import drafters, models, presets, sides, stage_order, stage_values
+from gencli.config.option import Option
+from gencli.config.preset_files import drafters, models, presets, sides, stage_order, stage_values
 
 _OFFERS: dict[str, Callable[[str], list[str]]] = {
     "preset": presets,

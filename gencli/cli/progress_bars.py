@@ -26,7 +26,7 @@ from gencli.batch.batch_records import Progress as BatchProgress
 from gencli.batch.batch_records import RowEngine
 from gencli.cli.render import Sink, draw, say
 from gencli.cli.stderr import Interrupts, Stderr, Waiting
-from gencli.config.options.flags import with_flags
+from gencli.config.option import with_flags
 from gencli.core.events import Event, Reading
 from gencli.helpers import clock
 from gencli.results.run_results import Meter, ProgressRate, PromptProgress

@@ -5,6 +5,7 @@ lines, JSON and YAML; reasoning on stderr; the prompts of `--show-prompt`.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
@@ -18,8 +19,13 @@ from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Toke
 from gencli.results.run_record import RunInfo, record, thinking
 from gencli.results.run_results import Results, Row
 from gencli.structured.output_spec import OutputSpec, ThinkingSplitter
+from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
+    from gencli.cli.progress_bars import Drawing
+    from gencli.results.run_results import Meter
     from gencli.text.tokenizer import Tokenizer
 
 
@@ -90,7 +96,6 @@ def _thinking(
 def _live(
     sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack, pen: Pen | None
 ) -> Writer:
-    from gencli.cli.live_texts import LiveWriter
     from gencli.cli.progress_bars import Drawing
     from gencli.results.run_results import Meter
 
@@ -336,3 +341,73 @@ def show_prompts(
             numbered = enumerate(zip(prompts, blocks, strict=True), start=1)
             blocks = [f"{block_label(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]
         sink.write("\n".join(blocks))
+
+
+class LiveWriter:
+    """Writes finished texts as blocks in order, and draws the newest words of every text not written yet.
+
+    A text that finishes out of order keeps its line until it can be written. A last line counts the texts
+    without a line, for lack of space or because they have not begun. A meter adds a line with the rate.
+    """
+
+    def __init__(
+        self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None, pen: Pen | None = None
+    ) -> None:
+        self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False, pen=pen)
+        self._drawing, self._meter = drawing, meter
+        self._held: dict[int, tuple[Row, int]] = {}  # finished out of order, by index
+
+    def add(self, event: Event) -> None:
+        """Redraw the lines if a drawing is due; write texts that are finished and next in order."""
+        if self._meter:
+            self._meter.add(event, time.monotonic())
+        if isinstance(event, Finish | Error):
+            self._end(self._results.row(event.request), event)
+        elif not self._drawing.is_due:
+            return
+        from gencli.cli.progress_bars import run_bar
+
+        bar = [run_bar(self._meter.pace(time.monotonic()))] if self._meter else []
+        self._drawing.show(*self._lines(self._drawing.size[1] - len(bar)), *bar)
+
+    def close(self) -> None:
+        """Erase the lines; all texts have been written."""
+        self._drawing.erase()
+
+    def _end(self, row: Row, event: Finish | Error) -> None:
+        """Write the finished texts that are next in order, and keep this one until then."""
+        self._held[_place(row, event.sample)] = row, event.sample
+        self._blocks.add(event)
+        self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
+
+    def _lines(self, room: int) -> list[Text]:
+        """Return a line for each text that has begun, at most `room`, and the number of the others."""
+        from rich.text import Text
+
+        running = {
+            _place(row, sample): (row, sample)
+            for row in self._results.rows
+            for sample in row.running
+            if row.texts[sample]
+        }
+        begun = sorted({**running, **self._held})
+        missing = sum(len(row.texts) for row in self._results.rows) - self._blocks.num_written
+        if missing > room or missing > len(begun):
+            # Running texts have precedence over finished ones.
+            begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]
+        texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
+        rest = missing - len(begun)
+        return [*texts, *([Text(f"{rest} more")] if rest else [])][:room]
+
+    def _line(self, row: Row, sample: int) -> Text:
+        from rich.text import Text
+
+        width, _ = self._drawing.size
+        number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
+        tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
+        return Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}")
+
+
+def _place(row: Row, sample: int) -> int:
+    """Return the index of a sample among all samples of the run."""
+    return (int(row.id) - 1) * len(row.texts) + sample

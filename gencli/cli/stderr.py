@@ -9,14 +9,13 @@ import signal
 import sys
 import threading
 import time
-import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
 from gencli.cli.render import draw, has_control, is_terminal, say, say_interrupted, say_notice
-from gencli.config.options.flags import with_flags
+from gencli.config.option import with_flags
 from gencli.helpers import clock
 from gencli.text.escapes import escape_controls
 
@@ -179,6 +178,8 @@ def open_browser(address: str) -> bool:
     A browser in the terminal is used only if the variable BROWSER names it, because it would take over the
     terminal.
     """
+    import webbrowser
+
     try:
         browser = webbrowser.get()
         if type(browser) is webbrowser.GenericBrowser and "BROWSER" not in os.environ:

@@ -12,12 +12,11 @@ from typing import Literal, Protocol
 
 from gencli.cli.render import Sink, say, table
 from gencli.core.events import Token, TokenLogprobs
-from gencli.explain.levels import LEGENDS, Scale, level
-from gencli.explain.record import Record
+from gencli.explain.token_record import LEGENDS, Record, Scale, level
 from gencli.results.run_results import Row, Scores, score_rows
 from gencli.text.detokenizer import TokenDecoder
 from gencli.text.tokenizer import Tokenizer
-from processors.explain.view import RowView
+from processors.row_view import RowView
 
 Look = Literal["color", "plain", "marks"]  # colours; underlines and similar styles; marks around a token
 

@@ -16,17 +16,22 @@ from typing import Any, BinaryIO, Literal, get_args
 from gencli.cli.render import Sink, table
 from gencli.cli.token_colors import Brush, facts_of, legend, level_of
 from gencli.cli.token_views import Tally, escaped, probability, quoted
-from gencli.config.options.option import Option
-from gencli.config.options.run import OPTIONS
+from gencli.config.option import Option
+from gencli.config.run_options import OPTIONS
 from gencli.errors import GencliError, GenerationError, UsageError
-from gencli.explain.follow import follow, opened_trace
-from gencli.explain.levels import Scale
-from gencli.explain.record import Record
-from gencli.explain.trace_file import MAX_LINE, TracedText, read_lines, read_trace, text_label
-from gencli.explain.tree import ROOT, Node, Tree
+from gencli.explain.text_sets import ROOT, Node, Tree
+from gencli.explain.token_record import Record, Scale
+from gencli.explain.trace_file import (
+    MAX_LINE,
+    TracedText,
+    follow,
+    opened_trace,
+    read_lines,
+    read_trace,
+    text_label,
+)
 from gencli.text.escapes import escape_controls
-from processors.conversion import Bounds
-from processors.params import MOST
+from processors.params import MOST, Bounds
 
 MODES = (
     Option(("--keys",), bool, "Walk through the tokens and stages by keys, on a terminal; --at is where it "

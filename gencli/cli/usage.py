@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-from gencli.config.options.flags import with_flags
-from gencli.config.options.option import Option
-from gencli.config.options.run import OPTIONS, SECTIONS
-from gencli.config.peers import COMMAND_NAMES, meant_command, meant_option
+from gencli.config.option import COMMAND_NAMES, SECTIONS, Option, meant_command, meant_option, with_flags
+from gencli.config.run_options import OPTIONS
 from gencli.errors import (
     ConfigError,
     DeviceError,
@@ -27,9 +25,15 @@ from gencli.errors import (
     is_panic,
 )
 from gencli.json_text import to_json
-from processors.errors import GrammarError, ProcessorsError, RowError, StageFailure, UnknownStage
-from processors.machine_faults import is_out_of_memory
-from processors.names import did_you_mean
+from processors.errors import (
+    GrammarError,
+    ProcessorsError,
+    RowError,
+    StageFailure,
+    UnknownStage,
+    did_you_mean,
+    is_out_of_memory,
+)
 
 
 @dataclass(frozen=True, slots=True)

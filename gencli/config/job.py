@@ -1,35 +1,55 @@
-"""The job of a run: its checked settings."""
+"""The job of a run: its checked settings; jobs of many requests that override some of them, the requests
+of a job, and `SamplingParams`, the options of one request in Python.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any
 
-from gencli.config.chain import Assembly, assemble, greedy_cause
-from gencli.config.conditions import refuse_idle_conditions
-from gencli.config.conflicts import refuse_conflicts
-from gencli.config.guidance import wanted_dola, wanted_guidance
-from gencli.config.instructions import wanted_instructions
-from gencli.config.options.drafts import NO_DRAFTER
-from gencli.config.searches import choosing, wanted_beams, wanted_contrastive
-from gencli.config.settings import CHAT_DEFAULT, Settings
-from gencli.config.structure import build_output_spec
-from gencli.config.watermark import refuse_watermark, wanted_mark, watermark_notices
-from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Stops
+from gencli.config.chain_assembly import (
+    Assembly,
+    assemble,
+    greedy_cause,
+    refuse_watermark,
+    wanted_mark,
+    watermark_notices,
+)
+from gencli.config.conflicts import refuse_conflicts, refuse_idle_conditions
+from gencli.config.job_parts import (
+    build_output_spec,
+    choosing,
+    wanted_beams,
+    wanted_contrastive,
+    wanted_dola,
+    wanted_guidance,
+    wanted_instructions,
+)
+from gencli.config.option import meant_option
+from gencli.config.presets import KEYS, checked, read_values
+from gencli.config.run_options import NO_DRAFTER, OPTIONS
+from gencli.config.settings import CHAT_DEFAULT, Assigned, Layer, Settings, resolve
+from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Request, Stops
+from gencli.errors import UsageError
+from gencli.helpers import Recent
 from gencli.plugins.plugin_registry import make_registry, plugin_notices
 from gencli.structured.output_spec import OutputSpec, plan_notices
-from gencli.templates.chat_templates import NOTHING, Instructions
+from gencli.templates.chat_templates import NOTHING, Instructions, render_conversation
 from gencli.text.text_stream import check_pattern
 from processors.catalog import Draw, Phase
-from processors.chain import Chain
-from processors.constraint import Constraint
-from processors.order import doubts
-from processors.policy import MATCH, Verification
+from processors.chain import Chain, check_conditions, doubts
+from processors.errors import ParamError, UnknownStage
 from processors.registry import Registry, builtin_registry
+from processors.request_values import MATCH, Constraint, Marker, Verification
 
-__all__ = ["Job", "make_job", "notices"]
+if TYPE_CHECKING:
+    from gencli.text.tokenizer import Tokenizer
+
 
 _DRAFTED_ROWS = 4  # rows of a drafted text: its token and three draft tokens
 
@@ -235,3 +255,268 @@ def _idle_stops(job: Job) -> Iterator[str]:
     ]
     if named:
         yield f"A document ends by itself; inside it these options have no effect: {', '.join(named)}."
+
+
+def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
+    """Yield a request for each prompt: index i gives the seed derive(seed, i) and the id str(i + 1)."""
+    from processors.rng import derive
+
+    for index, prompt in enumerate(prompts):
+        ids, seed = encode_prompt(job, prompt, tokenizer), derive(job.seed, index)
+        yield make_request(job, str(index + 1), ids, seed, tokenizer)
+
+
+def make_request(
+    job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
+) -> Request:
+    """Return a request with the settings of the job."""
+    return Request(
+        id=name,
+        prompt_ids=prompt_ids,
+        chain=job.assembly.chain,
+        seed=seed,
+        draw=job.draw,
+        n=job.n,
+        stops=job.stops,
+        limits=job.limits,
+        session=session,
+        jump=job.structure.jump if job.structure else "auto",
+        finish_open=job.structure is not None and job.structure.finish_open,
+        beams=job.beams,
+        best_of=job.best_of,
+        contrastive=job.contrastive,
+        drafting=job.drafting,
+        guidance=_guidance(job, tokenizer),
+        dola=job.dola,
+        logprobs=job.logprobs,
+        prompt_logprobs=job.prompt_logprobs,
+        trace=job.trace,
+        keep_logits=job.keep_logits,
+        marker=_awaited_marker(job, prompt_ids, tokenizer),
+    )
+
+
+def _awaited_marker(job: Job, prompt_ids: tuple[int, ...], tokenizer: Tokenizer) -> str:
+    """Return the text that ends the reasoning of the output; "" if the prompt has ended it."""
+    after = job.structure.after if job.structure else ""
+    return "" if not after or Marker.of(after, tokenizer).ends(prompt_ids) else after
+
+
+def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
+    """Return the guidance with the tokens of its negative prompt, encoded like a prompt."""
+    if job.negative is None:
+        return job.guidance
+    return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
+
+
+def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the token ids of a prompt with the job's instructions, in the chat template if it is a chat."""
+    if not job.is_chat:
+        return tuple(tokenizer.encode(job.instructions.before + prompt))
+    return chat_ids(prompt, tokenizer, job.system, job.instructions)
+
+
+def chat_ids(
+    prompt: str, tokenizer: Tokenizer, system: str | None = None, instructions: Instructions = NOTHING
+) -> tuple[int, ...]:
+    """Return the ids of a prompt as user message. Raises ModelError without a chat template."""
+    messages = [{"role": "user", "content": prompt}]
+    text = render_conversation(tokenizer, messages, system=system, instructions=instructions)
+    return tuple(tokenizer.encode(text, special=False))
+
+
+def chat_notices(job: Job, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return what the user should know about how conversations of the job are rendered."""
+    return job.instructions.notices(tokenizer) if job.is_chat else ()
+
+
+ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
+_MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # cache limits: number of jobs, and characters of their options
+_SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
+# Options that a request may set, and the three keys of presets that hold stages.
+REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not in _SHARED) - {
+    "template", "vars",
+} | {"chain", "fields", "stages"}  # fmt: skip
+
+
+def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> Layer:
+    """Return the values of a request as a layer of settings. Raises UsageError for the first invalid one."""
+    preset = read_values(values, registry)
+    for fault in preset.faults:
+        raise UsageError(fault.text)
+    stages = tuple(replace(entry, origin=origin, said=_said(entry)) for entry in preset.stages)
+    return Layer(origin, preset.values, {key: key for key in preset.values}, stages)
+
+
+def _said(entry: Assigned) -> str:
+    """Return the source of a stage's value for messages, with the path of its condition."""
+    is_field = entry.when is not None and entry.when.path is not None
+    return f"stages.{entry.stage} ({entry.when.path})" if is_field and entry.when else f"stages.{entry.stage}"
+
+
+class Jobs:
+    """The jobs of many requests on one model: shared settings, overridden by the options of each request.
+
+    `read` turns the options of a request into a layer. Requests with equal options share a job except for the
+    seed; the least recently used jobs are dropped. `base`: job of a request without options. `are_guided`,
+    `are_contrasted`: whether any job so far uses guidance, or a contrast model. `stages`, `drafters`: names
+    used so far. Thread-safe.
+    """
+
+    def __init__(self, settings: Settings, read: ReadLayer) -> None:
+        self.base = make_job(settings)
+        self.are_guided = self.are_contrasted = False
+        self.stages, self.drafters = set[str](), set[str]()
+        self._lock = Lock()  # guards the names in use
+        self._note(self.base)
+        self._settings, self._read = settings, read
+        self._registry = self.base.registry
+        self._jobs: Recent[str, Job] = Recent(_MAX_JOBS, most=_MAX_CHARS, weigh=len)
+
+    def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
+        """Return the job of a request; `is_chat`: its messages need the chat template.
+
+        A request without a seed gets the shared one. Raises UsageError or ProcessorsError for options that
+        are unknown, out of bounds, or in conflict with each other or with the shared ones.
+        """
+        is_chat = is_chat and not self._settings["chat"]
+        if not options and not is_chat:
+            return self.base
+        rest = {key: value for key, value in options.items() if key != "seed"}
+        key = json.dumps([rest, is_chat], sort_keys=True)
+        job = self._jobs.get(key, lambda: self._made(rest, is_chat))
+        return replace(job, seed=self._seed(options))
+
+    def _note(self, job: Job) -> None:
+        with self._lock:
+            self.stages.update(name for name, _ in job.assembly.chain.active())
+            self.drafters.add(job.drafting.drafter)
+            if job.guidance.is_on:
+                self.are_guided |= not job.guidance.amateur
+                self.are_contrasted |= bool(job.guidance.amateur)
+
+    def _seed(self, options: Mapping[str, Any]) -> int:
+        if "seed" not in options:
+            return self.base.seed
+        return int(self._read({"seed": options["seed"]}, self._registry).values["seed"])
+
+    def _made(self, options: Mapping[str, Any], is_chat: bool) -> Job:
+        if is_chat and (self._settings["raw"] or options.get("raw")):
+            raise UsageError("A row with messages needs the chat template, but raw is set.")
+        layer = self._read({**options, **({"chat": True} if is_chat else {})}, self._registry)
+        job = make_job(resolve(*self._settings.layers, layer, registry=self._registry))
+        self._note(job)
+        return job
+
+
+ORIGIN = "SamplingParams"  # origin of values given in Python
+_TRACE = "trace"  # here the number of ids in lists, because no request names a file
+PARAM_KEYS = REQUEST_KEYS - {"chat", "raw"} | {_TRACE}  # the called method decides about the template
+
+
+class SamplingParams(Mapping[str, Any]):
+    """How texts are generated. Keywords are the options of `gencli run` that belong to a request.
+
+    `chain` may be a text such as "repetition=1.2 | temperature=0.8 | min_p=0.05", which gives the stages,
+    their values and their order. `json_schema` may be a mapping, or a class that pydantic knows a schema of.
+    `trace` explains each token; it is the number of ids in each list of a record (1 to 100).
+    Printing shows the given values. Raises UsageError for a keyword that does not exist, with the nearest
+    one, and for a value out of bounds. An unknown stage raises UnknownStage when an LLM is given the value,
+    because the LLM may have the stage from a plug-in.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self._values = {key: _plain(key, value) for key, value in values.items() if value is not None}
+        for key in self._values:
+            if key not in PARAM_KEYS:
+                raise UsageError(_unknown(key))
+        self._check_builtin()
+
+    def _check_builtin(self) -> None:
+        """Check all values but stages of plug-ins, which only the registry of an LLM knows."""
+        values, registry = dict(self._values), builtin_registry()
+        chain, stages = values.pop("chain", None), values.pop("stages", {})
+        known = {name: value for name, value in stages.items() if name in registry}
+        params_layer({**values, "stages": known}, registry)
+        if isinstance(chain, str):
+            with suppress(UnknownStage):
+                check_conditions(Chain.parse(chain, registry), registry)
+
+    def replaced(self, **values: Any) -> SamplingParams:
+        """Return a copy with these values changed; None removes a value."""
+        return SamplingParams(**{**self._values, **values})
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"SamplingParams({', '.join(f'{key}={value!r}' for key, value in self._values.items())})"
+
+
+def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = ORIGIN) -> Layer:
+    """Return the values as a layer of settings; a chain as text may name any stage of the registry.
+
+    Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.
+    """
+    chain, traced = values.get("chain"), values.get(_TRACE)
+    if isinstance(chain, str):
+        parsed, entries = Chain.parse(chain, registry), dict[str, list[dict[str, Any]]]()
+        check_conditions(parsed, registry)
+        for name, params in parsed:
+            given = params.to_mapping() or {params.main(): getattr(params, params.main())}
+            entries.setdefault(name, []).append(given)
+        values = {**values, "chain": [_stage(name, found) for name, found in entries.items()]}
+    layer = request_layer({key: value for key, value in values.items() if key != _TRACE}, registry, origin)
+    return layer if traced is None else _with_trace(layer, traced)
+
+
+def _with_trace(layer: Layer, count: Any) -> Layer:
+    """Return the layer with a trace whose lists have `count` ids. Raises UsageError for an invalid count."""
+    try:
+        own = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
+    except ParamError as error:
+        raise UsageError(f"{_TRACE} {str(error).removeprefix('trace_top ')}") from None
+    places = dict.fromkeys(own, _TRACE)
+    return replace(layer, values={**layer.values, **own}, places={**layer.places, **places})
+
+
+def _unknown(key: str) -> str:
+    entry = next((entry for entry in OPTIONS if entry.key == key), None)
+    if entry is not None:
+        if entry.section == "Model":
+            return f"{key} is an argument of LLM, not of SamplingParams."
+        return f"SamplingParams has no {key!r}: it is not about one request."
+    if key in builtin_registry().names():
+        return f"SamplingParams has no {key!r}. It is a stage: write it in stages or chain."
+    near = meant_option(key, {name: name for name in PARAM_KEYS})
+    return f"SamplingParams has no {key!r}. {near}".strip()
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Return the value as plain JSON."""
+    if key == "json_schema" and not isinstance(value, str):
+        return json.dumps(value if isinstance(value, Mapping | bool) else _schema_of(value))
+    if key == "stages" and not isinstance(value, Mapping):
+        raise UsageError(f"stages is {value!r}, but has to map names of stages to their values.")
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    return value
+
+
+def _stage(name: str, entries: list[dict[str, Any]]) -> Any:
+    """Return a stage as an item of a preset's `chain`."""
+    if entries[1:]:
+        return {name: entries}
+    return {name: entries[0]} if entries[0] else name
+
+
+def _schema_of(kind: Any) -> Any:
+    from gencli.structured.schema_inputs import model_of
+
+    return model_of(kind).schema()

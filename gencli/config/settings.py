@@ -1,32 +1,28 @@
-"""Settings: the values of all options from layers, later ones stronger, with their origins."""
+"""Settings: the values of all options from layers, later ones stronger, with their origins; and the layers
+of environment variables (GENCLI_ and the key in capitals) and of a model's files
+(generation_config.json, the thinking tags of its template).
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from gencli.config.options.run import OPTIONS, option
+from gencli.config.option import Option, meant_option
+from gencli.config.run_options import OPTIONS, option
+from gencli.errors import ModelError, UsageError
+from gencli.models.files.local_models import find_local
+from gencli.models.files.model_card import declared_template
+from gencli.models.files.model_files import read_object
 from gencli.structured.output_spec import KINDS
-from processors.conditions.when import When
+from processors.catalog.forcing import ReasoningBudgetParams
+from processors.errors import ParamError
 from processors.registry import Registry
-
-__all__ = [
-    "CHAT_DEFAULT",
-    "COMPAT",
-    "DEFAULT",
-    "ENVIRONMENT",
-    "FLAG",
-    "PRESET",
-    "USER",
-    "Assigned",
-    "Layer",
-    "PresetInfo",
-    "Setting",
-    "Settings",
-    "resolve",
-    "with_value",
-]
+from processors.request_values import When
 
 DEFAULT = "default"
 CHAT_DEFAULT = "default of chat"
@@ -214,3 +210,213 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry |
                 value = tuple({**dict(entries[key].value), **dict(value)}.items())
             entries[key] = Setting(value, layer.origin, layer.said(key), rank)
     return Settings(entries, made, registry)
+
+
+OTHER_VARIABLES = ("GENCLI_NO_PLUGINS", "GENCLI_API_KEY")  # variables that other modules read
+_OF_TRACES = ("GENCLI_TRACE", "GENCLI_TRACE_TOP")
+_SWITCH = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """Return the layer of options that variables set. Raises UsageError with the name of the variable."""
+    known = {entry.variable: entry for entry in OPTIONS}
+    given: dict[str, Any] = {}
+    for name, text in environ.items():
+        if not name.startswith("GENCLI_") or name in OTHER_VARIABLES or not text:
+            continue
+        if name not in known:
+            spelled = {entry.key: entry.variable for entry in OPTIONS}
+            hint = meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run -h lists the options."
+            raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
+        given[known[name].key] = _typed(known[name], text)
+    return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})
+
+
+def untraced(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without those of traces, for a command that writes no trace."""
+    return {name: text for name, text in environ.items() if name not in _OF_TRACES}
+
+
+def _typed(entry: Option, text: str) -> Any:
+    """Return the value in the form that the command line gives."""
+    if entry.type is bool:
+        if text.lower() not in _SWITCH:
+            raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")
+        return _SWITCH[text.lower()]
+    return _listed(entry, text) if entry.many else text
+
+
+def _listed(entry: Option, text: str) -> list[str]:
+    if not text.startswith("["):
+        return [text]
+    hint = 'A value that begins with [ is a JSON list, as in ["one", "two"].'
+    try:
+        items = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{entry.variable} is not a JSON list: {error}.", hint=hint) from None
+    if not all(isinstance(item, str | int | float) for item in items):
+        raise UsageError(f"{entry.variable} is a list with other values than texts and numbers.", hint=hint)
+    return [item if isinstance(item, str) else json.dumps(item) for item in items]
+
+
+GENERATION_CONFIG = "generation_config"
+_FILE = "generation_config.json"
+_DRAW = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "epsilon_cutoff": "epsilon",
+    "eta_cutoff": "eta",
+    "typical_p": "typical",
+    "top_h": "top_h",
+}
+_REST = {
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "exponential_decay_length_penalty": "length_decay",
+    "sequence_bias": "sequence_bias",
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "suppress_tokens": "suppress_ids",
+    "begin_suppress_tokens": "begin_suppress_ids",
+    "min_eos_p": "eos_above",
+    "stop_strings": "stop",
+}
+# Settings about the prompt: a stage, its field, and the setting that excludes the stage.
+_PROMPT = {
+    "encoder_repetition_penalty": ("repetition", "penalty", "repetition_penalty"),
+    "encoder_no_repeat_ngram_size": ("no_repeat_ngram", "n", "no_repeat_ngram_size"),
+}
+_OFF = {"penalty": 1, "n": 0}
+# Settings of transformers that gencli lacks or does not take over, with the value that disables each.
+_LACKING: dict[str, Any] = {
+    "num_beams": 1,
+    "penalty_alpha": None,
+    "diversity_penalty": 0.0,
+    "bad_words_ids": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "guidance_scale": None,
+}
+
+
+def model_layer(name: str) -> Layer | None:
+    """Return the layer of a model by name or folder; None without the file."""
+    path = _config_file(name)
+    if path is None:
+        return None
+    found = read_object(path)
+    is_greedy = found.get("do_sample") is False
+    names = _REST if is_greedy else {**_DRAW, **_REST}
+    given = {key: found[said] for said, key in names.items() if found.get(said) is not None}
+    places = {key: said for said, key in names.items()}
+    if is_greedy:
+        given["temperature"], places["temperature"] = 0.0, "do_sample=false"
+    stages, twice = _of_prompt(path, found)
+    lacking = [k for k, neutral in _LACKING.items() if found.get(k) not in (None, neutral)]
+    notices = tuple(f"{path} asks for {key}={found[key]}, {_not_taken(key)}." for key in lacking)
+    return Layer(GENERATION_CONFIG, _checked(path, given), places, stages, (*notices, *twice))
+
+
+def _of_prompt(path: Path, found: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:
+    """Return fields of stages that concern the prompt, and notices about stages that are excluded."""
+    fields, notices = list[Assigned](), list[str]()
+    for key, (stage, key_of_stage, beside) in _PROMPT.items():
+        value = found.get(key)
+        if value is None or value == _OFF[key_of_stage]:
+            continue
+        if found.get(beside) not in (None, _OFF[key_of_stage]):
+            notices.append(f"{path} asks for {key}={value} beside {beside}, and gencli takes one of them.")
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise ModelError(f"{path}: {key} is {value!r}, but has to be a number above 0.")
+        pairs = ((key_of_stage, 1 / value if key_of_stage == "penalty" else value), ("scope", "prompt"))
+        fields += [Assigned(stage, name, item, GENERATION_CONFIG, key) for name, item in pairs]
+    return tuple(fields), notices
+
+
+def _not_taken(key: str) -> str:
+    option = {"num_beams": "beams", "penalty_alpha": "contrastive_alpha"}.get(key)
+    return f"for which there is `{option}`" if option else "which gencli does not have"
+
+
+def _config_file(name: str) -> Path | None:
+    folder = find_local(name)
+    return folder / _FILE if folder is not None and (folder / _FILE).is_file() else None
+
+
+def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+    from gencli.config.presets import checked
+
+    values = {}
+    for key, value in given.items():
+        try:
+            values[key] = checked(key, value)
+        except ParamError as error:
+            raise ModelError(f"{path}: {error}") from None
+    return values
+
+
+_STAGE = "reasoning_budget"
+_USUAL = (str(ReasoningBudgetParams.default("start")), str(ReasoningBudgetParams.default("end")))
+# Tags of model families: Qwen, DeepSeek and most others first.
+TAGS: tuple[tuple[str, str], ...] = (
+    _USUAL,
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<reasoning>", "</reasoning>"),
+)
+
+
+def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[Assigned]:
+    """Yield the tags that the chain's values leave unset, if they set a reasoning budget.
+
+    The end tag is `constrain_after`, if given, up to which the output is thinking from its beginning on;
+    otherwise both tags are the first known pair in the chat template. Raises UsageError for a message
+    without a budget, and for an end tag whose start tag is unknown.
+    """
+    given = {entry.field: entry for entry in values if entry.stage == _STAGE}
+    if "tokens" not in given or given["tokens"].value is None:
+        if given:
+            said = next(iter(given.values())).said
+            raise UsageError(f"{said} is given, but there is no budget.", hint="Add `reasoning_budget`.")
+        return
+    marker = settings["constrain_after"]
+    budget = given["tokens"]
+    if marker and "open" not in given and ("end" not in given or given["end"].value == marker):
+        yield Assigned(_STAGE, "open", True, budget.origin, settings.said("constrain_after"), budget.rank)
+    if {"start", "end"} <= given.keys():
+        return
+    if "start" in given or "end" in given:
+        start, end = (given[field].value if field in given else "" for field in ("start", "end"))
+        pair = next((pair for pair in TAGS if start in ("", pair[0]) and end in ("", pair[1])), None)
+        said = given["start" if start else "end"].said
+    elif marker:
+        pair, said = (
+            next((pair for pair in TAGS if pair[1] == marker), None),
+            settings.said("constrain_after"),
+        )
+    else:
+        pair, said = _of_template(settings["model"]), "the chat template"
+    if pair is None:
+        raise UsageError(
+            f"{said} is a tag of thinking whose other half is not known.",
+            hint='Give both, as in `stage` = \'reasoning_budget:tokens=512,start="<think>",end="</think>"\'.',
+        )
+    for half, value in zip(("start", "end"), pair, strict=True):
+        if half not in given and value != ReasoningBudgetParams.default(half):
+            yield Assigned(_STAGE, half, value, budget.origin, said, budget.rank)
+
+
+@lru_cache(maxsize=64)
+def _of_template(model: str) -> tuple[str, str]:
+    """Return the first known pair of tags in the model's chat template, or the default pair."""
+    template = declared_template(model)[0] or ""
+    return next((pair for pair in TAGS if pair[1] in template), _USUAL)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from processors.base import Document
-    from processors.explain.view import RowView
+    from processors.row_view import RowView
 
 __all__ = [
     "Alternative",

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from processors.catalog import Draw
 from processors.chain import Chain
-from processors.policy import MATCH, Verification
+from processors.request_values import MATCH, Verification
 
 Jump = Literal["auto", "off"]
 EarlyLayers = Literal["low", "high"] | tuple[int, ...]
@@ -60,7 +60,7 @@ class Beams:
 
 @dataclass(frozen=True, slots=True)
 class Contrastive:
-    """Parameters of contrastive search (formula: processors.contrastive).
+    """Parameters of contrastive search (formula: processors.sampler).
 
     Each step takes the best-scored of the `k` most likely tokens. `alpha` in 0..1 is the weight of the
     penalty on similarity to earlier tokens; 0 takes the most likely token.
@@ -87,7 +87,7 @@ class Drafting:
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """Classifier-free guidance or contrastive decoding (formula: processors.guidance).
+    """Classifier-free guidance or contrastive decoding (formula: processors.sampler).
 
     The companion is the unconditional sequence: the model itself after the prompt `negative` (None: after the
     prompt's last token), or the model named `amateur` after the full prompt. `scale` >= 0; 1 changes nothing.
@@ -113,10 +113,10 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class LayerContrast:
-    """DoLa: the last layer contrasted with an early one (formula: processors.guidance.contrast_layers).
+    """DoLa: the last layer contrasted with an early one (formula: processors.sampler.contrast_layers).
 
     `layers`: candidate layers. `low` or `high`: every second layer of the lower or upper half of the model
-    (see gencli.engine.layer_contrast); or layer numbers, 0 for the embedding. `cutoff`: as in Guidance.
+    (see gencli.engine.companions); or layer numbers, 0 for the embedding. `cutoff`: as in Guidance.
     """
 
     layers: EarlyLayers
@@ -133,8 +133,8 @@ class Request:
     of `best_of` drawn ones. `contrastive`: tokens are chosen by contrastive search; nothing is drawn.
     `logprobs`: number K of alternatives beside the log-probability of each output token, `prompt_logprobs` of
     each prompt token from position `score_from` on; None is off. `given`: fixed ids of the output, whatever
-    the chain would choose, to compute their log-probabilities (see gencli.engine.given). Stops do not end
-    such an output; `max_tokens` is only passed to the stages as the limit. `prefix`: ids with which each
+    the chain would choose, to compute their log-probabilities (see gencli.engine.step_outputs). Stops do not
+    end such an output; `max_tokens` is only passed to the stages as the limit. `prefix`: ids with which each
     output begins; the rest is drawn as if they had been drawn. `trace`: number of ids in the lists of each
     token's explanation (processors.explain); None: no explanations. `keep_logits`: with `trace`, the number
     of largest logits that each explanation keeps. `dola`: parameters of DoLa, for a request without guidance.

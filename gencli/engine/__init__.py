@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from processors.lazy import exports
+from processors.errors import exports
 
 if TYPE_CHECKING:
     from gencli.engine.engine import Engine

@@ -1,30 +1,35 @@
-"""The step ahead: forward pass N+1 is launched before the host reads step N, with tokens still on the device.
-
-After the draw of step N the engine guesses the feeds of step N+1: one token of each running sequence. The
-host then reads step N, ends texts and plans step N+1 as usual. Feeds of the plan that were guessed take their
-logits from the running pass; other feeds run in a second pass. Logits processors and draw run after the plan.
-So a guess changes no plan, event or text; a wrong guess only costs time.
+"""Tokens ahead of the host: the forward pass that is launched before the last step is read, drafts of
+speculative decoding, and tokens that may be taken back, which are drafts of the next step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import cast
+import time
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from gencli.core.request import Feed, StepPlan
-from gencli.engine.feeds import SampledSequences
+from gencli.config.run_options import NO_DRAFTER
+from gencli.core.events import Drafted
+from gencli.core.request import Feed, Request, StepPlan
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Sequence
+from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.errors import UsageError
 from gencli.models.model_runner import AheadRunner, Inner, ModelRunner, ModelSpec
-from processors.machine_faults import is_out_of_memory
-from processors.upload import upload_ints
-
-__all__ = ["RunAhead", "make_ahead", "next_feeds"]
+from gencli.plugins.plugin_registry import DraftGuard
+from gencli.speculative.adaptive_drafts import Clock, work_clock
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, Text
+from processors.base import GrammarStatus, Processor, Settled
+from processors.catalog import BanParams
+from processors.errors import is_out_of_memory
+from processors.graphs import upload, upload_ints
+from processors.pipeline import Pipeline
+from processors.registry import Registry
+from processors.verification import Proposal
 
 # A pass whose guess fails in part costs a second pass, which takes longer than a used one saves. So guesses
 # are made only while this share of recent ones came true; each new guess has the weight of a tenth.
@@ -219,3 +224,224 @@ def _order(feeds: Iterable[Feed], rows: Iterable[int | None], size: int) -> list
 
 def _select(logits: Tensor, rows: list[int]) -> Tensor:
     return logits.index_select(0, upload_ints(rows, logits.device))
+
+
+@dataclass(slots=True)
+class _Running:
+    """Measurements of the current step. Times are seconds."""
+
+    drawn: dict[int, Drawn] = field(default_factory=dict)  # sampled drafts by slot
+    asked: frozenset[int] = frozenset()  # slots that the drafter was asked for
+    draft_seconds: float = 0.0
+    began: float = 0.0
+    seconds: float = 0.0
+    work: float = 0.0  # by work_clock: the start, and after `verified` the duration
+    lanes: int = 0
+    is_measured: bool = False  # without prefill
+    is_plain: bool = False  # without prefill and drafts
+    drafted: int = 0
+    accepted: int = 0
+
+
+class Speculation:
+    """Asks a drafter once per step, for all slots that may have drafts.
+
+    Statistics use the wall clock, drafters that weigh costs use work_clock; a given `clock` replaces both.
+    Timing never changes a text: requests with `drafts_decide` have a fixed number of drafts.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        pipeline: Pipeline,
+        registry: Registry,
+        spec: ModelSpec,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._drafter, self._pipeline, self._spec = drafter, pipeline, spec
+        self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
+        self._guard = DraftGuard(registry)
+        self._slots: set[int] = set()  # slots admitted to the drafter
+        self._noted: set[str] = set()  # notices so far
+        self._step = _Running()
+
+    def check(self, request: Request) -> None:
+        """Raise UsageError if the request names a drafter that this engine lacks."""
+        name = request.drafting.drafter
+        if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
+            raise UsageError(
+                f"The drafter {name!r} is not among those of this run.",
+                hint="A model drafts where the whole run names it: `draft` = NAME.",
+            )
+
+    def guard(self, request: Request) -> Iterator[str]:
+        """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
+        is_known = request.given is not None or bool(request.prefix)
+        if not (self._drafter.handles(request) or is_known or can_rewind(request)):
+            return
+        new = [text for text in _draft_notices(request) if text not in self._noted]
+        self._noted.update(new)
+        yield from new
+        for name, fault in self._guard.faults(request.chain):
+            self._pipeline.run_stepwise(name)
+            yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
+
+    def admit(self, sequence: Sequence) -> None:
+        """Start drafting for a sequence, which has its slot."""
+        if self._drafter.handles(sequence.request):
+            self._drafter.admit(sequence.slot, sequence.request)
+            self._slots.add(sequence.slot)
+            sequence.record_drafts(Drafted())
+
+    def release(self, slot: int) -> None:
+        """Stop drafting for the sample of a slot."""
+        if slot in self._slots:
+            self._slots.remove(slot)
+            self._drafter.release(slot)
+
+    def trim(self) -> None:
+        """Free memory after out-of-memory. No slot is in use."""
+        self._drafter.trim()
+
+    def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+        """Return draft tokens by slot, for the sequences whose next token is about to be chosen."""
+        asks = [ask for sequence in sequences if (ask := self._ask(sequence))] if self._slots else []
+        start = self._clock()
+        runs = self._drafter.propose(asks) if asks else ()
+        drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
+        now = self._clock()
+        drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
+        asked = frozenset(ask.slot for ask in asks)
+        self._step = _Running(drawn, asked, now - start, now, work=self._work())
+        return drafts
+
+    def proposal(self, sampled: SampledSequences) -> Proposal | None:
+        """Return the distributions q of the step's sampled drafts; None if there are none."""
+        if not self._step.drawn:
+            return None
+        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in sampled]
+        sizes = [len(run) for _, run in sampled]
+        known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
+        if not known:
+            return None
+        logits = torch.stack([row for run, size in known for row in run.logits[:size]])
+        probabilities = [q for run, size in known for q in run.probabilities[:size]]
+        flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
+        return Proposal(logits, flags, upload(probabilities, logits.device))
+
+    def verified(self, plan: StepPlan) -> None:
+        """Stop the clock: the tokens of the step are on the host."""
+        step = self._step
+        step.seconds, step.work = self._clock() - step.began, self._work() - step.work
+        step.is_measured = plan.num_rows == plan.num_tokens and not plan.num_scored
+        chosen = (feed.num_logits > feed.num_scored for feed in plan.feeds)
+        step.lanes = len(plan.feeds) if step.is_measured else sum(chosen)
+        step.is_plain = step.is_measured and plan.num_tokens == len(plan.feeds)
+
+    def observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
+        """Record that `accepted` of `proposed` draft tokens of the sequence were accepted."""
+        step = self._step
+        step.drafted, step.accepted = step.drafted + proposed, step.accepted + accepted
+        if proposed:
+            self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
+        if sequence.drafted is not None:
+            sequence.record_drafts(self._share(sequence.slot, proposed, accepted))
+
+    def conclude(self) -> None:
+        """End the step: pass its measurement to the drafter, unless it included prefill."""
+        step = self._step
+        if step.is_measured:
+            self._drafter.measure(Measured(step.lanes, step.drafted, step.accepted, step.work))
+
+    def _ask(self, sequence: Sequence) -> DraftAsk | None:
+        if sequence.slot not in self._slots or not self._spec.can_rollback:
+            return None
+        if held := self._pipeline.sequential(sequence.slot):
+            sequence.record_drafts(Drafted(held=held))
+            return None
+        most = self._max_drafts(sequence)
+        text = Text(sequence.prompt, sequence.output)
+        return DraftAsk(sequence.slot, text, most) if most > 0 else None
+
+    def _max_drafts(self, sequence: Sequence) -> int:
+        """Maximum number of draft tokens within the limits, besides the token that every step chooses."""
+        # Drafts never cross a rope switch, which would restart the sequence's prefill.
+        return min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
+
+    def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
+        step = self._step
+        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
+        rest = step.seconds / step.lanes if step.is_measured else 0.0
+        marks = tuple(int(position < accepted) for position in range(proposed))
+        timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
+        return Drafted(1, (1,) * proposed, marks, drafting, rest, timed, plain, plain * rest)
+
+
+def _draft_notices(request: Request) -> Iterator[str]:
+    """Notices for requests whose text depends on the drafts."""
+    policy = f"`verify` = {request.verification.policy}"
+    if request.verification.is_lossy:
+        yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
+    if request.drafting.tokens is None and request.num_drafts:
+        yield f"With {policy} the number of drafts decides the text: it is {request.num_drafts} at a time."
+
+
+def can_rewind(request: Request) -> bool:
+    """Whether the request bans texts with `rewind`, and its tokens are drawn."""
+    ban = cast(BanParams | None, request.chain.get("ban"))
+    return ban is not None and ban.rewind and not ban.is_off() and request.given is None
+
+
+def check_rewind(request: Request, spec: ModelSpec, pipeline: Pipeline) -> None:
+    """Raise UsageError if the request bans texts with `rewind` and model or chain cannot take tokens back."""
+    if not can_rewind(request):
+        return
+    names = [name for name, _ in request.chain.active()]
+    held = next((name for name in names if pipeline.runs_stepwise(name)), "")
+    reasons = {
+        "`beams`": request.beams is not None,
+        "`contrastive_alpha`": request.contrastive is not None,
+        f"`verify` = {request.verification.policy}": request.drafts_decide,
+        f"{spec.name}, whose layers keep a running state": not spec.can_rollback,
+        f"{spec.name}, whose rotary factors depend on the length": bool(spec.rope_switches),
+        f"the stage {held}, which needs the token before": bool(held),
+    }
+    if found := next((what for what, is_so in reasons.items() if is_so), ""):
+        raise UsageError(
+            f"A ban with rewind and {found} do not go together: the output cannot go back.",
+            hint="Leave `ban_rewind` out: then the texts are masked before they are complete.",
+        )
+
+
+def held_drafts(sequences: Tokens[Sequence]) -> dict[int, tuple[int, ...]]:
+    """Return by slot the held tokens of the sequences that have any."""
+    return {sequence.slot: sequence.held for sequence in sequences if sequence.held}
+
+
+def settle(
+    sequence: Sequence,
+    tokens: Tokens[int],
+    followed: Tokens[GrammarStatus],
+    stage: Processor[Any],
+    now: float,
+) -> tuple[Tokens[int], bool]:
+    """Return the certain tokens, and whether no token was taken back. The sequence holds the other tokens."""
+    if not stage.may_hold(sequence.slot, tokens):
+        sequence.hold(())
+        return tokens, True
+    count = _length_at_end(sequence, tokens, followed, now)
+    tokens = tokens if count is None else tokens[:count]
+    found: Settled = stage.settle(sequence.slot, tokens, is_final=count is not None)
+    sequence.hold(tuple(tokens[found.certain : found.certain + found.held]))
+    return tokens[: found.certain], found.is_whole
+
+
+def _length_at_end(
+    sequence: Sequence, tokens: Tokens[int], followed: Tokens[GrammarStatus], now: float
+) -> int | None:
+    """Return after how many of these tokens the text would end; None if it would continue."""
+    copy = sequence.fork()
+    taken, error = copy.take(tokens, followed, now=now)
+    is_over = error is not None or copy.finish is not None or bool(copy.cut)
+    return len(taken.ids) if is_over else None

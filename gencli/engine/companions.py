@@ -1,23 +1,32 @@
-"""Companions, the unconditional sequences of guided samples: their lanes and their feeds.
-
-DoLa and contrastive search need no companion: they use hidden states of the same forward pass.
+"""Guidance in the engine: companions (unconditional sequences of guided samples), the pairing of their
+feeds with a step, and the layers that DoLa contrasts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import cast
 
-from gencli.core.request import Feed, Request
-from gencli.engine.feeds import Step
-from gencli.engine.layer_contrast import check_layers, wanted_layers
-from gencli.engine.pairing import Pairing, Part
-from gencli.engine.sequence import Sequence
+import torch
+from torch import Tensor
+
+from gencli.core.request import EarlyLayers, Feed, LayerContrast, Request, StepPlan
+from gencli.engine.sequence import Sequence, Step
 from gencli.errors import UsageError
-from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes
-
-__all__ = ["Companions"]
+from gencli.models.model_runner import (
+    EarlyLogits,
+    Inner,
+    LayeredRunner,
+    ModelRunner,
+    ModelSpec,
+    PrefixLane,
+    PrefixLanes,
+    as_wide,
+)
+from processors.graphs import upload
+from processors.sampler import contrast_layers, fold
 
 _CATCH_UP = 64  # tokens; with a longer lag the companion prefills in chunks and its sample waits
 
@@ -40,14 +49,14 @@ class _Companion:
         """Number of tokens that its lane does not hold yet."""
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
-    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Part:
+    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> PairedPart:
         """Return the feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
         text_length = 0 if num_logits else len(self)
         feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
-        return Part(self.sequence, self.cache.runner, feed, self.lane)
+        return PairedPart(self.sequence, self.cache.runner, feed, self.lane)
 
 
 class Companions:
@@ -150,7 +159,7 @@ class Companions:
         parts = tuple(self._parts(step)) if self._by_slot else ()
         return Pairing(step, self._runner, parts, layers, frozenset(asked))
 
-    def _parts(self, step: Step) -> Iterator[Part]:
+    def _parts(self, step: Step) -> Iterator[PairedPart]:
         """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         num_left = dict.fromkeys(self._runners.values(), self._budget)
@@ -195,3 +204,190 @@ class Companions:
             other.prompt == prompt and other.lag > 1 and other.sequence.request.salt == salt
             for other in begun
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PairedPart:
+    """The feed of a sample's companion, its lane, and the runner of its model."""
+
+    sequence: Sequence
+    runner: ModelRunner
+    feed: Feed
+    lane: PrefixLane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Others:
+    """Results of a step beside the samples' logits.
+
+    `companions`: by slot the companion's logits [K + 1, W] for K drafts. `inner`: early logits and states.
+    """
+
+    companions: dict[int, Tensor]
+    inner: Inner | None = None
+
+
+_NONE = Others({})
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The feeds of a step and of its companions. Feeds for the same model share one forward pass.
+
+    `layers`: layers of `runner` whose logits are needed too. `lanes`: lanes whose last hidden states are
+    needed.
+    """
+
+    step: Step
+    runner: ModelRunner
+    parts: tuple[PairedPart, ...]
+    layers: tuple[int, ...] = ()
+    lanes: frozenset[int] = frozenset()
+
+    @property
+    def has_feeds(self) -> bool:
+        """Whether the step has any feed."""
+        return bool(self.step.plan.feeds or self.parts)
+
+    def forward(self) -> tuple[Tensor, Others]:
+        """Run the models; return the samples' logits [R, V] in feed order, and the other results."""
+        if self.parts or self.layers or self.lanes:
+            own, others = self._run()
+        else:
+            own, others = self.runner.forward(self.step.plan), _NONE
+        for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
+            sequence.computed(len(feed.tokens))
+        return own, others
+
+    def _run(self) -> tuple[Tensor, Others]:
+        own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
+        inner: Inner | None = None
+        for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
+            feeds = self.step.plan.feeds if runner is self.runner else ()
+            parts = [part for part in self.parts if part.runner is runner]
+            if not feeds and not parts:
+                continue
+            plan = StepPlan((*feeds, *(part.feed for part in parts)))
+            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
+            if runner is self.runner and (self.layers or self.lanes):
+                logits, inner = cast(LayeredRunner, runner).forward_layers(plan, self.layers, self.lanes)
+            else:
+                logits = runner.forward(plan)
+            first, *rest = torch.split(logits, counts)
+            own = first if feeds else own
+            companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
+        for part in self.parts:
+            part.lane.extend(part.feed.tokens)
+        return own, Others(companions, inner)
+
+    def guided(self, own: Tensor, others: Others) -> Tensor:
+        """Return logits [R, V] with guidance or DoLa in rows that request it; `own` itself without any."""
+        if others.companions:
+            own = self._folded(own, others.companions)
+        if self.layers and others.inner is not None:
+            own = contrasted(self.step, own, others.inner.early, self.runner.spec)
+        return own
+
+    def _folded(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
+        rows, others = list[int](), list[Tensor]()
+        scales, cutoffs = list[float](), list[float]()
+        row = 0
+        for sequence, drafts in self.step.sampled:
+            count, other = 1 + len(drafts), companions.get(sequence.slot)
+            if other is not None:
+                guidance = sequence.request.guidance
+                rows += range(row, row + count)
+                others.append(as_wide(other, own.shape[1], own.device))
+                scales += [guidance.scale] * count
+                cutoffs += [guidance.cutoff] * count
+            row += count
+        if not rows:
+            return own
+        levels = upload([scales, cutoffs], own.device)
+        if len(rows) == row:
+            return fold(own, torch.cat(others), *levels)
+        at = upload(rows, own.device)
+        folded = fold(own.index_select(0, at), torch.cat(others), *levels)
+        return own.to(torch.float32, copy=True).index_copy_(0, at, folded)
+
+
+_DEEP = 40  # layers; in a deeper model `low` and `high` are among the first and last 20
+
+
+def check_layers(request: Request, spec: ModelSpec) -> None:
+    """Raise UsageError if the model cannot contrast the requested layers."""
+    dola = request.dola
+    if dola is None:
+        return
+    if not spec.num_layers:
+        raise UsageError(
+            f"{spec.name} gives no logits of its layers, which `dola` contrasts.",
+            hint="It needs gencli's own decoder (`backend` = native), without a long rope.",
+        )
+    if request.guidance.is_on:
+        raise UsageError(
+            "A request has guidance and `dola`, of which a text can have one.", hint="Leave one out."
+        )
+    if not 0 <= dola.cutoff <= 1:
+        raise UsageError(f"The cutoff of `dola` is {dola.cutoff:g}.", hint="It is between 0 and 1.")
+    found = candidates(dola.layers, spec)
+    if not found or not all(0 <= layer < spec.num_layers for layer in found):
+        raise UsageError(
+            f"`dola` names the layers {found}; {spec.name} can contrast 0 to {spec.num_layers - 1}.",
+            hint="low, high, or numbers such as 2,4,6; 0 is the embedding.",
+        )
+
+
+def candidates(layers: EarlyLayers, spec: ModelSpec) -> tuple[int, ...]:
+    """Return the layers that `low`, `high` or a list of numbers means for the model.
+
+    `low` and `high`: every second layer of the lower and the upper half. With tied embeddings `low` begins at
+    layer 2, because layer 0 would predict the input token.
+    """
+    if not isinstance(layers, str):
+        return tuple(sorted(set(layers)))
+    count = spec.num_layers
+    if layers == "high":
+        return tuple(range(count // 2 if count <= _DEEP else count - _DEEP // 2, count, 2))
+    first = min(2, count - 1) if spec.is_tied else 0
+    return tuple(range(first, count // 2 if count <= _DEEP else _DEEP // 2, 2)) or (first,)
+
+
+def wanted_layers(step: Step, spec: ModelSpec) -> tuple[int, ...]:
+    """Return the layers whose logits the sampled sequences of a step need."""
+    asked = (sequence.request.dola for sequence, _ in step.sampled)
+    return tuple(sorted({layer for dola in asked if dola for layer in candidates(dola.layers, spec)}))
+
+
+def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) -> Tensor:
+    """Return logits [R, V] of the sampled rows, with DoLa applied to the rows that request it.
+
+    `early` has rows for all wanted positions of the step, including scored prompt positions.
+    """
+    asked = list(_rows(step))
+    at, there = ([row[place] for row in asked] for place in (0, 1))
+    sets = [candidates(dola.layers, spec) for _, _, dola in asked]
+    cutoffs = upload([dola.cutoff for _, _, dola in asked], logits.device)
+    source, target = upload(there, logits.device), upload(at, logits.device)
+
+    def layers() -> Iterator[tuple[Tensor, Tensor]]:
+        for layer in wanted_layers(step, spec):
+            rows = early(layer).index_select(0, source)
+            yield rows.to(logits.device), upload([layer in own for own in sets], logits.device)
+
+    found = contrast_layers(logits.index_select(0, target), layers(), cutoffs)
+    if len(at) == len(logits):
+        return found
+    return logits.to(torch.float32, copy=True).index_copy_(0, target, found)
+
+
+def _rows(step: Step) -> Iterable[tuple[int, int, LayerContrast]]:
+    """Yield for each row with DoLa: its index among sampled rows and among wanted positions, and contrast."""
+    sampled = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
+    row, place = 0, 0
+    for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+        count = sampled.get(sequence.slot, 0)
+        first = place + feed.num_scored
+        if sequence.request.dola is not None:
+            yield from ((row + i, first + i, sequence.request.dola) for i in range(count))
+        row, place = row + count, place + feed.num_logits

@@ -1,23 +1,147 @@
-"""The scheduler: which sequences run, and what each of them feeds in the next step."""
+"""The scheduler: which sequences run, and what each feeds in the next step; with the waiting queue (by
+priority, then first come, first served, with bounded overtaking), idle slots with the texts that their
+KV lanes hold, and the token budget of a step.
+"""
 
 from __future__ import annotations
 
+import heapq
+import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice, takewhile
 
-from gencli.core.events import Event, Reading
-from gencli.core.request import StepPlan, rope_factors
-from gencli.engine.feeds import Propose, Step, decode_feed, span_feed
-from gencli.engine.group import Group, heads
-from gencli.engine.prefix_cache import PrefixCache
-from gencli.engine.queue import WINDOW, LookAhead, Pending, Samples
-from gencli.engine.sequence import Sequence
-from gencli.engine.slots import Slots
-from gencli.engine.token_budget import fitting, span_cost, step_limit
+from gencli.core.events import Event, Finish, Reading
+from gencli.core.request import Kind, Prefixes, Request, StepPlan, Tokens, rope_factors, shared_length
+from gencli.engine.sequence import Group, PrefixCache, Propose, Sequence, Step, decode_feed, heads, span_feed
 
-__all__ = ["Scheduler"]
+WINDOW = 64  # limit of sequences that may overtake another one
+_GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
+
+
+class LookAhead:
+    """Takes sequences from the queue for the slots that are free now.
+
+    Candidates are the sequences of the first one's priority, submitted less than `window` after it, that fit
+    the free slots. So a group that needs many slots is overtaken by fewer than `window` sequences of its
+    priority. Their order: 1. longest shared prefix with the KV lanes; 2. prefill length closest to the
+    previous sequence's, so that they share forward passes; 3. largest `max_tokens`, so that no long text runs
+    alone at the end of a batch; 4. position in the queue. `shared(sequence)` is the number of its prompt's
+    tokens in the lanes; it is called once per sequence.
+    """
+
+    def __init__(
+        self, waiting: deque[Sequence], shared: Callable[[Sequence], int], window: int = WINDOW
+    ) -> None:
+        self._waiting, self._size = waiting, window
+        self._shared = {id(one): shared(one) for one in self._window()}
+        self._last_prefill: int | None = None
+
+    def take(self, room: int) -> Sequence | None:
+        """Remove and return the next sequence that needs at most `room` slots; None if there is none."""
+        window = [*enumerate(self._window())]
+        able = [(index, sequence) for index, sequence in window if sequence.num_slots <= room]
+        if not able:
+            return None
+        index, sequence = max(able, key=lambda pair: self._order(pair[1]))  # the first of equals
+        del self._waiting[index]
+        self._last_prefill = self._prefill_length(sequence)
+        return sequence
+
+    def _window(self) -> Iterator[Sequence]:
+        if not self._waiting:
+            return iter(())
+        first = self._waiting[0]
+        end, priority = first.number + self._size, first.request.priority
+        return takewhile(lambda one: one.number < end and one.request.priority == priority, self._waiting)
+
+    def _order(self, sequence: Sequence) -> tuple[int, int, int]:
+        length = self._prefill_length(sequence)
+        difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
+        return self._num_shared(sequence) // _GRAIN, -difference, sequence.request.limits.max_tokens
+
+    def _prefill_length(self, sequence: Sequence) -> int:
+        return len(sequence.prompt) - self._num_shared(sequence)
+
+    def _num_shared(self, sequence: Sequence) -> int:
+        return self._shared.get(id(sequence), 0)
+
+
+class Samples:
+    """Creates the samples of a request one by one, so that memory does not grow with `n`.
+
+    A beam search is created as one sequence, the root of its group.
+    """
+
+    def __init__(self, request: Request, make: Callable[[int], Sequence], *, submitted: float) -> None:
+        self.request, self.submitted = request, submitted
+        self._make, self._next = make, 0
+        self._count = request.n if request.beams is None else 1
+
+    def take(self) -> Sequence | None:
+        """Create and return the next sample; None after the last."""
+        if self._next == self._count:
+            return None
+        self._next += 1
+        return self._make(self._next - 1)
+
+    def end(self, reason: str, matched: str | None = None) -> Iterator[Event]:
+        """Yield one Finish for all samples not created yet (see `Finish.more`), with an empty text."""
+        if (sequence := self.take()) is None:
+            return
+        sequence.unit.close(reason, matched)
+        ends = sequence.unit.drain(time.monotonic())
+        if sequence.group:
+            yield from ends
+            return
+        more, self._next = self._count - self._next, self._count
+        yield from (replace(event, more=more) for event in ends if isinstance(event, Finish))
+
+
+class Pending:
+    """Requests with samples not created yet: by priority, then in order of submission."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Samples] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    def add(self, samples: Samples) -> None:
+        """Add a request after the others of its priority."""
+        if not self._queue or self._queue[-1].request.priority <= samples.request.priority:
+            self._queue.append(samples)
+        else:
+            insort(self._queue, samples, key=lambda one: one.request.priority)
+
+    @property
+    def priority(self) -> int | None:
+        """The priority of the first request; None without one."""
+        return self._queue[0].request.priority if self._queue else None
+
+    def take(self) -> Sequence | None:
+        """Create and return the next sample; None if there is none."""
+        while self._queue:
+            if (sequence := self._queue[0].take()) is not None:
+                return sequence
+            self._queue.popleft()
+        return None
+
+    def end(self, reason: str, request_id: str | None = None) -> Iterator[Event]:
+        """End all samples that are not created yet, or those of one request."""
+        for samples in [one for one in self._queue if request_id in (None, one.request.id)]:
+            self._queue.remove(samples)
+            yield from samples.end(reason)
+
+    def end_late(self) -> Iterator[Event]:
+        """End the remaining samples of requests whose `max_time` has passed."""
+        now = time.monotonic()
+        for samples in [s for s in self._queue if s.request.limits.is_over(now - s.submitted)]:
+            self._queue.remove(samples)
+            yield from samples.end("length", "max_time")
+
 
 _LONG = 64  # prompt tokens; a longer remaining prefill is reported as progress
 
@@ -295,3 +419,143 @@ class Scheduler:
 
 def _priority(sequence: Sequence) -> int:
     return sequence.request.priority
+
+
+@dataclass(frozen=True, slots=True)
+class _Parked:
+    """A session's lane between two requests.
+
+    It holds `num_held` tokens; the first of them, `tokens`, are valid.
+
+    `kind`: see Sequence.kind.
+    """
+
+    slot: int
+    tokens: Tokens
+    num_held: int
+    kind: Kind
+
+
+class Slots:
+    """Owns the idle slots. A finished sequence leaves its lane warm: its KV serves as prefix cache.
+
+    The lane of a session is parked for the session's next request. Order in which slots are taken: the
+    session's own, a warm one that shares a prefix with the prompt, an empty one, the oldest warm one, the
+    oldest parked one.
+
+    `stays_warm` is false if prefix sharing is off, and for models without rollback, which cannot truncate a
+    lane to the shared prefix. `most`: number of lanes that may hold tokens while some are warm; it keeps
+    lanes of finished sequences from filling the memory again after out-of-memory.
+    """
+
+    def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
+        self.warm = Prefixes()
+        self._count = self.most = count
+        self._empty: list[int] = [*range(count)]
+        self._age: dict[int, None] = {}  # the warm slots, the oldest first
+        self._parked: dict[str, _Parked] = {}  # by session, the oldest first
+        self._can_rollback, self._stays_warm = can_rollback, stays_warm
+
+    def __len__(self) -> int:
+        return len(self._empty) + len(self._age) + len(self._parked)
+
+    @property
+    def num_idle(self) -> int:
+        """The number of idle slots whose lanes hold tokens."""
+        return len(self._age) + len(self._parked)
+
+    def take(self, sequence: Sequence, *, rope: int, at_least: int) -> tuple[int, int]:
+        """Return a slot, and the number of cached prompt tokens in its lane, computed with factors `rope`.
+
+        A warm lane with fewer than `at_least` cached tokens is not preferred. Only `reusable` tokens count.
+        """
+        beginning, kind = sequence.reusable, (rope, sequence.request.salt)
+        parked = self._parked.pop(sequence.request.session, None)
+        if parked is not None:
+            return parked.slot, self._kept(parked, beginning) if parked.kind == kind else 0
+        match = self.warm.nearest(beginning, kind)
+        if match.length >= max(1, at_least):
+            self._cool(match.lane)
+            return match.lane, match.length
+        return self._unused(), 0
+
+    def reserve(self, count: int) -> list[int]:
+        """Return `count` slots whose lanes the caller has to empty."""
+        return [self._unused() for _ in range(count)]
+
+    def put(self, sequence: Sequence) -> list[int]:
+        """Free a sequence's slot. Return the slots whose lanes the caller has to empty."""
+        slot, session = sequence.slot, sequence.request.session
+        # After the last token the lane may hold rejected drafts.
+        tokens = sequence.tokens(0, min(sequence.num_computed_tokens, len(sequence) - 1))
+        freed = []
+        if session:
+            if (parked := self._parked.pop(session, None)) is not None:
+                freed = [parked.slot]
+            self._parked[session] = _Parked(slot, tokens, sequence.num_computed_tokens, sequence.kind)
+        elif self._stays_warm and tokens:
+            self.warm.add(slot, tokens, sequence.kind)
+            self._age[slot] = None
+        else:
+            freed = [slot]
+        return self.free(freed)
+
+    def free(self, slots: Iterable[int]) -> list[int]:
+        """Free slots. Return them: the caller has to empty their lanes."""
+        freed = [*slots]
+        for slot in freed:
+            heapq.heappush(self._empty, slot)
+        return freed
+
+    def clear(self) -> list[int]:
+        """Make all slots idle. Return them: the caller has to empty their lanes."""
+        self._parked.clear()
+        self._age.clear()
+        self.warm.clear()
+        self._empty = [*range(self._count)]
+        return [*self._empty]
+
+    def _kept(self, parked: _Parked, beginning: Tokens) -> int:
+        kept = shared_length(parked.tokens, beginning)
+        return kept if self._can_rollback or kept == parked.num_held else 0
+
+    def _unused(self) -> int:
+        has_room = self._count - len(self._empty) < self.most or not self.num_idle
+        if self._empty and has_room:
+            return heapq.heappop(self._empty)
+        if self._age:
+            slot = next(iter(self._age))
+            self._cool(slot)
+            return slot
+        return self._parked.pop(next(iter(self._parked))).slot
+
+    def _cool(self, slot: int) -> None:
+        del self._age[slot]
+        self.warm.remove(slot)
+
+
+_DEFAULT = 512  # tokens per step; larger steps are not faster per token, and running texts wait for them
+
+
+def step_limit(asked: int | None, max_batch: int) -> int:
+    """Return the token budget of a step: `asked`, or by default 512 but at least twice `max_batch`."""
+    return max(_DEFAULT, 2 * max_batch) if asked is None else asked
+
+
+def span_cost(sequence: Sequence, end: int) -> int:
+    """Return the tokens fed up to `end` over all lanes, plus the draft tokens that must not be cut.
+
+    These are the drafts of requests with `drafts_decide`; other drafts only use the rest of the budget.
+    """
+    count = end - sequence.num_computed_tokens
+    return count if end < len(sequence) else count - 1 + sequence.decode_cost
+
+
+def fitting(
+    runs: Mapping[int, tuple[int, ...]], lanes: Mapping[int, int], room: int
+) -> dict[int, tuple[int, ...]]:
+    """Cut the longest runs of drafts to a common length so that all runs take at most `room` tokens."""
+    longest = max(map(len, runs.values()), default=0)
+    while longest and sum(lanes[slot] * min(len(run), longest) for slot, run in runs.items()) > room:
+        longest -= 1
+    return {slot: run[:longest] for slot, run in runs.items()}

@@ -1,26 +1,33 @@
-"""The mutable state of one sample during generation."""
+"""The mutable state of one sample during generation, the group of a request's samples, the feeds of a
+step, and the prefix cache, which copies common prompt prefixes between KV lanes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Sequence as Tokens
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from gencli.core.events import Drafted, Event, Token, TokenLogprobs
-from gencli.core.request import Kind, Request
-from gencli.engine.prompt_scores import PromptScoring
+from gencli.core.request import (
+    Feed,
+    Kind,
+    Match,
+    Prefixes,
+    Request,
+    StepPlan,
+    Tokens,
+    is_worth_copying,
+    rope_factors,
+)
+from gencli.engine.logprobs import PromptScoring
 from gencli.engine.reports import Taken, failed, finished
 from gencli.errors import GencliError, GenerationError
 from gencli.text.text_stream import Delta, TextStream
 from gencli.text.text_stream import Finish as Reason
 from processors.base import Document, GrammarStatus
-from processors.explain.view import RowView
-
-if TYPE_CHECKING:
-    from gencli.engine.group import Group
-
-__all__ = ["Sequence"]
+from processors.row_view import RowView
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +39,7 @@ class Sequence:
     maximum number of prompt and output tokens. `group`: the group that it belongs to, if any. Times are
     seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all lanes, including drafts that
     must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen after `output`
-    that may be taken back (see gencli.engine.rewind).
+    that may be taken back (see gencli.engine.ahead).
     """
 
     request: Request
@@ -202,11 +209,11 @@ class Sequence:
 
     def take(
         self,
-        tokens: Tokens[int],
-        followed: Tokens[GrammarStatus] = (),
+        tokens: Items[int],
+        followed: Items[GrammarStatus] = (),
         *,
         now: float,
-        logprobs: Tokens[float] = (),
+        logprobs: Items[float] = (),
     ) -> tuple[Taken, Exception | None]:
         """Append tokens up to the one that ends the text; return the appended ones and the error, if any.
 
@@ -230,7 +237,7 @@ class Sequence:
         self.logprob += sum(logprobs[: len(ids)]) if logprobs else 0.0
         return Taken(ids, tuple([entry.forced for entry in followed[: len(ids)]])), error
 
-    def take_given(self, tokens: Tokens[int], followed: Tokens[GrammarStatus] = (), *, now: float) -> Taken:
+    def take_given(self, tokens: Items[int], followed: Items[GrammarStatus] = (), *, now: float) -> Taken:
         """Append tokens of a given output; only the output's length ends it. Otherwise as `take`."""
         for token in tokens:
             self.output.append(token)
@@ -244,7 +251,7 @@ class Sequence:
         forced = [entry.forced for entry in followed[: len(tokens)]]
         return Taken(tuple(tokens), (*forced, *[False] * (len(tokens) - len(forced))) if forced else ())
 
-    def end_cut(self, closing: Tokens[int], cut: str | None = None) -> None:
+    def end_cut(self, closing: Items[int], cut: str | None = None) -> None:
         """End a text at a limit; `closing`: tokens that complete its document, or ()."""
         for token in closing:
             self.output.append(token)
@@ -296,3 +303,178 @@ class Sequence:
         elif self.finish is not None:
             events.append(finished(self, self.finish, "".join(self._texts), now))
         return events
+
+
+class Group(ABC):
+    """Sequences of one request that run side by side and end together, such as the beams of a search.
+
+    `members`: the running sequences; a waiting group has one. `width`: slots that the group needs. `slots`:
+    its slots while it runs.
+    """
+
+    def __init__(self, root: Sequence, width: int) -> None:
+        self.request, self.width = root.request, width
+        self.members, self.slots = [root], ()
+        root.group = self
+
+    members: list[Sequence]
+    slots: tuple[int, ...]
+
+    def place(self, slots: tuple[int, ...]) -> None:
+        """Assign the slots of the group; the first slot is that of its only member."""
+        self.slots = slots
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether members still recompute their lanes. All of them wait, as they choose tokens together."""
+        return len(self.members) > 1 and any(member.lag > 1 for member in self.members)
+
+    @abstractmethod
+    def close(self, reason: str, matched: str | None = None) -> None:
+        """End all members for a reason outside of their texts."""
+
+    @abstractmethod
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        """Return the events of a group that has ended, or that failed with `error`."""
+
+    @abstractmethod
+    def restart(self, stream: TextStream) -> None:
+        """Reset to one member that holds the prompt, without slots."""
+
+
+def heads(sequences: Iterable[Sequence]) -> list[Sequence]:
+    """Return the first sequence of each group, and the sequences without one."""
+    firsts = dict[int, Sequence]()
+    for sequence in sequences:
+        firsts.setdefault(id(sequence.unit), sequence)
+    return [*firsts.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """Copy a lane's first `length` tokens to another lane before the step."""
+
+    source: int
+    target: int
+    length: int
+
+
+class PrefixCache:
+    """Prompts of running sequences, and (`warm`) texts of finished ones whose KV is still in a lane.
+
+    A sequence begins when it starts its prefill or receives a copy of a prefix. Until then it waits for a
+    lane that computes its prefix. Only begun sequences are waited for, so there are no circular waits.
+
+    Models without rollback can copy a whole prompt (all but its last token) only: the source lane stops there
+    until the waiting sequences have their copies.
+
+    `rope_switches` is ModelSpec.rope_switches: no prefix is shared across a switch.
+    """
+
+    def __init__(
+        self, warm: Prefixes, *, can_rollback: bool, is_on: bool, rope_switches: tuple[int, ...] = ()
+    ) -> None:
+        self._warm, self._can_rollback, self._is_on = warm, can_rollback, is_on
+        self._rope_switches = rope_switches
+        self._prompts = Prefixes()  # prompts of begun sequences, by lane
+        self._begun: dict[int, Sequence] = {}
+        self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops until it is copied
+
+    def has_begun(self, sequence: Sequence) -> bool:
+        """Whether the sequence has started its prefill or received its copy."""
+        return sequence.slot in self._begun
+
+    def begin(self, sequence: Sequence) -> None:
+        """Start the sequence's prefill; other sequences may wait for its prefix from now on."""
+        self._begun[sequence.slot] = sequence
+        self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.kind)
+
+    def leave(self, sequence: Sequence) -> None:
+        """Remove a sequence that gives up its slot."""
+        self._begun.pop(sequence.slot, None)
+        self._prompts.remove(sequence.slot)
+
+    def best(self, prompt: Tokens, most: int | None = None, *, salt: str = "") -> Match:
+        """Return the lane, begun or warm, with the longest shared prefix, if the prefix is worth a copy.
+
+        `most`: number of tokens that may be copied; by default all but the last. `salt`: salt of the request.
+        """
+        if not self._is_on:
+            return Match()
+        beginning = prompt[: -1 if most is None else most]
+        kind = rope_factors(len(prompt), self._rope_switches), salt
+        lanes = (self._prompts, self._warm)
+        match = max((one.nearest(beginning, kind) for one in lanes), key=lambda match: match.length)
+        if not self._can_rollback:
+            is_whole = match.length == len(beginning)
+            is_exact = is_whole and match.lane in self._begun and self._is_at(match.lane, match.length)
+            return match if is_exact else Match()
+        return match if is_worth_copying(match.length, len(beginning)) else Match()
+
+    def forks(self, running: Items[Sequence]) -> tuple[Fork, ...]:
+        """Return the copies for this step. Sequences without a match begin; others wait for their prefix."""
+        self._awaited.clear()
+        if len(self._begun) == len(running):
+            return ()
+        forks = []
+        for sequence in running:
+            if self.has_begun(sequence):
+                continue
+            match = self.best(sequence.prompt, len(sequence.reusable), salt=sequence.request.salt)
+            if match.length == 0:
+                self.begin(sequence)
+            elif self._holds(match):
+                forks.append(Fork(match.lane, sequence.slot, match.length))
+                sequence.reuse(match.length)
+                self.begin(sequence)
+            elif not self._can_rollback:
+                self._awaited.add(sequence.reusable)
+        return tuple(forks)
+
+    def prefill_end(self, sequence: Sequence) -> int:
+        """Return the number of tokens up to which the sequence may be fed in this step."""
+        if not self.has_begun(sequence):
+            return sequence.num_computed_tokens
+        shared = len(sequence.prompt) - 1
+        is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
+        return shared if is_awaited else len(sequence)
+
+    def _holds(self, match: Match) -> bool:
+        sequence = self._begun.get(match.lane)
+        return sequence is None or sequence.num_computed_tokens >= match.length
+
+    def _is_at(self, lane: int, length: int) -> bool:
+        """Whether a lane holds exactly a prompt of `length` tokens, and no more."""
+        return len(self._prompts[lane]) == length and self._begun[lane].num_computed_tokens <= length
+
+
+# Sequences whose next token a step chooses, each with its draft tokens.
+SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
+Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The feeds of a step, and the sequence of each feed.
+
+    `sampled`: the sequences whose next token this step chooses, with their drafts, in feed order.
+    """
+
+    plan: StepPlan
+    sequences: tuple[Sequence, ...]
+    sampled: SampledSequences
+    forks: tuple[Fork, ...]
+
+
+def decode_feed(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
+    """Return the feed of the last committed token followed by the drafts."""
+    return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
+
+
+def span_feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:
+    """Return the feed of the tokens up to `end`; drafts follow only the last committed token."""
+    start, is_prefill = sequence.num_computed_tokens, end < len(sequence)
+    scored = sequence.scoring.num_rows(start, end) if sequence.scoring else 0
+    num_logits = scored + (0 if is_prefill else 1 + len(drafts))
+    tokens = sequence.tokens(start, end) + drafts
+    return Feed(sequence.slot, start, tokens, num_logits, len(sequence) if is_prefill else 0, scored)

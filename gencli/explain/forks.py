@@ -1,23 +1,24 @@
-"""Forks of texts: a cut in a text of a tree becomes requests, and their results become nodes."""
+"""Forks of texts: a cut in a text of a tree becomes requests, and their results become nodes; and the head
+of a traced text, the fields before its tokens.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
-from gencli.config.job import Job
-from gencli.config.requests import encode_prompt, make_request
+from gencli.config.job import Job, encode_prompt, make_request
 from gencli.core.events import Finish
 from gencli.core.request import Request
 from gencli.errors import GenerationError, UsageError
+from gencli.explain.text_sets import ROOT, Node, Tree
 from gencli.explain.trace_file import TracedText
-from gencli.explain.tree import ROOT, Node, Tree
+from gencli.results.run_record import RunInfo
 from gencli.results.run_results import Row, piece
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
-
-__all__ = ["Cut", "Forks", "pieces", "token_of"]
 
 _NEAREST = 4  # tokens listed in a message
 
@@ -170,3 +171,18 @@ def _near(data: bytes, tokenizer: Tokenizer) -> Iterator[bytes]:
         if one in known and one != data:
             yield one
     yield from (data[:size] for size in range(len(data) - 1, 0, -1) if data[:size] in known)
+
+
+def text_head(info: RunInfo, prompt: str, prompt_ids: tuple[int, ...]) -> dict[str, Any]:
+    """Return model, prompt, chain, draw and seed, and other data that a chain needs to run on kept logits."""
+    return {
+        "model": info.model,
+        "prompt": prompt,
+        "chain": info.chain.to_list(),
+        "draw": info.job.method,
+        "seed": info.job.seed,
+        "prompt_ids": prompt_ids,
+        "eos_ids": info.eos_ids,
+        "stop_ids": info.job.stops.ids,
+        "max_tokens": info.job.limits.max_tokens,
+    }

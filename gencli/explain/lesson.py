@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from gencli.explain.words import Words
+from gencli.explain.token_record import Words
 from gencli.plugins.plugin_registry import sentence
 from processors.base import Admission, Env
 from processors.catalog import Draw
 from processors.chain import Chain
-from processors.chain_run import ChainRun
 from processors.registry import Registry, builtin_registry
+from processors.standalone import ChainRun
 
 __all__ = ["TEXT", "WORDS", "Column", "Lesson", "make_lesson"]
 

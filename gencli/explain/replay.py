@@ -1,28 +1,33 @@
-"""Replay: a chain on kept logits, to compute its choices at each position of a text without the model."""
+"""Replay of a chain on kept logits, without the model: its choices at each position of a text, why a named
+token was not chosen, and kept logits as fields of a record.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from gencli.errors import GenerationError
-from gencli.explain.kept import read_kept
-from gencli.explain.record import Record
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.token_record import Record, token_record, token_text
 from gencli.explain.trace_file import TracedText
+from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission, Document, Env, Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain
-from processors.chain_run import ChainRun
-from processors.explain.kept import KeptLogits
-from processors.explain.view import RowView
+from processors.explain_rows import KeptLogits
 from processors.params import MOST
 from processors.registry import Registry
-
-__all__ = ["Look", "Replay", "chain_of", "kept_of", "replay_of"]
+from processors.row_view import RowView
+from processors.standalone import ChainRun
 
 _ENDED: tuple[Document, ...] = ("broken", "over")  # states of a document after which no token may follow
 _MOST_STAGES = 256  # limit of stages in a trace's chain
@@ -144,3 +149,164 @@ def replay_of(
     )
     env = Env(kept.vocab_size, tokenizer, tuple(lists["eos_ids"]))
     return Replay(chain, env, kept, draw=draw, request=request, registry=registry)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """A named token at one position of a text, whose token there is `chosen`.
+
+    `view` explains the named token. `winner`: the token that the chain draws here, equal to `chosen` for the
+    text's own chain. `removed_by`: the stage that masked the named token, "" if none did. `wins_without`:
+    stages without each of which the same draw gives the named token. `bound`: smallest kept logit, an upper
+    bound of the named token's logit if that was not kept; its probability is then unknown. `kept`: number of
+    kept logits.
+    """
+
+    view: RowView
+    chosen: int
+    winner: int
+    removed_by: str
+    wins_without: tuple[str, ...]
+    bound: float | None
+    kept: int
+    is_exact: bool
+
+
+class Seeker:
+    """Follows texts with a chain and a named token; `sights`: a Sight a position, by request and sample."""
+
+    def __init__(
+        self,
+        named: int,
+        tokenizer: Tokenizer,
+        chain: Chain,
+        draw: Draw,
+        registry: Registry | None = None,
+        *,
+        count: int = 5,
+    ) -> None:
+        self.named, self.tokenizer = named, tokenizer
+        self.sights: dict[tuple[str, int], list[Sight]] = {}
+        self._chain, self._draw, self._registry, self._count = chain, draw, registry, count
+        self._replays: dict[tuple[str, int], Replay] = {}
+
+    def add(self, key: tuple[str, int], head: Mapping[str, Any], chosen: int, kept: KeptLogits) -> None:
+        """Add the Sight of the next position of a text, whose token there is `chosen`."""
+        if key not in self._replays:
+            parts = self.tokenizer, self._chain, self._draw, self._registry
+            self._replays[key], self.sights[key] = replay_of(head, kept, *parts), []
+        self.sights[key].append(_look(self.named, chosen, kept, self._replays[key], self._count))
+
+
+def _look(named: int, chosen: int, kept: KeptLogits, replay: Replay, count: int) -> Sight:
+    if named >= kept.vocab_size:
+        raise UsageError(f"Token id {named} is outside the model's vocabulary of {kept.vocab_size}.")
+    look = replay.look(kept)
+    view = replay.explain(kept, named, count=count)
+    replay.commit(chosen)
+    is_kept = bool((kept.ids == named).any())
+    masks = (stage.name for stage in view.stages if stage.after.rank is None)
+    return Sight(
+        view=view,
+        chosen=chosen,
+        winner=look.token,
+        removed_by=next(masks, "") if view.raw.rank is not None else "model",
+        wins_without=view.wins_without,
+        bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
+        kept=len(kept.ids),
+        is_exact=look.is_exact,
+    )
+
+
+def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], position: int) -> dict[str, Any]:
+    """Return the record of the named token at a position, extended by the fields of the sight.
+
+    `chosen` and `winner` are [id, text]; `kept` is the number of logits that the trace keeps.
+    """
+    return {
+        **token_record(sight.view, tokenizer, run=key[0], sample=key[1], position=position),
+        "chosen": [sight.chosen, token_text(sight.chosen, tokenizer)],
+        "winner": [sight.winner, token_text(sight.winner, tokenizer)],
+        "removed_by": sight.removed_by,
+        "wins_without": list(sight.wins_without),
+        "bound": sight.bound,
+        "kept": sight.kept,
+        "exact": sight.is_exact,
+    }
+
+
+def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:
+    """Return the id of the token for this text, and a notice if the token's text differs.
+
+    "#12" means the token with id 12. Otherwise: the token with the same bytes, with a space before them, or
+    the first token of the text. Raises UsageError if there is none.
+    """
+    known = tokenizer.token_bytes
+    for wanted in (text, f" {text}"):
+        if text and (found := _index(known, wanted.encode())) is not None:
+            return found, "" if wanted == text else f"No token is {text!r}, so it is {wanted!r}."
+    number = text.removeprefix("#")
+    if text.startswith("#") and number.isascii() and number.isdigit() and len(number) < 10:
+        return int(number), ""
+    if ids := tokenizer.encode(text, special=False) if text else []:
+        first = known[ids[0]].decode("utf-8", "replace") if ids[0] < len(known) else f"#{ids[0]}"
+        return ids[0], f"{text!r} has {len(ids)} tokens; this is about the first one, {first!r}."
+    raise UsageError("No token has this text: it is empty.", hint="Give the text of a token, or #ID.")
+
+
+def _index(known: Any, wanted: bytes) -> int | None:
+    return next((at for at, one in enumerate(known) if one == wanted), None)
+
+
+_MOST = 1 << 20  # limit of vocabulary sizes
+_SLACK = 1e-3  # rounding error of a sum of logits
+_IDS, _VALUES = "<i4", "<f4"  # number formats in the file
+
+
+def kept_fields(kept: KeptLogits) -> dict[str, Any]:
+    """Return the fields: ids (int32) and values (float32) as little-endian bytes in base64.
+
+    `rest` is null if the other ids have no probability.
+    """
+    return {
+        "ids": _packed(kept.ids.numpy(), _IDS),
+        "values": _packed(kept.values.numpy(), _VALUES),
+        "rest": None if kept.rest == -math.inf else kept.rest,
+        "vocab": kept.vocab_size,
+        "seed": kept.seed,
+    }
+
+
+def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
+    """Return the kept logits of a record. Raises KeyError, TypeError or ValueError for invalid fields."""
+    size, seed, rest = fields["vocab"], fields["seed"], fields["rest"]
+    if not isinstance(size, int) or not 0 < size <= _MOST:
+        raise ValueError(f"vocab is {str(size)[:40]}")
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed is {str(seed)[:40]}, and not a number of 64 bits")
+    ids, values = _unpacked(fields["ids"], _IDS), _unpacked(fields["values"], _VALUES)
+    if not 0 < len(ids) == len(values) <= size or len(torch.unique(ids)) < len(ids):
+        raise ValueError(f"{len(values)} logits of {len(ids)} ids are kept")
+    if int(ids.min()) < 0 or int(ids.max()) >= size:
+        raise ValueError(f"ids reach from {int(ids.min())} to {int(ids.max())} in a vocabulary of {size}")
+    if rest is not None and not (isinstance(rest, int | float) and math.isfinite(rest)):
+        raise ValueError(f"rest is {str(rest)[:40]}")
+    if not bool((values < math.inf).all()):  # also rejects NaN
+        raise ValueError("a logit is no number")
+    most = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
+    if rest is not None and rest > most + _SLACK:  # no other logit exceeds the smallest kept one
+        raise ValueError(f"rest is {rest}, but at most {most} with the logits that are kept")
+    return KeptLogits(ids, values, -math.inf if rest is None else float(rest), size, seed)
+
+
+def _packed(values: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")
+
+
+def _unpacked(text: str, kind: str) -> Tensor:
+    """Return the decoded numbers [L], int64 or float32."""
+    try:
+        found = np.frombuffer(base64.b64decode(text, validate=True), kind)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"they are not numbers in base64: {error}") from None
+    return torch.from_numpy(found.astype(np.int64 if kind == _IDS else np.float32))

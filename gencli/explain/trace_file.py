@@ -1,38 +1,27 @@
-"""A trace: the records of explained tokens as JSON lines; writing and reading.
-
-A line is an object with a `kind`: `text` begins a sample (request, sample, model, prompt, chain, seed),
-`token` is a record (see gencli.explain.record), `end` has the finish reason. The lines of concurrent samples
-are interleaved; `run` and `sample` distinguish them. docs/trace.schema.json has all fields.
+"""A trace: the records of explained tokens as JSON lines (docs/trace.schema.json); writing, reading,
+checking a line, and following a file that another process is still writing.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
 
 from gencli.core.events import Error, Event, Finish, Token, by_sample
-from gencli.errors import GenerationError
-from gencli.explain.check import check_record
-from gencli.explain.record import VERSION, Record
-from gencli.explain.views import records
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.token_record import VERSION, Record, records
+from gencli.files import open_regular
 from gencli.json_text import DocumentError, parse_json
 from gencli.results.run_results import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
-from processors.explain.view import RowView
-
-__all__ = [
-    "MAX_LINE",
-    "Head",
-    "TraceWriter",
-    "TracedText",
-    "objects",
-    "read_lines",
-    "read_trace",
-    "sample_lines",
-    "text_label",
-]
+from processors.catalog import Draw
+from processors.row_view import RowView
 
 MAX_LINE = 1 << 22  # characters of a line
 Head = Callable[[str, int], Mapping[str, Any]]  # returns the head of a sample, by request and sample
@@ -140,7 +129,7 @@ class TracedText:
         return f"TracedText(run={run!r}, sample={sample}, {len(self.records)} tokens, reason={self.reason!r})"
 
     def _repr_html_(self) -> str:
-        from gencli.explain.page import fragment as html  # only for those who look
+        from gencli.explain.page import html_pages as html
 
         title = f"{self.head.get('model')}, prompt {text_label(self.key)}"
         return html.fragment(
@@ -212,3 +201,196 @@ def _checked(line: dict[str, Any], number: int) -> Record:
     except (LookupError, TypeError, ValueError) as error:
         raise GenerationError(f"Line {number} is no record of a token: {error}.") from None
     return line
+
+
+_MOST = 1e39  # above any float32
+_MOST_COUNT = 1 << 53  # the largest integer that every JSON reader represents exactly
+
+
+def check_record(line: Mapping[str, Any]) -> None:
+    """Raise KeyError, TypeError or ValueError if a field that readers use is missing or invalid."""
+    typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
+    _counts(line, "pos", "id")
+    for key in ("raw", "final"):
+        _check_place(line[key])
+        _counts(line[key], "alive")
+    _number_or_none(line, "surprise", least=0)
+    for stage in line["stages"]:
+        _check_stage(stage)
+    names = {stage["name"] for stage in line["stages"]}
+    _check_names(line["decided_by"], names, "decided_by")
+    if "instead" in line:
+        _check_instead(line["instead"], len(line["decided_by"]))
+    _check_draw(line["draw"])
+    if line["forgone"] is not None:
+        typed(line["forgone"], text=str)
+        _counts(line["forgone"], "id")
+        _probabilities(line["forgone"], "p")
+        _check_names([line["forgone"]["removed_by"]], names, "removed_by")
+    if "logits" in line:
+        typed(line, logits=dict)
+    if "mask" in line:
+        _check_names(line["mask"]["constrained_by"], names, "constrained_by")
+        _counts(line["mask"], "n_masked")
+
+
+def _check_place(place: Mapping[str, Any]) -> None:
+    _probabilities(place, "p", "others")
+    _number(place["entropy"], "entropy", least=0)
+    _number_or_none(place, "logit")
+    if place["rank"] is not None:
+        _counts(place, "rank")
+    _check_weighed(place["top"])
+
+
+def _check_weighed(entries: Any) -> None:
+    for token, text, p in _listed(entries):
+        found = {"id": token, "text": text, "p": p}
+        _counts(found, "id")
+        typed(found, text=str)
+        _probabilities(found, "p")
+
+
+def _check_stage(stage: Mapping[str, Any]) -> None:
+    _check_place(stage)
+    typed(stage, name=str, params=str, acted=bool, note=str)
+    if "why_not" in stage:
+        typed(stage, why_not=str)
+    _probabilities(stage, "mass_kept")
+    before, after = _listed(stage["alive"])
+    _counts({"before": before, "after": after}, "before", "after")
+    _check_weighed(stage["removed"])
+    for token, text, old, new in _listed(stage["changed"]):
+        _counts({"id": token}, "id")
+        typed({"text": text}, text=str)
+        _number(old, "changed")
+        _number(new, "changed")
+
+
+def _check_draw(draw: Mapping[str, Any]) -> None:
+    if draw["kind"] not in get_args(Draw):
+        raise ValueError(f"kind is {_shown(draw['kind'])}")
+    _number_or_none(draw, "margin")
+    for key in ("greedy", "forced"):
+        if key in draw:
+            typed(draw, **{key: bool})
+    if draw["runner_up"] is not None:
+        token, text = _listed(draw["runner_up"])
+        _counts({"id": token}, "id")
+        typed({"text": text}, text=str)
+
+
+def _check_instead(found: Any, count: int) -> None:
+    if len(_listed(found)) != count:
+        raise ValueError(f"instead has {len(found)} tokens for {count} stages")
+    for entry in found:
+        if entry is not None:
+            token, text = _listed(entry)
+            _counts({"id": token}, "id")
+            typed({"text": text}, text=str)
+
+
+def _check_names(found: Any, known: Iterable[str], what: str) -> None:
+    for name in _listed(found):
+        if not isinstance(name, str) or name not in known:
+            raise ValueError(f"{what} names {_shown(name)}, which is no stage of it")
+
+
+def _listed(found: Any) -> list[Any]:
+    if not isinstance(found, list):
+        raise TypeError(f"{_shown(found)} is no list")
+    return found
+
+
+def typed(found: Mapping[str, Any], **types: type) -> None:
+    """Raise KeyError for a missing field, TypeError for one of another type."""
+    for name, kind in types.items():
+        if not isinstance(found[name], kind):
+            raise TypeError(f"{name} is {_shown(found[name])}")
+
+
+def _counts(found: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        value = found[name]
+        if type(value) is not int or not 0 <= value <= _MOST_COUNT:
+            raise ValueError(f"{name} is {_shown(value)}")
+
+
+def _probabilities(found: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        _number(found[name], name, least=0, most=1)
+
+
+def _number_or_none(found: Mapping[str, Any], name: str, least: float = -_MOST) -> None:
+    if found[name] is not None:
+        _number(found[name], name, least=least)
+
+
+def _number(value: Any, name: str, *, least: float = -_MOST, most: float = _MOST) -> None:
+    """Raise ValueError unless the value is a number within these bounds; booleans are not numbers."""
+    if type(value) not in (int, float) or not least <= value <= most:
+        raise ValueError(f"{name} is {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return repr(str(value)[:40])
+
+
+_PAUSE = 0.1  # seconds between two checks of the end of the file
+_CHUNK = 1 << 16  # bytes
+
+
+def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
+    """Yield the complete lines of a trace, existing and future ones; never ends by itself.
+
+    A pipe ends with its writer. Keeps one line in memory. `pause`: seconds to sleep at the end of the file.
+    Raises UsageError for a file that cannot be read and a pause of 0, which would keep a core busy;
+    GenerationError if the file is replaced or truncated, or for an endless line.
+    """
+    if not pause > 0:
+        raise UsageError(f"pause is {pause:g}, but has to be above 0 seconds.")
+    with opened_trace(name) as file:
+        yield from _lines(Path(name), file, pause)
+
+
+@contextmanager
+def opened_trace(name: str, *, hint: str = "") -> Iterator[BinaryIO]:
+    """Open a trace. Raises UsageError if it cannot be read or is not UTF-8, also while its lines are read."""
+    try:
+        with open_regular(Path(name), pipes=True) as file:
+            yield file
+    except OSError as error:
+        raise UsageError(
+            f"The trace {name!r} cannot be read: {error.strerror or error}.", hint=hint
+        ) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"The trace {name!r} is not UTF-8.") from None
+
+
+def _lines(path: Path, file: BinaryIO, pause: float) -> Iterator[str]:
+    held = b""
+    is_file = file.seekable()
+    while True:
+        if chunk := file.read(_CHUNK):
+            *lines, held = (held + chunk).split(b"\n")
+            yield from (line.decode("utf-8") for line in lines)
+            if len(held) > MAX_LINE:
+                raise GenerationError(f"The trace has a line of more than {MAX_LINE:,} bytes.")
+        elif is_file:
+            _check(path, file)
+            time.sleep(pause)
+        else:
+            return
+
+
+def _check(path: Path, file: BinaryIO) -> None:
+    """Raise GenerationError if the file was replaced, or is shorter than the part read so far."""
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        raise GenerationError(f"The trace {str(path)!r} was removed while it was read.") from None
+    here = os.fstat(file.fileno())
+    if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+        raise GenerationError(f"The trace {str(path)!r} was replaced while it was read.")
+    if here.st_size < file.tell():
+        raise GenerationError(f"The trace {str(path)!r} was cut while it was read.")

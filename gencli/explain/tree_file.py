@@ -1,9 +1,4 @@
-"""The file of a tree: JSON lines that are only appended (docs/tree.schema.json).
-
-The first line has the kind `tree` and the recipe of the run. Each other line is a `node`, or a `prune` of a
-node and all nodes below it. Each line is appended with one write, so only the last can be incomplete; it is
-then ignored.
-"""
+"""The file of a tree: JSON lines that are only appended (docs/tree.schema.json)."""
 
 from __future__ import annotations
 
@@ -15,14 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gencli.config.recipe import CODE, Recipe
+from gencli.config.layers import CODE, Recipe
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.check import typed
-from gencli.explain.trace_file import objects
-from gencli.explain.tree import ROOT, Node, Tree
+from gencli.explain.text_sets import ROOT, Node, Tree
+from gencli.explain.trace_file import objects, typed
 from gencli.files import NO_LINK, read_file
-
-__all__ = ["VERSION", "TreeFile", "checked_head", "node_line", "read_tree", "recipe_of"]
 
 VERSION = 1  # version of the lines of a tree
 _HEAD = ("run", "sample", "model", "prompt", "chain", "draw", "seed", "preset", "code", "files")
@@ -143,7 +135,7 @@ def _read(path: Path) -> tuple[Tree, int]:
 
 
 def _tree(lines: Iterable[str]) -> Tree:
-    reader: _Reader | None = None
+    reader: _TreeReader | None = None
     for number, line in objects(lines):
         if line.get("v") != VERSION or line.get("kind") not in ("tree", "node", "prune"):
             raise GenerationError(f"Line {number} is no line of a tree of version {VERSION}.")
@@ -151,7 +143,7 @@ def _tree(lines: Iterable[str]) -> Tree:
             raise GenerationError(f"Line {number}: a tree has one head, which is its first line.")
         try:
             if reader is None:
-                reader = _Reader(checked_head(line))
+                reader = _TreeReader(checked_head(line))
             elif line["kind"] == "node":
                 reader.add(line)
             else:
@@ -163,7 +155,7 @@ def _tree(lines: Iterable[str]) -> Tree:
     return reader.tree()
 
 
-class _Reader:
+class _TreeReader:
     """The nodes so far, each with the numbers of tokens and characters of its whole text."""
 
     def __init__(self, head: Mapping[str, Any]) -> None:

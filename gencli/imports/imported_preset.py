@@ -12,14 +12,11 @@ from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 from gencli.config.job import make_job
-from gencli.config.options.run import OPTIONS, PENALTY_OPTIONS, option
-from gencli.config.options.stages import PENALTY_STAGES
-from gencli.config.peers import key_of, meant_option
-from gencli.config.presets.find import profile_file
-from gencli.config.presets.keys import KEYS, checked
-from gencli.config.presets.read import read_text
-from gencli.config.presets.stack import load_presets
-from gencli.config.presets.write import scalar
+from gencli.config.layers import scalar
+from gencli.config.option import key_of, meant_option
+from gencli.config.preset_files import profile_file
+from gencli.config.presets import KEYS, checked, load_presets, read_text
+from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
 from gencli.config.settings import COMPAT, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
@@ -30,8 +27,7 @@ from gencli.server.wire_fields import ApiError
 from gencli.server.wire_vendors import RENAMED, is_hint
 from gencli.yaml_text import PRESET_BOUNDS, YamlFault, parse
 from processors.catalog import Phase
-from processors.errors import ParamError, UnknownStage
-from processors.names import close_names, did_you_mean
+from processors.errors import ParamError, UnknownStage, close_names, did_you_mean
 from processors.registry import Registry, builtin_registry
 
 

@@ -15,8 +15,8 @@ from typing import Literal
 import torch
 
 from gencli.errors import ModelError, UsageError
+from processors.errors import is_out_of_memory
 from processors.graphs import CudaRecorder, Graphs
-from processors.machine_faults import is_out_of_memory
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _KV_DTYPES = _DTYPES | {"fp8": torch.float8_e4m3fn, "int8": torch.int8}

@@ -21,7 +21,7 @@ from gencli.core.request import StepPlan, fed_to
 from gencli.errors import ModelError
 from gencli.models.kv.lane_lengths import LaneLengths
 from gencli.models.model_runner import Inner, ModelRunner, ModelSpec
-from processors.upload import upload_ints
+from processors.graphs import upload_ints
 
 _Call = tuple[str, tuple[Any, ...]]
 _TIMEOUT = timedelta(days=365)  # a chat may wait for its next turn

@@ -20,7 +20,7 @@ from torch import Tensor
 from gencli.core.request import Feed, StepPlan, rope_factors
 from gencli.models.decoder.families import RopeSpec, Unsupported
 from gencli.models.kv.lane_lengths import LaneLengths
-from processors.upload import upload
+from processors.graphs import upload
 
 if TYPE_CHECKING:
     from gencli.models.model_runner import Lanes

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
+from gencli.config.run_options import BUILT_IN, NO_DRAFTER
 from gencli.errors import PluginError
 from gencli.files import open_regular
 from gencli.plugins.discovery import AdapterParams, Plugin, params_of
@@ -28,7 +28,7 @@ from gencli.speculative.drafter import Drafter
 from processors.base import Admission, Processor
 from processors.catalog import Phase
 from processors.errors import ParamError, raised_in
-from processors.foreign import checked_logits
+from processors.foreign_stages import checked_logits
 from processors.params import WHEN, Params
 from processors.rows import Rows
 

@@ -207,7 +207,7 @@ def draft_fault(registry: Registry, name: str, params: Params) -> str:
 
     "" if none fails.
     """
-    from processors.testing import Subject, examples, run_check  # only plugin stages need the kit
+    from processors.testing import Subject, examples, run_check
     from processors.testing.checks import drafts_equal_steps
 
     stage = registry.load(name)

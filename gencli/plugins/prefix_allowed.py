@@ -11,7 +11,7 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Processor
 from processors.catalog import Phase
-from processors.foreign import WrongResult
+from processors.foreign_stages import WrongResult
 from processors.params import Params, param
 from processors.rows import Rows
 

@@ -12,10 +12,10 @@ from itertools import repeat
 from typing import Any, cast
 
 from gencli.config.job import Job
-from gencli.config.options.drafts import NO_DRAFTER
-from gencli.config.options.flags import with_flags
+from gencli.config.option import with_flags
+from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Finish, TokenLogprobs
-from gencli.engine.beams.results import rounded
+from gencli.engine.reports import rounded
 from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.models.model_runner import ModelSpec

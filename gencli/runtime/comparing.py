@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gencli.config.job import Job
-from gencli.config.requests import make_requests
+from gencli.config.job import Job, make_requests
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Limits, Request
-from gencli.engine.admission import admission
 from gencli.engine.engine import Engine
+from gencli.engine.slot_state import admission
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.compare import Comparison, Output, Place, SideBySide
-from gencli.explain.record import token_text
+from gencli.explain.chain_comparison import ComparedPlace, Comparison, Output, SideBySide
 from gencli.explain.replay import Replay
+from gencli.explain.token_record import token_text
 from gencli.results.run_results import LATE
 from gencli.runtime.model_loading import Loaded
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.chain import Chain
-from processors.explain.kept import KeptLogits
+from processors.explain_rows import KeptLogits
 
 __all__ = ["SideRun", "compare", "compare_models"]
 
@@ -81,7 +80,7 @@ class _Both:
     prompt: str
     requests: _Pair
     texts: tuple[_Running, _Running] = field(default_factory=lambda: (_Running(), _Running()))
-    places: list[Place] = field(default_factory=list)
+    places: list[ComparedPlace] = field(default_factory=list)
     along: SideBySide | None = None
 
     @property
@@ -130,7 +129,9 @@ def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[C
         yield Comparison(pair[0].id, prompt, own, other, found, names)
 
 
-def _names(own: Output, other: Output, places: Sequence[Place], tokenizer: Tokenizer) -> dict[int, str]:
+def _names(
+    own: Output, other: Output, places: Sequence[ComparedPlace], tokenizer: Tokenizer
+) -> dict[int, str]:
     """Return the texts of the tokens of a comparison."""
     ids = {*own.tokens, *other.tokens, *(place.b for place in places if place.b is not None)}
     return {token: token_text(token, tokenizer) for token in sorted(ids)}
@@ -145,7 +146,7 @@ def _generated(engine: Engine, requests: Sequence[Request]) -> list[Output]:
     return [text.output for text in running.values()]
 
 
-def _read(a: SideRun, b: SideRun, pair: _Pair, tokens: tuple[int, ...]) -> Iterator[Place]:
+def _read(a: SideRun, b: SideRun, pair: _Pair, tokens: tuple[int, ...]) -> Iterator[ComparedPlace]:
     """Yield the positions of A's text, which both models read step by step."""
     size = min(side.loaded.runner.spec.vocab_size for side in (a, b))
     rows = (_rows(side.engine, request, tokens, size) for side, request in zip((a, b), pair, strict=True))

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from gencli.core.events import Error, Event, Finish, TokenLogprobs
 from gencli.errors import GenerationError
-from gencli.explain.page import fragment as html
-from gencli.explain.record import Record
-from gencli.explain.trace import Trace
-from gencli.explain.views import Views, records, views
+from gencli.explain.page import html_pages as html
+from gencli.explain.token_record import Record, Trace, Views, records, views
 from gencli.helpers import clock
 from gencli.results.run_results import ByToken, Meter, Scores, failure, token_ids
 from gencli.text.escapes import shown

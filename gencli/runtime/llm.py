@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
 
-from gencli.config.job import Job, notices
-from gencli.config.jobs import Jobs
+from gencli.config.job import (
+    Job,
+    Jobs,
+    SamplingParams,
+    chat_notices,
+    encode_prompt,
+    make_request,
+    notices,
+    params_layer,
+)
 from gencli.config.layers import gather_layer
-from gencli.config.options.drafts import NO_DRAFTER
-from gencli.config.options.run import OPTIONS
-from gencli.config.peers import meant_option
-from gencli.config.requests import chat_notices, encode_prompt, make_request
-from gencli.config.sampling_params import SamplingParams, params_layer
+from gencli.config.option import meant_option
+from gencli.config.run_options import NO_DRAFTER, OPTIONS
 from gencli.config.settings import Layer, Settings
 from gencli.core.events import Event
 from gencli.engine.engine import Engine
@@ -261,7 +266,7 @@ class LLM:
 
         An item is a text; a pair (context, continuation) as a tuple; or a mapping with `text`, with `context`
         and `continuation` or `choices`, or with `messages` that end with an answer. `convention`, `window`
-        and `stride` define how texts are cut (see gencli.scoring.text_scores); `top` alternatives are kept for
+        and `stride` define how texts are cut (gencli.scoring.text_scores); `top` alternatives are kept for
         each token. With `mode` processed the scores are computed under the chain of `params` and `values`;
         the mode raw accepts neither. `progress`: as in `generate`. Raises UsageError for an item that cannot
         be scored.

@@ -271,7 +271,7 @@ def _load_fake(choice: ModelChoice) -> Loaded:
 
 
 class Reporter(Protocol):
-    """Receives the messages of a run. They name options by key; see gencli.config.options.flags."""
+    """Receives the messages of a run. They name options by key; see gencli.config.option."""
 
     def say(self, text: str) -> None:
         """Report a line."""

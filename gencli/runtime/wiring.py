@@ -9,12 +9,10 @@ from typing import Any
 
 import torch
 
-from gencli.config.options.drafts import EARLY_EXIT, NO_DRAFTER
-from gencli.config.options.guidance import NO_AMATEUR
+from gencli.config.run_options import EARLY_EXIT, NO_AMATEUR, NO_DRAFTER
 from gencli.config.settings import Settings
 from gencli.engine.engine import Engine
-from gencli.engine.queue import WINDOW
-from gencli.engine.token_budget import step_limit
+from gencli.engine.scheduler import WINDOW, step_limit
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import ONE_DEVICE, Spread
 from gencli.models.files.checkpoint import ModelIdentity, identify_model
@@ -30,7 +28,7 @@ from gencli.speculative.drafter import Drafter, NgramDrafter, SuffixDrafter
 from gencli.speculative.translation import Translation
 from gencli.text.tokenizer import Tokenizer, no_template
 from processors.base import Compiler
-from processors.conversion import whole
+from processors.params import whole
 from processors.registry import Registry
 
 

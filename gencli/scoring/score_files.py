@@ -41,7 +41,7 @@ from gencli.batch.batch_rows import (
 from gencli.batch.batch_setup import Batch, row_seed
 from gencli.batch.output_formats import OUTPUT_FORMATS
 from gencli.batch.table_columns import OutputFormat, RowWriter, Table, TextTarget, Type, as_cell
-from gencli.config.jobs import Jobs
+from gencli.config.job import Jobs
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, UsageError
 from gencli.helpers import clock

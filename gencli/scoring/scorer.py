@@ -9,9 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from gencli.config.job import Job
-from gencli.config.options.drafts import NO_DRAFTER
-from gencli.config.requests import make_request
+from gencli.config.job import Job, make_request
+from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
 from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.engine.engine import Engine

@@ -13,14 +13,13 @@ from typing import Any, Literal
 
 from gencli.batch.batch_options import BATCH_OPTIONS
 from gencli.batch.batch_options import OWN as OF_BATCH
-from gencli.config.options.option import Option
-from gencli.config.options.run import OPTIONS
+from gencli.config.option import Option
+from gencli.config.run_options import OPTIONS
 from gencli.core.events import TokenLogprobs
 from gencli.errors import UsageError
 from gencli.results.run_results import entry_record
 from gencli.text.tokenizer import Tokenizer
-from processors.conversion import Bounds
-from processors.params import MOST
+from processors.params import MOST, Bounds
 
 CONVENTIONS = Literal["lm-eval", "strided", "llama"]
 

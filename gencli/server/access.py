@@ -20,7 +20,7 @@ from gencli.errors import GencliError
 from gencli.json_text import JsonLimits, parse_json
 from gencli.server.wire_calls import Call
 from gencli.server.wire_fields import ApiError, bad_field
-from processors.conversion import whole
+from processors.params import whole
 
 if TYPE_CHECKING:
     from gencli.server.engine_thread import EngineOrder

@@ -15,16 +15,15 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from gencli.config.options.flags import with_flags
-from gencli.config.options.run import OPTIONS
+from gencli.config.option import with_flags
+from gencli.config.run_options import OPTIONS
 from gencli.core.events import Error, Event, Finish, Reading, Token, joined
 from gencli.core.events import Error as SampleError
 from gencli.core.request import Request
 from gencli.errors import ConfigError, DeviceError, GencliError, GenerationError, ModelError
 from gencli.server.wire_fields import ApiError
 from gencli.structured.output_spec import KINDS, OutputSpec
-from processors.errors import ProcessorsError
-from processors.machine_faults import is_out_of_memory
+from processors.errors import ProcessorsError, is_out_of_memory
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.02  # seconds between two deliveries of tokens; more than 50 a second do not help a reader

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gencli.batch.batch_options import read_batch
-from gencli.config.options.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
-from gencli.config.options.run import OPTIONS
+from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
+from gencli.config.run_options import OPTIONS
 from gencli.errors import UsageError
-from processors.conversion import Bounds
+from processors.params import Bounds
 
 OWN: tuple[Option, ...] = (
     Option(("--host",), str, "Address to listen on. Only this machine reaches the default.", "Server",

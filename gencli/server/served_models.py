@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gencli.batch.batch_plan import run_variables
-from gencli.config.environment import untraced
 from gencli.config.layers import gather
-from gencli.config.settings import Settings
+from gencli.config.settings import Settings, untraced
 from gencli.core.events import Error, Event, Finish
 from gencli.errors import UsageError
 from gencli.files import read_file

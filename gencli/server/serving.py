@@ -22,12 +22,9 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from gencli import __version__
-from gencli.config.chat_defaults import with_chat_draw
-from gencli.config.job import Job
-from gencli.config.jobs import Jobs
-from gencli.config.presets.stack import load_presets
-from gencli.config.requests import chat_notices, make_request
-from gencli.config.sampling_params import params_layer
+from gencli.config.job import Job, Jobs, chat_notices, make_request, params_layer
+from gencli.config.layers import with_chat_draw
+from gencli.config.presets import load_presets
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine

@@ -16,7 +16,7 @@ from gencli.structured.output_spec import ThinkingSplitter
 from gencli.structured.tool_calls import CallPart, CallStream, FoundCalls, ToolFormat
 from gencli.structured.tool_plans import Calls
 from gencli.text.tokenizer import Tokenizer
-from processors.explain.view import RowView
+from processors.row_view import RowView
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from gencli.config.jobs import REQUEST_KEYS
-from gencli.config.peers import meant_option
+from gencli.config.job import REQUEST_KEYS
+from gencli.config.option import meant_option
 from gencli.errors import GencliError
 from gencli.server.wire_fields import (
     ApiError,
@@ -21,10 +21,11 @@ from gencli.server.wire_fields import (
     read_messages,
     read_variables,
     unknown_field,
+    without_unknown,
 )
 from gencli.server.wire_vendors import INSTEAD, RENAMED, SPECIAL, asks_for_nothing, is_hint, is_known
 from gencli.structured.schema_inputs import is_schema_name, named_file, parse_concise
-from processors.conversion import whole
+from processors.params import whole
 from processors.registry import Registry, builtin_registry
 
 # The route decides whether there is a chat template; the other sections are about the output of a run.
@@ -249,9 +250,12 @@ class Call:
 def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
     """Return the call of a body. Raises ApiError for the first invalid field."""
     rest = given_fields(chat_body(body) if route == "responses" else body)
+    dropped: tuple[str, ...] = ()
+    if is_lenient and "messages" in rest:
+        rest["messages"], dropped = without_unknown(rest["messages"])
     call = _CallReader(rest, route).read()
     options = read_options(rest, registry=registry, is_lenient=is_lenient)
-    return replace(call, options=options)
+    return replace(call, options=replace(options, dropped=(*dropped, *options.dropped)))
 
 
 class _CallReader(Taking):

@@ -142,12 +142,27 @@ def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
     return tuple(_read(message, f"messages[{number}]") for number, message in enumerate(value))
 
 
+def without_unknown(value: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the messages without their unknown fields, and the names of those."""
+    if not isinstance(value, list):
+        return value, ()
+    unknown = [_unknown(message) if isinstance(message, Mapping) else [] for message in value]
+    kept = [
+        {key: item for key, item in message.items() if key not in keys} if keys else message
+        for message, keys in zip(value, unknown, strict=True)
+    ]
+    return kept, tuple(f"messages[{number}].{key}" for number, keys in enumerate(unknown) for key in keys)
+
+
+def _unknown(message: Mapping[str, Any]) -> list[str]:
+    known = (*_TAKEN, *_WITHOUT_EFFECT)
+    return [key for key, value in message.items() if value is not None and key not in known]
+
+
 def _read(message: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(message, Mapping):
         raise _bad(place, f"{place} has to be an object with role and content.")
-    known = (*_TAKEN, *_WITHOUT_EFFECT)
-    unknown = [key for key, value in message.items() if value is not None and key not in known]
-    if unknown:
+    if unknown := _unknown(message):
         raise _bad(f"{place}.{unknown[0]}", f"{place} has no field {unknown[0]!r}.", "unknown_field")
     role = message.get("role")
     if role not in ROLES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gencli.core.events import Event, TokenLogprobs
-from gencli.explain.views import records
+from gencli.explain.token_record import records
 from gencli.server.wire_answers import (
     Answers,
     Delta,

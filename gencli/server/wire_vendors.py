@@ -12,7 +12,7 @@ from typing import Any
 
 from gencli.server.wire_fields import bad_field
 from gencli.structured.grammar_readers import looks_like_lark
-from processors.conversion import whole
+from processors.params import whole
 
 UNLIMITED = -1  # as `max_tokens`: no limit of the request, as in llama.cpp and LM Studio
 

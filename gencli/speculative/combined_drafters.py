@@ -17,9 +17,9 @@ from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured
-from processors.foreign import WrongResult, fault_text, is_interrupt
+from processors.errors import device_fault
+from processors.foreign_stages import WrongResult, fault_text, is_interrupt
 from processors.history import History
-from processors.machine_faults import device_fault
 from processors.pipeline import Pipeline
 from processors.sampler import Sampler
 

@@ -17,15 +17,13 @@ from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
 from gencli.speculative.translation import Transcript, Translation
 from processors.base import Noise
-from processors.choose import Chooser
-from processors.draw_on_device import sampled
+from processors.graphs import upload, upload_ints
 from processors.history import History
-from processors.kernels.softmax import token_probability
+from processors.kernels.operations import token_probability
 from processors.pipeline import Pipeline
 from processors.rng import Stream, row_key, signed
 from processors.rows import Rows
-from processors.sampler import Sampler
-from processors.upload import upload, upload_ints
+from processors.sampler import Chooser, Sampler, sampled
 
 
 class ModelDrafter(Drafter):

@@ -22,8 +22,8 @@ from gencli.structured.rewrite_strings import are_apart
 from gencli.structured.schema_check import is_comment, likely_keywords
 from gencli.structured.schema_errors import NEVER, Deadline, child, descend
 from gencli.structured.schema_validator import FORMATS
-from processors.conditions.when import keys_of
 from processors.grammar.json_grammars import MARK
+from processors.request_values import keys_of
 
 _WORST: tuple[Grade, ...] = ("refused", "unknown", "loose", "tight", "exact")
 _VERDICTS: dict[Grade, tuple[Enforcement, str]] = {

@@ -62,8 +62,8 @@ from gencli.structured.rewrite_objects import (
 )
 from gencli.structured.rewrite_strings import rewrite_number, rewrite_string
 from gencli.structured.schema_errors import NEVER, Deadline, GiveUp, SchemaError, child
-from processors.constraint import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
 from processors.grammar.json_grammars import unmarked
+from processors.request_values import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
 
 _BACKENDS = ("xgrammar", "llguidance")
 _ONCE = ", but for free names that come twice"

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, descend
-from processors.conditions.when import keys_of
+from processors.request_values import keys_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from gencli.core.events import Finish, ValidationResult
 from gencli.core.request import Jump
 from gencli.errors import ConfigError, GencliError
 from gencli.structured.schema_errors import compact, select
-from processors.constraint import Constraint
+from processors.request_values import Constraint
 
 KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
 DOCUMENTS = ("json", "json_schema", "pydantic")  # kinds whose whole output is one JSON document

@@ -13,7 +13,7 @@ from gencli.json_text import parse_json
 from gencli.structured.output_spec import DOCUMENTS, OutputSpec, Plan
 from gencli.structured.schema_errors import NEVER, Deadline
 from gencli.structured.schema_inputs import named_file
-from processors.constraint import WHITESPACE
+from processors.request_values import WHITESPACE
 
 if TYPE_CHECKING:
     from gencli.structured.tool_calls import Schemas

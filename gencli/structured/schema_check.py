@@ -30,7 +30,7 @@ from gencli.structured.json_schema import (
 )
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, message, shortened, shown
 from gencli.structured.schema_validator import unique_items
-from processors.conditions.when import ANY_KEY, keys_of
+from processors.request_values import ANY_KEY, keys_of
 
 MAX_BYTES = 4 * 1024 * 1024
 MAX_SUBSCHEMAS = 20_000

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from gencli.errors import ConfigError, GenerationError, UsageError
-from processors.conditions.when import keys_of
+from processors.request_values import keys_of
 
 
 class SchemaError(ConfigError):

@@ -17,7 +17,7 @@ from typing import Any, get_origin
 
 from gencli.errors import ConfigError
 from gencli.structured.schema_errors import SchemaError, child, shortened, shown
-from processors.names import close_names
+from processors.errors import close_names
 
 TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean"}
 

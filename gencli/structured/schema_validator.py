@@ -23,7 +23,7 @@ from typing import Any
 from gencli.structured.ecma_regex import check_pattern, searches
 from gencli.structured.json_schema import Draft, draft_of, walk, with_published
 from gencli.structured.schema_errors import NOTHING, descend, message, place, shown
-from processors.conditions.when import keys_of
+from processors.request_values import keys_of
 
 MAX_SECONDS = 10.0  # seconds for one value
 MAX_FAULTS = 10  # limit of reported faults

@@ -15,8 +15,8 @@ from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Varia
 from gencli.structured.schema_errors import SchemaError, child
 from gencli.structured.text_plans import plan_grammar, plan_regex
 from gencli.structured.tool_calls import Schemas, ValueCheck, check_inside, embed, json_end
-from processors.constraint import Constraint
 from processors.errors import nearest
+from processors.request_values import Constraint
 
 
 @dataclass(frozen=True, slots=True)

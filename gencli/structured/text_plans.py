@@ -39,7 +39,7 @@ from gencli.structured.grammar_tree import (
     single,
 )
 from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Variant
-from processors.constraint import Constraint
+from processors.request_values import Constraint
 
 _SECONDS = 10.0
 _MOST_RULES = 500

@@ -26,9 +26,9 @@ from gencli.structured.tool_calls import (
     embed,
     parse_calls,
 )
-from processors.constraint import Constraint
 from processors.errors import nearest
 from processors.grammar.json_grammars import as_lark, json_options
+from processors.request_values import Constraint
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FIELDS = ("name", "description", "parameters", "strict")

@@ -15,8 +15,7 @@ from gencli.errors import GencliError, UsageError
 from gencli.files import read_file
 from gencli.structured.schema_inputs import exists
 from gencli.templates.chat_templates import MAX_PROMPT, Order, renderer
-from processors.errors import nearest
-from processors.names import close_names, did_you_mean
+from processors.errors import close_names, did_you_mean, nearest
 
 _MAX_BYTES = 1 << 20  # bytes of a template's file
 _WHOLE = "row"  # the variable that holds all columns

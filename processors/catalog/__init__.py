@@ -10,16 +10,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from processors.catalog.adjust import (
-    ADJUST,
-    BiasParams,
-    FrequencyParams,
-    PenaltyParams,
-    PresenceParams,
-    RepetitionParams,
-    Scope,
-)
-from processors.catalog.constrain import (
+from processors.catalog.feedback import FEEDBACK
+from processors.catalog.forcing import ENDINGS, FORCING
+from processors.catalog.masks import (
     BAN_LIMIT,
     CONSTRAIN,
     WHITESPACE_LIMIT,
@@ -31,17 +24,29 @@ from processors.catalog.constrain import (
     SuppressParams,
     TailParams,
 )
-from processors.catalog.endings import ENDINGS
-from processors.catalog.feedback import FEEDBACK
-from processors.catalog.forcing import FORCING
-from processors.catalog.gate import GATE
-from processors.catalog.ranked import RANKED
-from processors.catalog.repeats import REPEATS
-from processors.catalog.scale import SCALE
-from processors.catalog.stage_spec import Note, Phase, StageSpec
-from processors.catalog.thresholds import THRESHOLDS
-from processors.catalog.truncate import TRUNCATE, MinPParams, TemperatureParams, TopKParams, TopPParams
-from processors.catalog.watermark import WATERMARKS
+from processors.catalog.penalties import (
+    ADJUST,
+    REPEATS,
+    BiasParams,
+    FrequencyParams,
+    PenaltyParams,
+    PresenceParams,
+    RepetitionParams,
+    Scope,
+)
+from processors.catalog.truncation import (
+    GATE,
+    RANKED,
+    SCALE,
+    THRESHOLDS,
+    TRUNCATE,
+    MinPParams,
+    TemperatureParams,
+    TopKParams,
+    TopPParams,
+)
+from processors.catalog.watermarks import WATERMARKS
+from processors.params import Note, Phase, StageSpec
 
 __all__ = [
     "BAN_LIMIT",

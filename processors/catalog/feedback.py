@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from processors.catalog.stage_spec import Note, Phase, StageSpec
-from processors.params import Params, param
-
-__all__ = ["FEEDBACK", "AdaptivePParams", "MirostatParams", "SkewParams"]
+from processors.params import Note, Params, Phase, StageSpec, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ FEEDBACK: tuple[StageSpec, ...] = (
         "mirostat",
         Phase.GATE,
         MirostatParams,
-        "processors.stages.mirostat:Mirostat",
+        "processors.stages.feedback:Mirostat",
         note=Note(
             "version 2: x[i] = -inf where -log2 p[i] > mu; version 1: keep the k most likely tokens, "
             "k = ((s - 1) 2^mu / (1 - V^(1 - s)))^(1 / s), s the Zipf exponent of the 100 most likely. "
@@ -67,7 +64,7 @@ FEEDBACK: tuple[StageSpec, ...] = (
         "skew",
         Phase.GATE,
         SkewParams,
-        "processors.stages.skew:Skew",
+        "processors.stages.feedback:Skew",
         note=Note(
             "p[i] = c[i]^g - c[i - 1]^g, g = e^s, c the cumulative p from the most likely token on",
             "turboderp 2024, ExLlamaV2, skew sampling.",
@@ -80,7 +77,7 @@ FEEDBACK: tuple[StageSpec, ...] = (
         "adaptive_p",
         Phase.GATE,
         AdaptivePParams,
-        "processors.stages.adaptive_p:AdaptiveP",
+        "processors.stages.feedback:AdaptiveP",
         note=Note(
             "x = 5 - 10 u^2 / (1 + u), u = |p - t| / 0.3, t = 2 target - a within [0, 1]; a is the moving "
             "average of p of the drawn tokens, target at first",

@@ -20,8 +20,8 @@ from queue import SimpleQueue
 from threading import Lock
 from typing import Any
 
-from processors.constraint import Constraint
 from processors.errors import GrammarError
+from processors.request_values import Constraint
 
 MAX_CHARACTERS = 1 << 22  # characters of a grammar's text
 MAX_DEPTH = 500  # nested brackets of a JSON text

@@ -15,9 +15,9 @@ from typing import Any
 
 from processors.base import Env
 from processors.child import OUT_OF_MEMORY, limit_memory, serve
-from processors.constraint import Constraint
 from processors.grammar.grammar_backend import Backend, GrammarVocabulary, load_backend
 from processors.grammar.grammar_compiler import Portable, Reply, Setup, try_steps
+from processors.request_values import Constraint
 
 __all__: list[str] = []
 

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.errors import GrammarError
-from processors.kernels.bitmask import blocked_bits
-from processors.upload import upload
+from processors.graphs import upload
+from processors.kernels.operations import blocked_bits
+from processors.request_values import Constraint
 
 BACKENDS: dict[str, str] = {
     "trie": "processors.grammar.grammar_backend:TrieBackend",

@@ -23,10 +23,10 @@ import torch
 
 from processors.base import Env
 from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
-from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.compile_guards import MAX_STEP_SECONDS, GrammarStore, Lane, check_size, is_small
 from processors.grammar.grammar_backend import Ask, Backend, Grammar, GrammarVocabulary, load_backend
+from processors.request_values import Constraint
 
 _REMEMBERED = 256  # grammars kept in memory
 _RECOMPILE_SECONDS = 1.0  # seconds; a grammar compiled faster is compiled again here, not dumped and loaded

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from processors.base import GrammarStatus, Noise
-from processors.constraint import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER
 from processors.grammar.closing import Spot
 from processors.grammar.forced_tokens import CanonicalTokenizer, SeparatorModel
 from processors.grammar.grammar_backend import Ask, Matcher, allow_only, allows, pack
 from processors.grammar.narrowing import SLACK, Narrower, Outlook
 from processors.grammar.short_texts import Guide
-from processors.marker import Marker
+from processors.request_values import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER, Marker
 
 
 @dataclass(frozen=True, slots=True, eq=False)

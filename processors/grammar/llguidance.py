@@ -14,11 +14,11 @@ from typing import Any, cast
 from torch import Tensor
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.compile_guards import SlowTokenGuard, caught_lines
 from processors.grammar.grammar_backend import Ask, GrammarVocabulary, Matcher, allows_text, fill_by_position
 from processors.grammar.json_grammars import as_lark, json_options
+from processors.request_values import Constraint
 
 # Limits of work and memory of one grammar: the first two while it is compiled, the others while it is used.
 LIMITS: dict[str, int] = {

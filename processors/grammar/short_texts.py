@@ -16,7 +16,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from processors.constraint import Constraint
+from processors.request_values import Constraint
 
 _TRIED = 64  # most texts tried at one place
 _PASSES = 16  # most passes over the schemas to find the lengths of those that refer to others

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.compile_guards import SlowTokenGuard, caught_lines
 from processors.grammar.grammar_backend import Ask, GrammarVocabulary, Matcher, allows_text, fill_by_position
 from processors.grammar.json_grammars import grammar_of_schema, with_schema_grammars
+from processors.request_values import Constraint
 
 # Matches "[07:50:57] /project/cpp/x.cc:1161: " and "... Check failed: (x) is false: ".
 _LOCATION = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?:true|false): )?")

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.parts_triton import _of_gumbel, _of_mix, _of_row_key, _of_uniform
-from processors.kernels.counters import counters
+from processors.kernels.operations import counters
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK
 

@@ -1,7 +1,10 @@
-"""`Feedback`: base of stages whose state follows the probabilities of drawn tokens: one number a slot."""
+"""`Feedback`, the base of stages whose state follows the probabilities of drawn tokens (one number a
+slot): `mirostat` and `adaptive_p`; and `skew`, which bends the draw.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +14,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
+from processors.base import Admission, Env, Processor, in_slot
 from processors.catalog import Phase
-from processors.columns import in_slot
+from processors.catalog.feedback import AdaptivePParams, MirostatParams, SkewParams
+from processors.graphs import upload_ints
+from processors.kernels.operations import drop_below, ranked, row_cumsums, row_parts, row_sums
 from processors.params import Params
 from processors.rows import Rows
-from processors.upload import upload_ints
-
-__all__ = ["Feedback"]
+from processors.stages.shared import LOWEST
+from processors.stages.truncation import best, cut, mass, rounded_up
 
 P = TypeVar("P", bound=Params)
 
@@ -186,3 +190,167 @@ def _runs(rows: Rows) -> list[range]:
         if not row or rows.host_slots[row - 1] != slot or len(rows.host_drafts[row - 1]) >= len(drafts)
     ]
     return [range(start, end) for start, end in pairwise([*starts, len(rows)])]
+
+
+_LN2 = math.log(2)
+_MOST = 100  # largest logits from which version 1 estimates Zipf's exponent
+
+
+class Mirostat(Feedback[MirostatParams]):
+    """Truncate so that the surprise of the drawn tokens stays at tau bits (Basu et al. 2021).
+
+    The slot's number is mu: 2 tau at first, then mu - eta (surprise - tau) after each token, the surprise
+    -log2 p taken after truncation. Version 2 drops tokens with a surprise above mu; version 1 keeps the
+    number of tokens whose cross-entropy would be mu bits if they followed Zipf's law.
+    """
+
+    name = "mirostat"
+    Params = MirostatParams
+
+    def first(self, params: MirostatParams) -> float:
+        """Return the initial mu, 2 tau."""
+        return 2 * params.tau
+
+    def note(self, number: float) -> str:
+        """Return the note of a row: mu in bits."""
+        return f"mu {number:.2f} bits"
+
+    def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the truncated logits [A, V], and ln of the mass that is left [A]."""
+        versions = self.columns.known("version", rows)
+        is_first = self.columns.exact("version", rows)[:, None] == 1
+        out, totals = logits.clone(), []
+        peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
+        for part in row_parts(logits):
+            some, top, mu = logits[part], peak[part], numbers[part, None]
+            masses = mass(some, top)
+            threshold, room = _by_surprise(masses, top, mu)
+            if 1 in versions:
+                by_count = _by_count(some, mu)
+                threshold = torch.where(is_first[part], by_count[0], threshold)
+                room = torch.where(is_first[part], by_count[1], room)
+            drop_below(out[part], threshold, room)
+            left = row_sums(masses.masked_fill_(out[part] == -math.inf, 0))
+            totals.append(top + left.log())
+        return out, torch.cat(totals).squeeze(1)
+
+    def follow(self, numbers: Tensor, log_probability: Tensor, slots: Tensor) -> Tensor:
+        """Return mu [N] after tokens with these log-probabilities [N]; unchanged by an impossible token."""
+        tau, eta = self.columns.at("tau", slots), self.columns.at("eta", slots)
+        after = numbers - eta * (-log_probability / _LN2 - tau)
+        return torch.where(log_probability == -math.inf, numbers, after)
+
+
+def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest logit with a surprise of at most mu [A, 1], and how many of its ties stay [A, 1].
+
+    If every token has a larger surprise, the first of the most likely tokens stays.
+    """
+    threshold = peak + row_sums(masses).log() - mu * _LN2
+    is_one = threshold > peak
+    return rounded_up(torch.where(is_one, peak, threshold)), torch.where(is_one, 1, masses.shape[1])
+
+
+def _by_count(logits: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the k-th largest logit, and how many of its ties stay; all [A, 1]."""
+    count = _zipf_count(best(logits, _MOST), mu, logits.shape[1])
+    most = logits.shape[1] if logits.is_cuda else int(count.max())
+    return cut(best(logits, most), count)
+
+
+def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:
+    """Return k [A, 1] int64 for the largest logits [A, N] of rows of `width` ids, by the paper's formula."""
+    ranked = ranked.double()
+    gaps = ranked[:, :-1] - ranked[:, 1:]
+    steps = torch.arange(1, ranked.shape[1], dtype=torch.float64, device=ranked.device)
+    steps = ((steps + 1) / steps).log()
+    is_known = ranked[:, 1:] > -math.inf
+    squares = row_sums(is_known * steps.square())
+    s = row_sums(torch.where(is_known, gaps, 0.0) * steps) / squares
+    rest = s - 1
+    ratio = torch.where(rest == 0, 1 / math.log(max(width, 2)), rest / -torch.expm1(-rest * math.log(width)))
+    size = ((mu * _LN2 + ratio.log()) / s).clamp(max=math.log(width)).exp()
+    return size.nan_to_num(nan=1.0).floor().clamp(1, width).long()
+
+
+_PEAK, _SHARPNESS, _WIDTH = 5.0, 10.0, 0.3  # as in llama.cpp
+
+
+class AdaptiveP(Feedback[AdaptivePParams]):
+    """x = 5 - 10 u^2 / (1 + u), u = |p - t| / 0.3, t = 2 target - a within [0, 1].
+
+    The slot's number is a, the moving average of the probabilities p of drawn tokens before this stage: a =
+    target at first, then a = (1 - decay) p + decay a after each token.
+    """
+
+    name = "adaptive_p"
+    Params = AdaptivePParams
+
+    def first(self, params: AdaptivePParams) -> float:
+        """Return the initial average, `target`."""
+        return params.target
+
+    def note(self, number: float) -> str:
+        """Return the note of a row: the average probability of the drawn tokens."""
+        return f"drawn on average {number:.3f}"
+
+    def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
+        """Return the new logits [A, V], and ln of the total mass before the stage [A]."""
+        wanted = (2 * self.columns.exact("target", rows) - numbers).clamp_(0, 1)[:, None]
+        out, totals = torch.empty_like(logits), []
+        peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
+        for part in row_parts(logits):
+            some, top = logits[part], peak[part]
+            p = mass(some, top)
+            total = row_sums(p)
+            away = p.div_(total * _WIDTH).sub_(wanted[part] / _WIDTH).abs_()
+            new = (away * away).div_(away.add_(1)).mul_(-_SHARPNESS).add_(_PEAK)
+            is_left = torch.gt(some, -math.inf, out=torch.empty_like(some)).sum(1, keepdim=True) < 2
+            torch.where((some == -math.inf) | is_left, some, new.float(), out=out[part])
+            totals.append(top + total.log())
+        return out, torch.cat(totals).squeeze(1)
+
+    def follow(self, numbers: Tensor, log_probability: Tensor, slots: Tensor) -> Tensor:
+        """Return the averages [N] after tokens with these log-probabilities [N]."""
+        decay = self.columns.at("decay", slots)
+        return decay * numbers + (1 - decay) * log_probability.exp()
+
+
+_SMALL = 1e-9  # for r below it, ln(1 - (1 - r)^g) is ln(g r)
+
+
+class Skew(Processor[SkewParams]):
+    """p[i] = c[i]^g - c[i - 1]^g, g = e^s; c is the cumulative sum of p in descending order, ties by id.
+
+    In the log domain: ln p[i] = g ln c[i] + ln(1 - (1 - p[i] / c[i])^g), so unlikely tokens stay possible.
+    The total mass of the logits is unchanged.
+    """
+
+    name = "skew"
+    phase = Phase.GATE
+    Params = SkewParams
+    keeps_faults = True
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. Sorts all unmasked logits."""
+        gain = self.columns.exact("s", rows).exp()[:, None]
+        for part in row_parts(logits):
+            values, ids = ranked(logits[part])
+            logits[part].scatter_(1, ids, _skewed(values, gain[part]))
+        return logits
+
+
+def _skewed(values: Tensor, gain: Tensor) -> Tensor:
+    """Return the new logits [A, N] float32 of sorted logits, for g [A, 1] float64."""
+    x = values.double()
+    peak = x[:, :1].clamp(min=LOWEST)
+    below = x - peak
+    sums = row_cumsums(below.exp())
+    total = sums[:, -1:]
+    ratio = below - sums.log()  # ln(p[i] / c[i])
+    chance = ratio.exp()
+    bent = (-torch.expm1(gain * torch.log1p(-chance))).log()
+    is_small = chance * gain.clamp(min=1) < _SMALL
+    bent = torch.where(is_small, gain.log() + ratio, bent)
+    new = (bent + gain * (sums / total).log() + total.log() + peak).clamp(min=LOWEST)
+    return torch.where(values == -math.inf, values, new.float())

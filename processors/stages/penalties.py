@@ -1,7 +1,10 @@
-"""The stages `repetition`, `frequency` and `presence`: penalties on tokens that already occurred."""
+"""The stages `repetition`, `frequency` and `presence`, penalties on tokens that already occurred, and
+`bias` and `sequence_bias`, which add to the logits of tokens.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -9,15 +12,31 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission
-from processors.catalog import FrequencyParams, PenaltyParams, Phase, PresenceParams, RepetitionParams
+from processors.base import Admission, Env, Processor
+from processors.catalog import (
+    BiasParams,
+    FrequencyParams,
+    PenaltyParams,
+    Phase,
+    PresenceParams,
+    RepetitionParams,
+)
+from processors.catalog.penalties import SequenceBiasParams, SequenceKey
+from processors.errors import TokenError
+from processors.graphs import upload, upload_ints
 from processors.rows import Rows, Visible
-from processors.stages.lists import IdStage
-from processors.stages.tokens import edit, exempt_ids
-from processors.stages.words import places
-from processors.upload import upload_ints
-
-__all__ = ["Frequency", "Penalty", "Presence", "Repetition"]
+from processors.stages.shared import (
+    HIGHEST,
+    LOWEST,
+    IdStage,
+    Lists,
+    TableStage,
+    checked,
+    edit,
+    exempt_ids,
+    places,
+    token_id,
+)
 
 
 class Penalty(IdStage[PenaltyParams]):
@@ -199,3 +218,131 @@ class Presence(Penalty):
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
         """Return the penalised logits."""
         return old - penalty
+
+
+class Bias(Processor[BiasParams]):
+    """x[i] = x[i] + bias[i] for some tokens; -inf bans a token, and a masked token stays masked.
+
+    A key is an id, or a text that is exactly one token. TokenError at admission: a text of several tokens
+    (the message shows them), an id outside the vocabulary, an id that is listed twice.
+    """
+
+    name = "bias"
+    phase = Phase.ADJUST
+    Params = BiasParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.ids = Lists(torch.int64, env.device)
+        self.values = Lists(torch.float64, env.device)
+
+    def admit(self, slot: int, params: BiasParams, request: Admission) -> None:
+        """Resolve the keys to ids, and store ids and biases."""
+        super().admit(slot, params, request)
+        values: dict[int, float] = {}
+        for key, value in params.bias:
+            token = token_id(key, self.env, "bias")
+            if token in values:
+                raise TokenError(f"bias names token {token} twice, the second time as {key!r}. Leave one.")
+            values[token] = value
+        self.ids.write(slot, list(values))
+        self.values.write(slot, list(values.values()))
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy ids and values."""
+        super().fork(source, target)
+        self.ids.copy(source, target)
+        self.values.copy(source, target)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]."""
+        ids, _ = self.ids.gather(rows)
+        bias, _ = self.values.gather(rows)  # both are padded with their last entry, so they agree
+        old = logits.gather(1, ids).double()
+        banned = torch.where(bias == -math.inf, bias, old)
+        return edit(logits, ids, banned, old + bias)
+
+
+_Biases = tuple[tuple[SequenceKey, float], ...]
+
+
+class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
+    """x[i] = x[i] + bias for each sequence whose last id is i and whose other ids end the text.
+
+    A text key means the ids that the tokenizer makes of it. The text consists of prompt, output and visible
+    drafts. -inf bans the completion. TokenError at admission: a text without a tokenizer or without tokens,
+    an id outside the vocabulary, a sequence that is listed twice.
+    """
+
+    name = "sequence_bias"
+    phase = Phase.ADJUST
+    Params = SequenceBiasParams
+
+    def tables(self, params: SequenceBiasParams) -> Sequences:
+        """Return the tables of the sequences."""
+        return self._built(params.biases)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. Makes one pass for each distinct list of sequences."""
+        places = self.places(rows)
+        for sequences, index in places.items():
+            at = upload(index, logits.device)[:, None]
+            some = rows if len(places) == 1 else rows.select(index)
+            ids, added = sequences.added(_last_tokens(some, sequences.reach))
+            old = logits[at, ids].double()
+            new = (old + added).clamp_(LOWEST, HIGHEST).masked_fill_(added == -math.inf, -math.inf)
+            logits[at, ids] = torch.where(old.isinf(), old, new).float()
+        return logits
+
+    def _built(self, biases: _Biases) -> Sequences:
+        found: dict[tuple[int, ...], float] = {}
+        for key, value in biases:
+            tokens = self._tokens(key)
+            if tokens in found:
+                raise TokenError(f"sequence_bias names {key!r} twice, as tokens {list(tokens)}. Leave one.")
+            found[tokens] = value
+        return Sequences(found, self.env.device)
+
+    def _tokens(self, key: SequenceKey) -> tuple[int, ...]:
+        """Return the ids of a key: an id, several ids, or a text. TokenError if a text has none."""
+        if isinstance(key, str):
+            if self.env.vocabulary is None:
+                raise TokenError(f"sequence_bias names the text {key!r}, but has no tokenizer. Give ids.")
+            key = tuple(self.env.vocabulary.encode(key, special=False))
+        tokens = (key,) if isinstance(key, int) else key
+        if not tokens:
+            raise TokenError("sequence_bias names a sequence without tokens. Remove it.")
+        return checked(tokens, self.env, "sequence_bias")
+
+
+class Sequences:
+    """Sequences as tensors: all ids but the last [N, P], right-aligned; biases and last ids [N]."""
+
+    def __init__(self, biases: dict[tuple[int, ...], float], device: torch.device) -> None:
+        self.reach = max(map(len, biases)) - 1
+        first = [(_ANY,) * (self.reach + 1 - len(tokens)) + tokens[:-1] for tokens in biases]
+        self._first = upload(first, device, torch.int64).view(len(biases), self.reach)
+        self._bias = upload(list(biases.values()), device, torch.float64)
+        last = sorted({tokens[-1] for tokens in biases})
+        self._ids = upload(last, device)
+        self._place = upload([last.index(tokens[-1]) for tokens in biases], device)
+
+    def added(self, tail: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the distinct last ids [U], and the bias of each after tails [A, P] of ids, [A, U]."""
+        matches = ((self._first == tail[:, None]) | (self._first == _ANY)).all(2)
+        added = torch.zeros(len(tail), len(self._ids), dtype=torch.float64, device=tail.device)
+        return self._ids, added.index_add_(1, self._place, torch.where(matches, self._bias, 0))
+
+
+_ANY = -1  # padding before a shorter sequence; matches any id
+_NONE = -2  # padding before the first token of a text; matches no id
+
+
+def _last_tokens(rows: Rows, count: int) -> Tensor:
+    """Return the last `count` tokens that each row sees [R, count]; _NONE before the first."""
+    if not count:
+        return rows.slots.new_empty(len(rows), 0)
+    ids = torch.nn.functional.pad(rows.visible().ids, (1, 0), value=_NONE)
+    total = (rows.history.lengths[rows.slots] + rows.offsets)[:, None]
+    column = total - count + 1 + torch.arange(count, device=ids.device)
+    return ids.gather(1, column.clamp_(min=0))

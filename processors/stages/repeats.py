@@ -1,31 +1,27 @@
-"""The stages `no_repeat_ngram`, `dry` and `lz`: tokens that would continue a repetition of the last tokens.
-
-A copy is an earlier token in scope whose preceding tokens equal the last tokens of the text; choosing the
-same token again would extend the repetition.
+"""The stages `no_repeat_ngram`, `dry` and `lz`: tokens that would continue a repetition of the last
+tokens; positions where a repetition ends, and matches of suffixes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
+from processors.base import Admission, Env, Processor, in_slot
 from processors.catalog import Phase
-from processors.catalog.repeats import DryParams, LzParams, NoRepeatNgramParams
+from processors.catalog.penalties import DryParams, LzParams, NoRepeatNgramParams
+from processors.errors import TokenError
+from processors.graphs import upload, upload_ints
+from processors.history import History
 from processors.rows import Rows
-from processors.stages.cuts import Cuts
-from processors.stages.suffixes import Suffixes
-from processors.stages.tokens import HIGHEST, LOWEST, exempt_ids
-from processors.stages.words import place, quoted
-from processors.upload import upload_ints
-
-__all__ = ["Dry", "Lz", "NoRepeatNgram"]
+from processors.stages.shared import HIGHEST, LOWEST, exempt_ids, place, quoted
 
 P = TypeVar("P", bound=NoRepeatNgramParams | DryParams | LzParams)
 _LOG_OF_MOST = 88.7228391  # ln of the largest float32; dry keeps base^exponent below it
@@ -233,3 +229,277 @@ def _counts(ids: Tensor, where: Tensor) -> Tensor:
     chosen = torch.where(where, ids, -1)
     ordered = chosen.sort(1).values
     return torch.searchsorted(ordered, chosen, right=True) - torch.searchsorted(ordered, chosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rule:
+    """Rule of a slot: breakers of more than one byte, ids that cut on their own, spared ids [V] bool."""
+
+    breakers: tuple[bytes, ...]
+    cutting: frozenset[int]
+    spared: Tensor
+
+    @property
+    def reach(self) -> int:
+        """Number of bytes before a token that may belong to a breaker that ends in the token."""
+        return max(map(len, self.breakers), default=1) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """State after some tokens: the last bytes, in which a breaker may have begun, and tokens since a cut."""
+
+    tail: bytes
+    num_since: int
+
+
+class Cuts:
+    """Counts for each slot the tokens since the latest cut.
+
+    A token cuts if a breaker ends in it (alone, inside it, or begun in earlier tokens), or if its id is
+    exempt. Special tokens have no bytes. Tokens that contain a whole breaker, and exempt ids, are spared:
+    they get no penalty.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._bytes = env.vocabulary.token_bytes if env.vocabulary else ()
+        self._rules: dict[int, _Rule] = {}
+        self._places: dict[int, _Place] = {}
+        self._build = functools.lru_cache(maxsize=16)(self._built)
+
+    def admit(
+        self,
+        slot: int,
+        prompt: Sequence[int],
+        *,
+        breakers: tuple[str, ...] = (),
+        exempt: Iterable[int] = (),
+        spares_breakers: bool = True,
+        what: str = "",
+    ) -> None:
+        """Set the state after a request's prompt. TokenError for breakers without a tokenizer."""
+        if breakers and self._env.vocabulary is None:
+            raise TokenError(
+                f"{what} has breakers, which are texts, but there is no tokenizer. Set breakers=[]."
+            )
+        rule = self._build(breakers, frozenset(exempt), spares_breakers)
+        self._rules[slot], self._places[slot] = rule, self._begun(rule, prompt)
+
+    def commit(self, slot: int, tokens: Iterable[int]) -> None:
+        """Advance the slot by committed tokens."""
+        rule, place = self._rules[slot], self._places[slot]
+        for token in tokens:
+            place = self._next(rule, place, token)
+        self._places[slot] = place
+
+    def release(self, slot: int) -> None:
+        """Drop the slot."""
+        self._rules.pop(slot, None)
+        self._places.pop(slot, None)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy one slot to another."""
+        self._rules[target], self._places[target] = self._rules[source], self._places[source]
+
+    def num_since(self, rows: Rows) -> Tensor:
+        """Return for each row the number of tokens that it sees after the latest cut [R]."""
+        found: list[int] = []
+        place, before = _Place(b"", 0), (-1, tuple[int, ...]())
+        for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
+            if not drafts or before != (slot, drafts[:-1]):  # else the row sees one draft more
+                place = self._places[slot]
+                for token in drafts[:-1]:
+                    place = self._next(self._rules[slot], place, token)
+            if drafts:
+                place = self._next(self._rules[slot], place, drafts[-1])
+            before = slot, drafts
+            found.append(place.num_since)
+        return upload_ints(found, rows.history.device)
+
+    def is_spared(self, ids: Tensor, rows: Rows) -> Tensor:
+        """Return which of the ids [R, W] are spared; every id is below V."""
+        places: dict[_Rule, list[int]] = {}
+        for row, slot in enumerate(rows.host_slots):
+            places.setdefault(self._rules[slot], []).append(row)
+        if len(places) == 1:
+            (rule,) = places
+            return rule.spared[ids]
+        flags = torch.zeros_like(ids, dtype=torch.bool)
+        for rule, some in places.items():
+            at = upload(some, ids.device)
+            flags[at] = rule.spared[ids[at]]
+        return flags
+
+    def _built(self, breakers: tuple[str, ...], exempt: frozenset[int], spares_breakers: bool) -> _Rule:
+        texts = tuple(text.encode(errors="surrogatepass") for text in breakers)
+        whole = {token for text in texts for token, data in enumerate(self._bytes) if text in data}
+        spared = torch.zeros(self._env.vocab_size, dtype=torch.bool)
+        ids = [token for token in (exempt | whole if spares_breakers else exempt) if token < len(spared)]
+        spared[ids] = True
+        longer = tuple(text for text in texts if len(text) > 1)
+        return _Rule(longer, exempt | whole, spared.to(self._env.device, non_blocking=True))
+
+    def _begun(self, rule: _Rule, prompt: Sequence[int]) -> _Place:
+        """Return the state after a prompt, found by a search from its end."""
+        since = next((i for i, token in enumerate(reversed(prompt)) if token in rule.cutting), len(prompt))
+        if not rule.breakers:
+            return _Place(b"", since)
+        parts = [self._spelled(token) for token in prompt]
+        text = b"".join(parts)
+        ends = [text.rfind(breaker) + len(breaker) for breaker in rule.breakers if breaker in text]
+        if ends:
+            since = min(since, _num_behind(parts, len(text) - max(ends)))
+        return _Place(text[max(0, len(text) - rule.reach) :], since)
+
+    def _next(self, rule: _Rule, place: _Place, token: int) -> _Place:
+        """Return the state after one more token."""
+        if not rule.breakers:
+            return _Place(b"", 0 if token in rule.cutting else place.num_since + 1)
+        tail, added = place.tail, self._spelled(token)
+        text = tail + added
+        cuts = token in rule.cutting or any(
+            text.find(breaker, max(0, len(tail) - len(breaker) + 1)) >= 0 for breaker in rule.breakers
+        )
+        return _Place(text[max(0, len(text) - rule.reach) :], 0 if cuts else place.num_since + 1)
+
+    def _spelled(self, token: int) -> bytes:
+        return self._bytes[token] if 0 <= token < len(self._bytes) else b""
+
+
+def _num_behind(parts: Sequence[bytes], size: int) -> int:
+    """Return how many of the last tokens lie entirely within the last `size` bytes."""
+    count = 0
+    for part in reversed(parts):
+        size -= len(part)
+        if size < 0:
+            break
+        count += 1
+    return count
+
+
+class Suffixes:
+    """For each column of a slot's text: the number of tokens before it that equal the last tokens.
+
+    Lengths [S, L] int32 are computed once from the whole text, on the host. Each appended token then updates
+    them: length[j + 1] = length[j] + 1 if column j holds the appended token, else 0. A step thus costs one
+    comparison over the history, however repetitive the text is.
+
+    The lengths depend on the history alone, so caching them between steps changes no result.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._lengths = torch.zeros(8, 64, dtype=torch.int32, device=device)
+        self._known: dict[int, int] = {}  # number of tokens that a slot's lengths cover
+        self._texts: dict[int, list[int]] = {}  # texts whose lengths were not requested yet
+
+    def admit(self, slot: int, prompt: Sequence[int]) -> None:
+        """Begin with the prompt of a request."""
+        self.release(slot)
+        self._texts[slot] = list(prompt)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Advance the slot; once its lengths are computed, tokens are read from the history instead."""
+        if slot in self._texts:
+            self._texts[slot] += tokens
+
+    def release(self, slot: int) -> None:
+        """Drop the slot."""
+        self._known.pop(slot, None)
+        self._texts.pop(slot, None)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy one slot to another."""
+        self.release(target)
+        if source in self._texts:
+            self._texts[target] = list(self._texts[source])
+        elif source in self._known:
+            self._reserve(target + 1, 0)
+            self._lengths[target] = self._lengths[source]
+            self._known[target] = self._known[source]
+
+    def gather(self, rows: Rows, ids: Tensor) -> Tensor:
+        """Return the lengths for each row [R, W] int32, given the `ids` [R, W] of `rows.visible()`.
+
+        Column j compares the tokens before j with the last tokens that the row sees; columns past the row's
+        text are undefined.
+        """
+        slots = sorted(set(rows.host_slots))
+        self._follow(rows.history, slots, ids.shape[1])
+        known = self._lengths[:, : ids.shape[1]]
+        if not rows.drafts.shape[1]:
+            return known.index_select(0, rows.slots)
+        return _with_drafts(known, rows, slots, ids)
+
+    def _follow(self, history: History, slots: Sequence[int], width: int) -> None:
+        """Extend the lengths of these slots by the tokens committed since the last call."""
+        self._reserve(max(slots) + 1, width)
+        for slot in slots:
+            size = history.length(slot)
+            if self._known.get(slot, size + 1) > size:  # no lengths yet, or the text has been truncated
+                text = self._texts.pop(slot, None)
+                if text is None or len(text) > size:
+                    text = history.tokens[slot, :size].tolist()
+                found = upload(suffix_lengths(text), history.device, torch.int32)
+                self._lengths[slot, : len(text)], self._known[slot] = found, len(text)
+        while late := [slot for slot in slots if self._known[slot] < history.length(slot)]:
+            known = [self._known[slot] for slot in late]
+            index, most = upload_ints(late, history.device), max(known) + 1
+            ids = history.tokens[:, :most].index_select(0, index)
+            old = self._lengths[:, :most].index_select(0, index)
+            last = ids.gather(1, upload_ints(known, history.device)[:, None])
+            self._lengths[:, :most].index_copy_(0, index, _extended(old, ids, last))
+            self._known.update((slot, size + 1) for slot, size in zip(late, known, strict=True))
+
+    def _reserve(self, slots: int, width: int) -> None:
+        """Grow by doubling to at least this many slots and columns."""
+        have = self._lengths.shape[1]
+        with torch.inference_mode(False):  # else it could not be changed outside of that mode
+            self._lengths = in_slot(self._lengths, slots - 1)
+            if width > have:
+                self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
+
+
+def _with_drafts(known: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -> Tensor:
+    """Return the lengths by row [R, W]: those of the slots [S, W], extended by the drafts that the row sees.
+
+    Consecutive rows of a request differ by one draft, so each is extended from the row before.
+    """
+    offsets = [len(drafts) for drafts in rows.host_drafts]
+    some_row = {slot: row for row, slot in enumerate(rows.host_slots)}
+    place_of = {slot: place for place, slot in enumerate(slots)}
+    index = upload_ints(slots, ids.device)
+    ids = ids.index_select(0, upload_ints([some_row[slot] for slot in slots], ids.device))
+    state, first = known.index_select(0, index), rows.history.lengths[index, None]
+    found = state.new_zeros(len(rows), ids.shape[1])
+    for offset in range(max(offsets) + 1):
+        at = [row for row, count in enumerate(offsets) if count == offset]
+        where = upload_ints([place_of[rows.host_slots[row]] for row in at], ids.device)
+        found.index_copy_(0, upload_ints(at, ids.device), state.index_select(0, where))
+        if offset < max(offsets):
+            state = _extended(state, ids, ids.gather(1, first + offset))
+    return found
+
+
+def _extended(lengths: Tensor, ids: Tensor, last: Tensor) -> Tensor:
+    """Return the lengths [A, W] after the token `last` [A, 1] was appended to the texts `ids` [A, W]."""
+    longer = torch.where(ids[:, :-1] == last, lengths[:, :-1] + 1, 0)
+    return torch.nn.functional.pad(longer, (1, 0))
+
+
+def suffix_lengths(tokens: Sequence[int]) -> list[int]:
+    """Return for each index j how many tokens before j equal the last tokens, in linear time.
+
+    Z-algorithm on the reversed text (Gusfield 1997, Algorithms on Strings, Trees and Sequences, 1.3).
+    """
+    text = tokens[::-1]
+    size, left, right = len(text), 0, 0
+    found = [0] * size
+    for start in range(1, size):
+        same = min(right - start, found[start - left]) if start < right else 0
+        while start + same < size and text[same] == text[start + same]:
+            same += 1
+        if start + same > right:
+            left, right = start, start + same
+        found[start] = same
+    return [0, *found[:0:-1]][:size]

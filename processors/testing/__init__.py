@@ -8,11 +8,20 @@ for result in check_stage(MyStage):
 
 from __future__ import annotations
 
-from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
-from processors.testing.checks import CHECKS, Check, CheckResult, check_stage, run_check
-from processors.testing.examples import EXAMPLES, examples
-from processors.testing.shrink import shrink
-from processors.testing.vocabulary import ToyVocabulary
+from processors.testing.checks import (
+    CHECKS,
+    Bench,
+    Check,
+    CheckResult,
+    Subject,
+    Text,
+    check_stage,
+    random_logits,
+    run_check,
+    shrink,
+    toy_env,
+)
+from processors.testing.examples import EXAMPLES, ToyVocabulary, examples
 
 __all__ = [
     "CHECKS",

@@ -1,13 +1,13 @@
-"""The contract of stages, one check per promise. A check raises AssertionError with what it observed.
+"""The contract of stages, one check per promise: a check raises AssertionError with what it observed.
 
-Except in `apply_is_pure`, each stage instance is applied once, so that each promise is checked alone.
+`Bench` is a stage under test with requests and logits; `shrink` makes a failing case smaller.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,36 +15,142 @@ from torch import Tensor
 
 from processors.base import Admission, Env, Processor
 from processors.chain import Chain
+from processors.draw_twins import View
 from processors.errors import raised_in
-from processors.foreign import WrongResult, checked_logits, is_interrupt
+from processors.foreign_stages import WrongResult, checked_logits, is_interrupt
 from processors.history import History
 from processors.params import Params
 from processors.pipeline import Pipeline
-from processors.reference import Twin
 from processors.registry import Registry
 from processors.rows import Rows
-from processors.testing.bench import TEXTS, Bench, Subject, Text, random_logits, toy_env
+from processors.testing.examples import ToyVocabulary, examples
+from processors.twins import Twin
 
-__all__ = [
-    "CHECKS",
-    "Check",
-    "CheckResult",
-    "admit_overwrites",
-    "apply_is_pure",
-    "batch_equals_alone",
-    "bf16_equals_float32",
-    "check_stage",
-    "defaults_never_run",
-    "drafts_equal_steps",
-    "equals_twin",
-    "fork_is_independent",
-    "leaves_a_choice",
-    "masked_stays_masked",
-    "release_frees",
-    "returns_logits",
-    "rows_commute",
-    "run_check",
-]
+
+def toy_env() -> Env:
+    """Return the toy vocabulary with a model of five more ids."""
+    vocabulary = ToyVocabulary()
+    return Env(vocabulary.vocab_size + 5, vocabulary, vocabulary.eos_ids)
+
+
+SEED = 0  # seed of all requests, so that a random number is the same alone, in a batch and in a fork
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A request in progress: prompt, output so far, stop ids, up to three drafts."""
+
+    prompt: tuple[int, ...]
+    output: tuple[int, ...]
+    drafts: tuple[int, ...]
+    stop_ids: tuple[int, ...] = ()
+
+    @property
+    def admission(self) -> Admission:
+        """The Admission of the request."""
+        return Admission(self.prompt, self.stop_ids)
+
+    def view(self, env: Env, num_drafts: int) -> View:
+        """Return the twin's view of the row that sees `num_drafts` drafts."""
+        output = self.output + self.drafts[:num_drafts]
+        return View(self.prompt, output, self.stop_ids, env.eos_ids, env.vocabulary, seed=SEED)
+
+
+def _text(prompt: str, output: str, drafts: str, *stop_ids: int) -> Text:
+    encode = ToyVocabulary().encode
+    return Text(
+        tuple(encode(prompt)),
+        tuple(encode(output, special=False)),
+        tuple(encode(drafts, special=False)[:3]),
+        stop_ids,
+    )
+
+
+TEXTS: tuple[Text, ...] = (
+    _text("the cat", " sat. the cat the", " ca😀", 9),
+    _text("abab ab", "a", "bab"),
+    _text("say 😀é\n", "", "\n\né", 5, 1),
+    Text((), (), (12, 12, 30)),
+    Text((0, 2, 3, 1), (2, 7, 7, 7, 1, 0), (1, 7, 2), (7,)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A stage under test, parameters that switch it on, and its twin if it has one."""
+
+    stage: type[Processor[Any]]
+    params: tuple[Params, ...]
+    env: Env = field(default_factory=toy_env)
+    twin: Twin | None = None
+    texts: tuple[Text, ...] = TEXTS
+
+    @classmethod
+    def of(cls, stage: type[Processor[Any]], params: Sequence[Params] = (), **others: Any) -> Subject:
+        """Build a subject; without `params`, examples are guessed."""
+        return cls(stage, tuple(params) or examples(stage.Params), **others)
+
+    @property
+    def commits(self) -> bool:
+        """Whether the stage overrides `commit`."""
+        return self.stage.commit is not Processor.commit
+
+    def cases(self) -> list[tuple[Params, Text]]:
+        """Pair the parameters with the texts so that each occurs at least once."""
+        count = max(len(self.params), len(self.texts))
+        return [(self.params[i % len(self.params)], self.texts[i % len(self.texts)]) for i in range(count)]
+
+
+class Bench:
+    """Admits requests and applies the stage to rows, as a pipeline does, without a guard."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.stage = subject.stage(subject.env)
+        self.history = History(subject.env.device, slots=2, length=4)
+
+    def admit(self, slot: int, params: Params, text: Text) -> None:
+        """Admit a request to the slot and commit its output so far."""
+        self.history.admit(slot, text.prompt, seed=SEED)
+        self.stage.admit(slot, params, text.admission)
+        self.commit(slot, text.output)
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Commit tokens of the request."""
+        self.history.append([slot], [tokens])
+        self.stage.commit(slot, tokens)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy a slot."""
+        self.history.fork(source, target, seed=SEED)
+        self.stage.fork(source, target)
+
+    def release(self, slot: int) -> None:
+        """Empty a slot."""
+        self.history.release(slot)
+        self.stage.release(slot)
+
+    def apply(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Tensor:
+        """Return processed logits of the rows of these slots; the input is not changed.
+
+        Raises WrongResult for an invalid result. Other floating-point types are cast, as in a run.
+        """
+        return checked_logits(self.raw(logits, slots, drafts), logits)
+
+    def raw(self, logits: Tensor, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> object:
+        """Return the unchecked result of the stage for the rows of these slots."""
+        return self.stage.apply(logits.clone(), Rows.build(self.history, slots, drafts))
+
+
+def random_logits(rows: int, env: Env, *, seed: int = 0, masked: bool = False) -> Tensor:
+    """Return logits [rows, V]: in turn plain, with ties, with wide gaps; `masked` masks 30 % of them."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(rows, env.vocab_size, generator=generator)
+    logits[1::3] = logits[1::3].round()
+    logits[2::3] *= 30
+    if masked:
+        logits[torch.rand(rows, env.vocab_size, generator=generator) < 0.3] = -math.inf
+    return logits.to(env.device)
+
 
 Check = Callable[[Subject], None]
 _SPREAD = 7  # distance between used slots, so that tensors indexed by slot have to grow
@@ -299,3 +405,45 @@ def _close(out: Tensor, expected: list[float], message: str) -> None:
     for token, (have, want) in enumerate(zip(out.tolist(), expected, strict=True)):
         near = math.isclose(have, want, rel_tol=1e-6, abs_tol=1e-6)
         _require(near, f"{message} Token {token} is {have}, not {want}.")
+
+
+_TRIES = 200
+
+
+def shrink(check: Check, subject: Subject) -> Subject:
+    """Return the subject, reduced step by step while the check fails with the same kind of exception."""
+    kind = _failure(check, subject)
+    tries = 0
+    candidates = _smaller(subject)
+    while tries < _TRIES and (candidate := next(candidates, None)) is not None:
+        tries += 1
+        if _failure(check, candidate) == kind:
+            subject, candidates = candidate, _smaller(candidate)
+    return subject
+
+
+def _failure(check: Check, subject: Subject) -> str:
+    """Return the kind of exception; "" if the check passed."""
+    return run_check(check, subject).detail.partition(":")[0]
+
+
+def _smaller(subject: Subject) -> Iterator[Subject]:
+    """Yield all subjects one step smaller, the largest steps first."""
+    if len(subject.params) > 1:
+        yield from (replace(subject, params=(params,)) for params in subject.params)
+        for i in range(len(subject.params)):
+            yield replace(subject, params=subject.params[:i] + subject.params[i + 1 :])
+    if len(subject.texts) > 1:
+        yield from (replace(subject, texts=(text,)) for text in subject.texts)
+        for i in range(len(subject.texts)):
+            yield replace(subject, texts=subject.texts[:i] + subject.texts[i + 1 :])
+    for i, text in enumerate(subject.texts):
+        for shorter in _shorter(text):
+            yield replace(subject, texts=(*subject.texts[:i], shorter, *subject.texts[i + 1 :]))
+
+
+def _shorter(text: Text) -> Iterator[Text]:
+    for name in ("prompt", "output", "drafts", "stop_ids"):
+        ids = getattr(text, name)
+        if ids:
+            yield from (replace(text, **{name: cut}) for cut in ((), ids[: len(ids) // 2], ids[1:], ids[:-1]))

@@ -26,9 +26,9 @@ from gencli.runtime.wiring import bare_engine
 from processors.base import Env
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.constraint import Constraint
 from processors.grammar.grammar_backend import load_backend
 from processors.pipeline import Pipeline
+from processors.request_values import Constraint
 from processors.rows import Rows
 
 

@@ -22,8 +22,8 @@ from report import measuring, run_benchmark
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.cli.render import say_notice
 from gencli.cli.usage import FORMS
-from gencli.config.options.drafts import NO_DRAFTER
-from gencli.config.options.option import MAX_BATCH
+from gencli.config.option import MAX_BATCH
+from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Finish
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
@@ -36,7 +36,7 @@ from gencli.speculative.draft_model import DraftSampler
 from gencli.speculative.drafter import DraftAsk, Drafter, Measured
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
-from processors.conversion import whole
+from processors.params import whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sampler import made_logits, timed
 from torch import Tensor
 
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
-from gencli.config.tab_words import stage_names
+from gencli.config.preset_files import stage_names
 from gencli.errors import UsageError
 from processors.base import Admission, Env
 from processors.catalog import BUILTIN

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from processors.capture import capture
+from processors.graphs import capture
 
 _Call = Callable[[], object]
 

@@ -7,8 +7,8 @@ import pytest
 from gencli.batch.batch_records import Failure, Record
 from gencli.batch.batch_rows import RowOptions, conversation, make_rows, row_jobs
 from gencli.batch.input_formats import Cell
-from gencli.config.jobs import REQUEST_KEYS
-from gencli.config.options.run import OPTIONS
+from gencli.config.job import REQUEST_KEYS
+from gencli.config.run_options import OPTIONS
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
 from gencli.templates.prompt_templates import read_template

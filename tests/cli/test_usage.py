@@ -1,7 +1,7 @@
 """Nothing is ignored in silence, and every refusal says what was given and what is wrong with it."""
 
-from gencli.config.options.run import OPTIONS, option
-from gencli.config.watermark import MARKS
+from gencli.config.chain_assembly import MARKS
+from gencli.config.run_options import OPTIONS, option
 from processors.params import describe
 from processors.registry import builtin_registry
 

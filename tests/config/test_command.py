@@ -5,9 +5,8 @@ import subprocess
 import sys
 
 from gencli.config.job import make_job
-from gencli.config.layers import gather, gather_presets
-from gencli.config.presets.keys import KEYS
-from gencli.config.presets.write import preset_text
+from gencli.config.layers import gather, gather_presets, preset_text
+from gencli.config.presets import KEYS
 from gencli.errors import UsageError
 from tests.cli.conftest import FAKE, ROOT
 from tests.config.presets.test_presets import SHIPPED

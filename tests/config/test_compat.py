@@ -2,7 +2,7 @@
 
 from gencli.config.job import make_job, notices
 from gencli.config.layers import gather
-from gencli.config.options.compat import READS_MODEL
+from gencli.config.run_options import READS_MODEL
 from tests.helpers.profiles import PROFILES
 
 

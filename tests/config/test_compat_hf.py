@@ -6,7 +6,7 @@ from transformers import GenerationConfig
 
 from gencli.config.job import make_job
 from gencli.config.layers import gather
-from gencli.config.model_defaults import _LACKING
+from gencli.config.settings import _LACKING
 from processors.registry import builtin_registry
 from tests.models.tiny_models import build
 

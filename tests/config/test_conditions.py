@@ -6,9 +6,7 @@ from contextlib import suppress
 import pytest
 
 from gencli.batch.journal import differences
-from gencli.config.job import make_job
-from gencli.config.jobs import request_layer
-from gencli.config.sampling_params import SamplingParams, params_layer
+from gencli.config.job import SamplingParams, make_job, params_layer, request_layer
 from gencli.config.settings import resolve
 from gencli.errors import UsageError
 from processors.chain import Chain

@@ -8,10 +8,9 @@ from typer.main import get_command
 
 from gencli.cli.app import make_app
 from gencli.cli.usage import command_help, describe_option
-from gencli.config.environment import environment_layer
-from gencli.config.options.run import OPTIONS
-from gencli.config.presets.keys import KEYS, STRUCTURE, unknown_key
-from gencli.config.presets.preset_schema import json_schema
+from gencli.config.presets import KEYS, STRUCTURE, json_schema, unknown_key
+from gencli.config.run_options import OPTIONS
+from gencli.config.settings import environment_layer
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.cli.conftest import ROOT

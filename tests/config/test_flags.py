@@ -1,8 +1,8 @@
 """A terminal shows flags where a message of the library has option keys."""
 
 from gencli.batch.batch_options import OWN
-from gencli.config.options.flags import with_flags
-from gencli.config.options.run import OPTIONS
+from gencli.config.option import with_flags
+from gencli.config.run_options import OPTIONS
 
 
 def test_the_key_of_an_option_is_shown_as_its_flag():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from gencli.config.job import make_job, notices
-from gencli.config.requests import make_requests
+from gencli.config.job import make_job, make_requests, notices
 from gencli.config.settings import CHAT_DEFAULT, FLAG, resolve
 from gencli.core.request import Drafting, Limits, Request, Stops
 from gencli.errors import UsageError

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from gencli.config.environment import environment_layer, untraced
-from gencli.config.model_defaults import model_layer
-from gencli.config.settings import resolve
+from gencli.config.settings import environment_layer, model_layer, resolve, untraced
 from gencli.errors import ModelError, UsageError
 
 

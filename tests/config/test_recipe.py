@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from gencli.config.recipe import Recipe
+from gencli.config.layers import Recipe
 from gencli.errors import ConfigError
 
 

@@ -1,6 +1,6 @@
 """Layers: the later one wins, and every value knows where it came from."""
 
-from gencli.config.chain import assemble
+from gencli.config.chain_assembly import assemble
 from gencli.config.job import make_job
 from gencli.config.settings import DEFAULT, FLAG, resolve
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.config.sides import gather_side, refuse_differences
+from gencli.config.layers import gather_side, refuse_differences
 from gencli.errors import ConfigError, UsageError
 
 FAKE = {"model": "fake", "seed": "1"}

@@ -3,8 +3,7 @@
 import pytest
 
 from gencli.config.job import make_job, notices
-from gencli.config.layers import gather
-from gencli.config.presets.write import preset_text
+from gencli.config.layers import gather, preset_text
 from gencli.config.settings import Layer, resolve
 from gencli.errors import ConfigError, UsageError
 

@@ -1,7 +1,7 @@
 """A request's values decide how its drafts are verified and what its companion reads."""
 
 from gencli.core.request import FIXED_DRAFTS, Drafting, Guidance, Limits, Request
-from processors.policy import MATCH, Verification
+from processors.request_values import MATCH, Verification
 
 REJECTION = Verification("rejection")
 

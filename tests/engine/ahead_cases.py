@@ -14,7 +14,7 @@ from gencli.models.other_runners import FakeRunner
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.drafter import NgramDrafter
 from processors.catalog import GrammarParams
-from processors.catalog.constrain import BanParams
+from processors.catalog.masks import BanParams
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 from tests.engine.harness import engine, request

@@ -11,7 +11,7 @@ from tests.engine.ahead_cases import play
 from tests.engine.harness import Error, engine, request, texts
 from tests.sham import CUDA, sham_device
 
-READ = ("event", "processors/upload.py:read")  # the one wait of a step: what it drew
+READ = ("event", "processors/graphs.py:read")  # the one wait of a step: what it drew
 
 
 def both(script, **options):

@@ -59,14 +59,14 @@ def options(folder, device):
 PLACES = {
     "forward pass": "gencli/models/decoder/decoder.py:__call__",
     "keys and values": "gencli/models/kv/lane_buffers.py:_grow",
-    "chain and draw": "gencli/engine/step_runner.py:run",
+    "chain and draw": "gencli/engine/engine.py:run",
     "the draw": "processors/kernels/",
     "a draft model": "gencli/speculative/draft_model.py:propose",
-    "guidance": "gencli/engine/pairing.py",
+    "guidance": "gencli/engine/companions.py",
     "a beam's lane": "gencli/models/model_runner.py:fork",
     "admission": "gencli/engine/engine.py:_admit",
     "what a step commits": "processors/history.py:append",
-    "the reading": "gencli/engine/step_result.py:_read",
+    "the reading": "gencli/engine/step_outputs.py:_read",
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from gencli.core.request import Feed, Guidance, StepPlan
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
-from processors.guidance import fold
+from processors.sampler import fold
 from tests.engine.harness import engine, events_of, generate, ids_of, request, texts
 
 COLD = tuple(b"cold ")

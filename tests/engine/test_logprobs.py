@@ -13,7 +13,7 @@ from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import TOKENIZER, Scripted, engine, events_of, request
 
 CHAIN = 'ban=["a"] | temperature=0.8 | top_k=20'

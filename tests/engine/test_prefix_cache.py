@@ -1,7 +1,7 @@
 """Common prefixes are computed by one lane and copied by the others, which wait for it."""
 
 from gencli.core.request import Match, Prefixes
-from gencli.engine.prefix_cache import Fork, PrefixCache
+from gencli.engine.sequence import Fork, PrefixCache
 from tests.engine.sequences import sequence
 
 HEAD = tuple(range(100, 120))  # long enough to be worth a copy

@@ -8,7 +8,7 @@ from gencli.core.request import Beams, Drafting, Limits, Stops
 from gencli.errors import UsageError
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import Error, Scripted, Watched, engine, events_of, generate, ids_of, request, texts
 from tests.engine.test_guidance import Remembering
 

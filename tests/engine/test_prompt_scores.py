@@ -5,7 +5,7 @@ import torch
 
 from gencli.core.events import Error, Finish, PromptScores
 from gencli.core.request import Feed, Limits, StepPlan
-from gencli.engine.prompt_scores import slice_rows
+from gencli.engine.logprobs import slice_rows
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
 from tests.engine.harness import TOKENIZER, engine, events_of, request

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from gencli.core.request import Beams, Drafting, Feed, Request
-from gencli.engine.beams.search import Search
-from gencli.engine.queue import Samples
-from gencli.engine.scheduler import Scheduler
-from processors.policy import Verification
+from gencli.engine.beam_search import Search
+from gencli.engine.scheduler import Samples, Scheduler
+from processors.request_values import Verification
 from tests.engine.sequences import sequence
 
 

@@ -1,6 +1,6 @@
 """Which idle slot a sequence takes, and how much of its prompt the lane of that slot still holds."""
 
-from gencli.engine.slots import Slots
+from gencli.engine.scheduler import Slots
 from tests.engine.sequences import sequence
 
 

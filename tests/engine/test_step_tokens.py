@@ -4,10 +4,10 @@ import time
 from dataclasses import replace
 
 from gencli.core.request import Drafting, Guidance
-from gencli.engine.token_budget import fitting
+from gencli.engine.scheduler import fitting
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.drafter import SuffixDrafter
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import Watched, request
 from tests.speculative.cases import LETTERS, WIDTH, outcomes
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.explain.compare import Comparison, Output, SideBySide, Summary, summarize
+from gencli.explain.chain_comparison import Comparison, Output, SideBySide, Summary, summarize
 from gencli.explain.replay import Replay
 from processors.base import Admission, Env
 from processors.chain import Chain

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.follow import follow
+from gencli.explain.trace_file import follow
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_line_without_end_and_no_readable_text_are_refused(file, tmp_path, mon
     with pytest.raises(UsageError, match="cannot be read"):
         next(lines_of(tmp_path / "none"))
 
-    monkeypatch.setattr("gencli.explain.follow.MAX_LINE", 10)
+    monkeypatch.setattr("gencli.explain.trace_file.MAX_LINE", 10)
     file.write_text("x" * 11)
     with pytest.raises(GenerationError, match="more than 10 bytes"):
         next(lines_of(file))

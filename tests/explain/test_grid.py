@@ -3,7 +3,7 @@
 import pytest
 
 from gencli.errors import UsageError
-from gencli.explain.grid import MOST_CELLS, cells, read_axis
+from gencli.explain.text_sets import MOST_CELLS, cells, read_axis
 
 
 def test_values_are_read_and_other_axes_refused():

@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.explain.kept import kept_fields, read_kept
-from gencli.explain.replay import Replay
+from gencli.explain.replay import Replay, kept_fields, read_kept
 from processors.base import Admission, Env
 from processors.chain import Chain
-from processors.explain.kept import KeptLogits
+from processors.explain_rows import KeptLogits
 from tests.engine.harness import TOKENIZER, Token, engine, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"

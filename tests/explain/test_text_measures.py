@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.explain.text_measures import distinct, mean_of, repetition
+from gencli.explain.text_sets import distinct, mean_of, repetition
 
 
 def test_distinct_counts_different_runs_and_a_mean_what_was_measured():

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.tree import Node, Tree
+from gencli.explain.text_sets import Node, Tree
 from gencli.explain.tree_file import TreeFile, read_tree
 from tests.cli.conftest import ROOT as FOLDER
 

@@ -1,6 +1,6 @@
 """Words are a vocabulary for stages that look at texts."""
 
-from gencli.explain.words import Words
+from gencli.explain.token_record import Words
 
 
 def test_ids_have_their_texts():

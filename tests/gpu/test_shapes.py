@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from gencli.models.decoder.kernels.attention import attend_rows
-from processors.kernels.bitmask import apply_bitmask
-from processors.kernels.choice.rows import all_facts
-from processors.kernels.choice.run import Given, choose
-from processors.kernels.softmax import token_probability
+from processors.kernels.choice.choose_rows import Given, all_facts, choose
+from processors.kernels.operations import apply_bitmask, token_probability
 from tests.gpu.card import ON_A_CARD
 from tests.processors.kernels.choice.cases import controls_of, made
 from tests.processors.kernels.drafts import MANY, case

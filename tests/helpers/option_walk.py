@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
-from gencli.config.options.flags import with_flags
-from gencli.config.options.run import OPTIONS, option
+from gencli.config.option import with_flags
+from gencli.config.run_options import OPTIONS, option
 from gencli.errors import GencliError
 from gencli.structured.output_spec import KINDS
 from tests.helpers.pairs import ELSEWHERE, ENDING, FEATURES, HIDING, IDLE, IDS, LOUD, NEUTRAL

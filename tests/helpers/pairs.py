@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from gencli.config.options.stages import STAGES
+from gencli.config.run_options import STAGES
 
 Arguments = dict[str, tuple[str, ...] | None]  # from a flag to its values; None is a switch
 

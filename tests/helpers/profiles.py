@@ -4,7 +4,7 @@ import torch
 
 from gencli.config.job import make_job
 from gencli.config.layers import gather
-from gencli.config.options.compat import profiles
+from gencli.config.run_options import profiles
 from processors.base import Admission, Env
 from processors.history import History
 from processors.pipeline import Pipeline

@@ -11,10 +11,10 @@ from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
-from processors.reference import REFERENCE
 from processors.rows import Rows
-from processors.testing.bench import TEXTS, random_logits, toy_env
+from processors.testing.checks import TEXTS, random_logits, toy_env
 from processors.testing.examples import examples
+from processors.twins import REFERENCE
 
 __all__ = ["IN_TURN", "STAGE_PAIRS", "act_together"]
 

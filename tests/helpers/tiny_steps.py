@@ -5,9 +5,8 @@ from functools import cache
 import torch
 from transformers import AutoModelForCausalLM
 
-from gencli.config.job import make_job
+from gencli.config.job import make_job, make_request
 from gencli.config.layers import gather
-from gencli.config.requests import make_request
 from gencli.core.events import Token
 from gencli.models.files.local_models import find_local
 from gencli.runtime.llm import LLM

@@ -15,7 +15,7 @@ from processors.chain import Chain
 from processors.errors import ParamError
 from processors.registry import Registry
 from processors.testing import Bench, Subject, random_logits, toy_env
-from processors.testing.bench import TEXTS
+from processors.testing.checks import TEXTS
 from tests.engine.harness import engine, request, texts
 
 HF = "transformers:RepetitionPenaltyLogitsProcessor"

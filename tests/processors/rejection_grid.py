@@ -14,13 +14,12 @@ import torch
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.history import History
-from processors.kernels.softmax import token_probability
-from processors.policy import Verification
-from processors.rejection import Proposal
+from processors.kernels.operations import token_probability
+from processors.request_values import Verification
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.sampler import Sampler, gumbel_max
-from processors.verifier import Verifier
+from processors.verification import Proposal, Verifier
 from tests.processors.rejection_texts import DRAFTS, NEVER, PAIRS, WIDTH, Texts
 
 PART = 2048  # texts that are drawn at once

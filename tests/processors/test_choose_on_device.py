@@ -4,8 +4,7 @@ import torch
 
 from processors.base import Admission
 from processors.chain import Chain
-from processors.choose_on_device import DeviceChoice
-from processors.plan_on_device import Plans
+from processors.choose_on_device import DeviceChoice, Plans
 from processors.rows import Rows
 from processors.sampler import NON_FINITE
 from tests.processors.random_chains import admitted

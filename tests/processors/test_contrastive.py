@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 import torch
 
-from processors.contrastive import contrastive_scores, directions
-from processors.reference import contrastive as reference
+from processors import draw_twins as reference
+from processors.sampler import contrastive_scores, directions
 
 
 def test_scores_are_those_of_the_twin():

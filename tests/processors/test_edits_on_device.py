@@ -8,7 +8,7 @@ from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.choose_on_device import DeviceChoice
 from processors.history import History
-from processors.kernels.choice.patches import patch_logits, patched
+from processors.kernels.choice.tables import patch_logits, patched
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler

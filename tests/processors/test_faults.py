@@ -12,9 +12,9 @@ from processors.errors import EmptySupport, NonFiniteLogits
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry, builtin_registry
-from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import EMPTY, NON_FINITE, Sampler
+from processors.verification import Proposal, rejection
 from tests.processors.testing.test_broken_stages import Shift
 
 NAN, INF = math.nan, math.inf

@@ -5,9 +5,9 @@ from itertools import product
 
 import torch
 
-from processors.guidance import contrast_layers, fold
-from processors.reference.guidance import contrast_layers as plain_contrast
-from processors.reference.guidance import fold as plain_fold
+from processors.draw_twins import contrast_layers as plain_contrast
+from processors.draw_twins import fold as plain_fold
+from processors.sampler import contrast_layers, fold
 
 INF = math.inf
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.noise import gumbel_array
+from processors.fused import gumbel_array
 from processors.rng import Stream, gumbel, row_key_array, row_keys
 
 

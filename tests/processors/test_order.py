@@ -4,11 +4,10 @@ import pytest
 
 from processors.base import Admission
 from processors.catalog import BUILTIN
-from processors.chain import Chain
+from processors.chain import Chain, check_order, doubts, expand, reorder, temperature_last
 from processors.errors import ChainError
-from processors.order import check_order, doubts, expand, reorder, temperature_last
 from processors.pipeline import Pipeline
-from processors.testing.bench import toy_env
+from processors.testing.checks import toy_env
 from processors.testing.examples import examples
 
 FULL = Chain.parse("suppress=[1] | repetition=1.2 | temperature=0.7 | min_p=0.1 | top_k=5")

@@ -6,11 +6,11 @@ from itertools import product
 
 import torch
 
+from processors.draw_twins import rejection as plain_rejection
 from processors.history import History
-from processors.reference.samplers import rejection as plain_rejection
-from processors.rejection import Proposal, rejection
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.verification import Proposal, rejection
 
 INF = math.inf
 
@@ -114,6 +114,6 @@ def test_draft_after_draft_as_for_large_steps_gives_the_same(monkeypatch):
         for number, proposal in enumerate((None, Proposal(own, drawn), Proposal(own, drawn, known))):
             cases[seed, number] = target, runs, proposal
     at_once = {case: stands(*given) for case, given in cases.items()}
-    monkeypatch.setattr("processors.rejection._LARGE", 0)
-    monkeypatch.setattr("processors.kernels.blocks.CACHED", 3 * 60)
+    monkeypatch.setattr("processors.verification._LARGE", 0)
+    monkeypatch.setattr("processors.kernels.operations.CACHED", 3 * 60)
     assert {case: stands(*given) for case, given in cases.items()} == at_once

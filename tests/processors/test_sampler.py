@@ -6,7 +6,7 @@ from itertools import product
 import torch
 
 from processors.history import History
-from processors.kernels.blocks import few_finite
+from processors.kernels.operations import few_finite
 from processors.rows import Rows
 from processors.sampler import (
     BLOCK,

@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 
-from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.chain import Chain
 from processors.errors import ParamError
-from processors.secret import Secret
+from processors.params import Secret
 
 KEY = 987654321987
 

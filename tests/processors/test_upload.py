@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.upload import copy_to, start_download, upload_ints
+from processors.graphs import copy_to, start_download, upload_ints
 from tests.sham import CUDA, sham_device
 
 
@@ -24,5 +24,5 @@ def test_what_is_launched_before_values_are_read_is_not_waited_for():
         values.add_(1)
         assert not seen.waits
         assert read() == [5, 7]
-        assert dict(seen.waits) == {("event", "processors/upload.py:read"): 1}
+        assert dict(seen.waits) == {("event", "processors/graphs.py:read"): 1}
     assert start_download(torch.tensor([[1], [2]]))() == [[1], [2]]

@@ -4,14 +4,12 @@ import torch
 
 from processors.base import Admission, Env
 from processors.chain import Chain
-from processors.choose import Chooser
 from processors.history import History
 from processors.pipeline import Pipeline
-from processors.policy import Verification
-from processors.rejection import Proposal
+from processors.request_values import Verification
 from processors.rows import Rows
-from processors.sampler import Sampler
-from processors.verifier import Verifier
+from processors.sampler import Chooser, Sampler
+from processors.verification import Proposal, Verifier
 from tests.sham import CUDA, sham_device
 
 WIDTH, REQUESTS, DRAFTS = 8192, 8, 4

@@ -5,12 +5,10 @@ import math
 import torch
 
 from processors.history import History
-from processors.policy import Verification
-from processors.rejection import Proposal
+from processors.request_values import Verification
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.verifier import Verifier
-from processors.verify import above_threshold, is_typical
+from processors.verification import Proposal, Verifier, above_threshold, is_typical
 
 DRAFTS = [(1, 2), (), (3, 0, 4), (5,), (2, 2), (0,)]
 POLICIES = ["match", "rejection", "lossy-typical", "lossy-threshold", "rejection", "match"]

@@ -4,7 +4,7 @@ import torch
 
 from processors.history import History
 from processors.rows import Rows
-from processors.verify import matched, verify
+from processors.verification import matched, verify
 
 
 def rows_of(drafts):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from gencli.config.sides import gather_side
+from gencli.config.layers import gather_side
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.compiled_grammars import grammar_env, make_compiler
 from gencli.runtime.model_loading import Loaded
 from gencli.text.tokenizer import ByteTokenizer
-from processors.explain.divergence import divergence
+from processors.explain_rows import divergence
 from tests.engine.harness import engine
 
 PROMPTS = ("the cat", "a", "a long dog " * 40)

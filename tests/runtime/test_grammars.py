@@ -8,8 +8,8 @@ from gencli.errors import ConfigError
 from gencli.runtime.compiled_grammars import Grammars, compile_plan
 from gencli.structured.output_spec import Audit, Finding, Plan, Variant
 from gencli.structured.schema_errors import OutOfTime
-from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
+from processors.request_values import Constraint
 
 
 class Grammar:

@@ -7,7 +7,7 @@ import json
 from itertools import cycle, islice
 from random import Random
 
-from processors.testing.grammars import HOSTILE
+from processors.testing.examples import HOSTILE
 from tests.server.hostile_http import (
     CHAT,
     TEXT,

@@ -30,7 +30,10 @@ def test_cancelled_work_is_not_done():
 
 
 def test_the_process_ends_while_a_thread_works():
-    code = "import time; from gencli.server.served_models import Pool; Pool(1).submit(time.sleep, 600); print('over')"
+    code = (
+        "import time; from gencli.server.served_models import Pool; Pool(1).submit(time.sleep, 600); "
+        "print('over')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

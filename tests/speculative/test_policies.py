@@ -8,7 +8,7 @@ from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import NgramDrafter, SuffixDrafter
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import engine, generate, request
 from tests.slow.speculative.test_identity import half_right
 from tests.speculative.cases import WIDTH, everything, outcomes

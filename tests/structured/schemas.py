@@ -5,7 +5,7 @@ import json
 from gencli.structured.output_spec import Audit, Finding, Plan, Variant
 from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import Schemas
-from processors.constraint import Constraint
+from processors.request_values import Constraint
 
 
 def choose(schema):

@@ -12,8 +12,8 @@ from gencli.watermark_detector import (
     SynthIdScorer,
     detect,
 )
-from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
-from processors.reference.watermark import uniform
+from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.draw_twins import philox_uniform
 
 VOCAB = 300
 
@@ -37,7 +37,7 @@ def marked(length, key=42):
     ids = []
     for _ in range(length):
         context = [-1, -1, -1, -1, *ids][-4:]
-        ids.append(max(range(40), key=lambda token: uniform(key, context, token)))
+        ids.append(max(range(40), key=lambda token: philox_uniform(key, context, token)))
     return ids
 
 

@@ -8,9 +8,9 @@ from transformers import GPT2Config, WatermarkDetector, WatermarkingConfig
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
 from gencli.watermark_detector import GumbelScorer, KgwScorer, SynthIdScorer
-from processors.catalog.watermark import GumbelMarkParams, KgwParams, SynthIdParams
-from processors.reference.watermark import uniform
-from processors.watermarks.philox import derived_key
+from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.draw_twins import philox_uniform
+from processors.rng import derived_key
 
 VOCAB = 128
 
@@ -59,7 +59,7 @@ def test_gumbel_adds_up_the_logarithms_of_vllms_numbers():
     tokens = [5, 6, 5, 6, 5, 6, 7]
     contexts = [(-1, -1), (-1, 5), (5, 6), (6, 5), None, None, (5, 6)]  # None: it was there before
     scored = [(place, context) for place, context in enumerate(contexts) if context and place != 6]
-    expected = sum(-math.log1p(-uniform(77, context, tokens[place])) for place, context in scored)
+    expected = sum(-math.log1p(-philox_uniform(77, context, tokens[place])) for place, context in scored)
     scorer = GumbelScorer(GumbelMarkParams(77, width=2))
     evidence = scorer.evidence(tokens)
     assert evidence.places == (0, 1, 2, 3)

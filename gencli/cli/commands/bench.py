@@ -18,7 +18,7 @@ import typer
 
 from gencli.cli.render import Sink, say, table
 from gencli.cli.usage import FORMS, record_text
-from gencli.config.options.option import MAX_BATCH
+from gencli.config.option import MAX_BATCH
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local
 

@@ -28,18 +28,20 @@ from gencli.cli.inputs import read_prompts
 from gencli.cli.option_parser import Plugins, make_command
 from gencli.cli.render import Sink, say, say_notice, table
 from gencli.cli.usage import FORMAT, Page, record_text, values_of
-from gencli.config.job import make_job
-from gencli.config.layers import gather, gather_presets, plugin_texts
-from gencli.config.options.flags import with_flags
-from gencli.config.options.option import Option
-from gencli.config.options.run import OPTIONS, option
-from gencli.config.options.stages import read_ids
-from gencli.config.presets.find import defaults_file, folders
-from gencli.config.presets.preset_schema import json_schema
-from gencli.config.presets.write import needs, preset_text
-from gencli.config.requests import chat_ids
+from gencli.config.job import chat_ids, make_job
+from gencli.config.layers import gather, gather_presets, needs, plugin_texts, preset_text
+from gencli.config.option import Option, with_flags
+from gencli.config.preset_files import (
+    defaults_file,
+    folders,
+    presets,
+    presets_and_files,
+    stage_names,
+    stages_and_files,
+)
+from gencli.config.presets import json_schema
+from gencli.config.run_options import OPTIONS, option, read_ids
 from gencli.config.settings import Settings
-from gencli.config.tab_words import presets, presets_and_files, stage_names, stages_and_files
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry

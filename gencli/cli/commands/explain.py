@@ -23,12 +23,12 @@ from gencli.cli.trace_views import (
 )
 from gencli.cli.usage import Page, values_of
 from gencli.errors import UsageError
-from gencli.explain.record import Record
+from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, text_label
 from processors.errors import nearest
 
 if TYPE_CHECKING:
-    from gencli.explain.named import Seeker
+    from gencli.explain.replay import Seeker
 
 __all__ = ["PAGE", "command", "run"]
 
@@ -178,7 +178,7 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
 
 
 def _why_records(text: TracedText, seeker: Seeker) -> Iterator[Record]:
-    from gencli.explain.named import why_record
+    from gencli.explain.replay import why_record
 
     for place, sight in enumerate(seeker.sights.get(text.key, ())):
         yield why_record(sight, seeker.tokenizer, text.key, place)

@@ -22,21 +22,19 @@ from gencli.cli.render import Sink, say, say_error, say_notice
 from gencli.cli.result_writers import Writer, label, open_writers
 from gencli.cli.stderr import Interrupts, Stderr
 from gencli.cli.token_colors import Brush, show_scores
-from gencli.config.job import Job
-from gencli.config.named_models import named_models
-from gencli.config.options.flags import with_flags
-from gencli.config.recipe import Recipe, files_of
-from gencli.config.requests import chat_notices, encode_prompt, make_requests
+from gencli.config.job import Job, chat_notices, encode_prompt, make_requests
+from gencli.config.job_parts import named_models
+from gencli.config.layers import Recipe, files_of
+from gencli.config.option import with_flags
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
-from gencli.explain.forks import Cut, Forks
-from gencli.explain.head import text_head
-from gencli.explain.levels import Scale
+from gencli.explain.forks import Cut, Forks, text_head
+from gencli.explain.text_sets import Node, Tree
+from gencli.explain.token_record import Scale
 from gencli.explain.trace_file import Head, TraceWriter
-from gencli.explain.tree import Node, Tree
 from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model
 from gencli.results.run_record import RunInfo, errors, record, stats, summary

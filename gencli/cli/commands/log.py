@@ -13,13 +13,12 @@ from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, confirm, say, say_notice
 from gencli.cli.stderr import Stderr
 from gencli.cli.usage import FORMAT, Page, array_parts, read_subcommand, record_text, values_of
-from gencli.config.options.option import MAX_ROWS, Option
-from gencli.config.options.run import option
-from gencli.config.recipe import CODE
+from gencli.config.layers import CODE
+from gencli.config.option import MAX_ROWS, Option
+from gencli.config.run_options import option
 from gencli.errors import UsageError
 from gencli.log import Entry, clear_log, list_runs, log_file, read_run
-from processors.conversion import Bounds
-from processors.params import MOST
+from processors.params import MOST, Bounds
 
 # Keys of the options of each subcommand, besides --debug.
 _OF_WORD: dict[str, tuple[str, ...]] = {
@@ -275,7 +274,7 @@ def _show(path: Path, values: Mapping[str, Any]) -> int:
 
     tree = read_tree(path)
     if values["html"] is not None:
-        from gencli.explain.page.branches import branches_page
+        from gencli.explain.page.html_pages import branches_page
 
         with Sink(values["html"]) as sink:
             sink.write(branches_page(tree))

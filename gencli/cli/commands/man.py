@@ -14,7 +14,7 @@ from gencli.cli.app import COMMANDS, EXIT_CODES, make_app
 from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, say
 from gencli.cli.usage import Page, describe_option, signature, unknown_word, values_of
-from gencli.config.options.option import SECTIONS, Option
+from gencli.config.option import SECTIONS, Option
 from gencli.errors import UsageError
 from gencli.files import replaced
 

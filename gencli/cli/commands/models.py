@@ -11,9 +11,9 @@ from gencli.cli.fetching import Output, alias, cache_line, partial_json, partial
 from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
-from gencli.config.options.flags import with_flags
-from gencli.config.options.option import MAX_BATCH, Option
-from gencli.config.tab_words import folders, models
+from gencli.config.option import MAX_BATCH, Option, with_flags
+from gencli.config.preset_files import folder_words as folders
+from gencli.config.preset_files import models
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import size
 from gencli.models.backend import choose_backend, why_no_graphs
@@ -35,8 +35,7 @@ from gencli.models.files.model_card import (
     whole_bytes,
 )
 from gencli.models.files.model_files import stored_bits
-from processors.conversion import Bounds
-from processors.params import MOST
+from processors.params import MOST, Bounds
 
 __all__ = ["PAGE", "command", "run"]
 

@@ -20,14 +20,10 @@ from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, is_terminal
 from gencli.cli.stderr import Interrupts, Stderr, interrupts
 from gencli.cli.usage import Page, record_text, with_format
-from gencli.config.chat_defaults import has_idle_template
-from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids
-from gencli.config.environment import untraced
-from gencli.config.job import Job, make_job, notices
-from gencli.config.layers import gather
-from gencli.config.requests import encode_prompt
-from gencli.config.search_conflicts import search_notices
-from gencli.config.settings import CHAT_DEFAULT, DEFAULT, FLAG, Settings
+from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids, search_notices
+from gencli.config.job import Job, encode_prompt, make_job, notices
+from gencli.config.layers import gather, has_idle_template
+from gencli.config.settings import CHAT_DEFAULT, DEFAULT, FLAG, Settings, untraced
 from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.scoring.text_scores import CHAIN_KEYS, SCORE_OPTIONS, SCORE_OWN

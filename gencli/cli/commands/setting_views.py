@@ -18,15 +18,14 @@ from gencli.cli.render import Sink, silence, table
 from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
-from gencli.config.options.flags import with_flags
-from gencli.config.options.run import OPTIONS, Option
-from gencli.config.presets.find import describe, find_preset, list_presets
-from gencli.config.presets.preset import shown
-from gencli.config.presets.stack import expand_preset
+from gencli.config.option import Option, with_flags
+from gencli.config.preset_files import description_of, find_preset, list_presets
+from gencli.config.presets import expand_preset, shown
+from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings, resolve
 from gencli.core.events import Event, Finish, Token
 from gencli.errors import GencliError
-from gencli.explain.levels import Scale
+from gencli.explain.token_record import Scale
 from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.models.backend import rank
@@ -36,13 +35,12 @@ from gencli.runtime.machine import quiet_libraries
 from gencli.structured.output_spec import OutputSpec
 from gencli.text.detokenizer import TokenDecoder
 from gencli.watermark_keys import STAGES
-from processors.catalog.scale import VaryingParams
-from processors.conditions.when import NO_CONDITION
+from processors.catalog.truncation import VaryingParams
 from processors.errors import ProcessorsError
-from processors.params import WHEN, WHEN_DOC
+from processors.params import WHEN, WHEN_DOC, Secret
 from processors.params import describe as describe_fields
 from processors.registry import Registry
-from processors.secret import Secret
+from processors.request_values import NO_CONDITION
 
 _WIDTH = 200  # characters of a value
 _COLUMNS = ("phase", "stage", "value", "origin")
@@ -176,7 +174,7 @@ def _all_values(settings: Settings) -> dict[str, object]:
 def _sentence(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            return describe(file.readline(800))[:200]
+            return description_of(file.readline(800))[:200]
     except OSError as error:
         return f"({error.strerror})"
 

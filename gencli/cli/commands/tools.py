@@ -14,17 +14,15 @@ from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
 from gencli.cli.usage import FORMAT, Page, record_text, unknown_word, values_of
-from gencli.config.options.flags import with_flags
-from gencli.config.options.option import Option
-from gencli.config.options.run import option
+from gencli.config.option import Option, with_flags
+from gencli.config.run_options import option
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.helpers import size
 from gencli.runtime.machine import quiet_libraries
 from gencli.structured.output_spec import Finding, Plan, meaning
 from gencli.structured.schema_inputs import exists
-from processors.conversion import Bounds
-from processors.params import MOST
+from processors.params import MOST, Bounds
 
 if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer

@@ -2,7 +2,7 @@
 
 The data is {"kind": ..., ...}; texts of token ids are in `names`, {id: text}.
 
-    texts    texts of a trace, one or two of them side by side (the short form: gencli.explain.page.texts)
+    texts    texts of a trace, one or two of them side by side (in short: explain.page.html_pages)
     compare  {prompt, names, texts: [{title, chain, tokens: [id ...]}, the other],
               rows: [[pos, tv, kl or null, a, b, [stage ...]] ...]}
     sweep    {title, axes: [{name, values: [text ...]}], measures: [{name, unit}],
@@ -17,19 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gencli.explain.page.assemble import assemble
-from gencli.explain.page.kinds import (
+from gencli.explain.page.html_pages import (
     Axis,
     Cell,
     CompareRow,
     Measure,
-    Node,
+    PageNode,
     Side,
+    assemble,
     compare_page,
     sweep_page,
+    texts_data,
     tree_page,
 )
-from gencli.explain.page.texts import texts_data
 from gencli.explain.trace_file import TracedText
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "Cell",
     "CompareRow",
     "Measure",
-    "Node",
+    "PageNode",
     "Side",
     "compare_page",
     "page",

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from gencli.core.request import Feed
 from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows, shares
 from gencli.models.kv.lane_buffers import MOST_ALONE, widened
-from processors.upload import upload_ints
+from processors.graphs import upload_ints
 
 
 class Scoring(TypedDict):

@@ -77,8 +77,7 @@ from gencli.models.kv.lane_buffers import (
 from gencli.models.kv.lane_lengths import STEP, LaneLengths
 from gencli.models.model_runner import Inner, LaneRunner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
-from processors.graphs import Graphs
-from processors.upload import upload
+from processors.graphs import Graphs, upload
 
 _MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 

@@ -30,7 +30,7 @@ from gencli.models.decoder.products.product_maker import ProductMaker
 from gencli.models.decoder.weight_readers import WeightReader
 from gencli.models.kv.lane_buffers import as_stored
 from gencli.models.rope import rotate
-from processors.kernels.operation import operation
+from processors.kernels.operations import operation
 
 P = TypeVar("P", AttentionPlan, DevicePlan)
 

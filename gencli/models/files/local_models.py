@@ -17,12 +17,12 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gencli.config.options.drafts import BUILT_IN, NO_DRAFTER
+from gencli.config.run_options import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, ModelError, UsageError
 from gencli.files import locked, other_kind, read_file, replaced
 from gencli.models.files.gguf_header import PART, is_gguf
 from gencli.models.files.model_files import read_object_if_any
-from processors.names import close_names, did_you_mean
+from processors.errors import close_names, did_you_mean
 
 BUNDLED = ("tiny", "tiny-draft", "fake")
 

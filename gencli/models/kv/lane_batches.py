@@ -21,7 +21,7 @@ from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_
 from transformers.modeling_utils import AttentionInterface
 
 from gencli.core.request import Feed, cells_of, wanted_of
-from processors.upload import upload
+from processors.graphs import upload
 
 
 @dataclass(frozen=True, slots=True)

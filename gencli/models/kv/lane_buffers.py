@@ -19,8 +19,7 @@ from torch import Tensor
 from gencli.core.request import Feed, cells_of, wanted_of
 from gencli.models.kv.lane_lengths import STEP, LaneLengths
 from gencli.models.rope import factors_of
-from processors.graphs import Graphs, bucket_of
-from processors.upload import upload_into
+from processors.graphs import Graphs, bucket_of, upload_into
 
 if TYPE_CHECKING:
     from gencli.models.kv.lane_batches import ForwardBatch

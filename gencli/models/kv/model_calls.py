@@ -17,8 +17,8 @@ from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.kv.lane_lengths import LaneLengths
 from gencli.models.rope import factors_of, taking_factors
-from processors.machine_faults import is_out_of_memory
-from processors.upload import upload
+from processors.errors import is_out_of_memory
+from processors.graphs import upload
 
 if TYPE_CHECKING:
     from gencli.models.model_runner import Lanes

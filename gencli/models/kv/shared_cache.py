@@ -61,8 +61,7 @@ from gencli.models.rope import (
     taking_factors,
     use_lane_factors,
 )
-from processors.graphs import Graphs
-from processors.upload import upload
+from processors.graphs import Graphs, upload
 
 _MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders with is_decoder=False in their configuration
 _STATE_IN_MODULES = {"recurrent_gemma"}  # the state is in the layers, not in a cache

@@ -12,9 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.listed_triton import num_programs
-from processors.kernels.choice.masses import powers
 from processors.kernels.choice.masses_triton import _of_mass
-from processors.kernels.choice.parts import CAPACITY, NUM_BINS, OPEN, Control, Level, Mark
 from processors.kernels.choice.parts_triton import (
     _of_bin,
     _of_cooled,
@@ -25,6 +23,7 @@ from processors.kernels.choice.parts_triton import (
     _of_value,
     patch_arguments,
 )
+from processors.kernels.choice.tables import CAPACITY, NUM_BINS, OPEN, Control, Level, Mark, powers
 from processors.sampler import BLOCK
 
 __all__ = ["EACH", "OPTIONS", "find_window_triton"]

@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from processors.kernels.choice.masses_triton import _of_mass
-from processors.kernels.choice.parts import CAPACITY, Control, Mark
 from processors.kernels.choice.parts_triton import _of_cooled, _of_goal, _of_logits, _of_order, _of_value
+from processors.kernels.choice.tables import CAPACITY, Control, Mark
 
 __all__ = ["CHUNK", "OPTIONS"]
 

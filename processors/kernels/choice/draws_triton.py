@@ -11,7 +11,6 @@ import triton
 import triton.language as tl
 
 from processors.kernels.choice.facts_triton import EACH, _of_facts
-from processors.kernels.choice.parts import Control, Fact
 from processors.kernels.choice.parts_triton import (
     _of_cooled,
     _of_gumbel,
@@ -20,6 +19,7 @@ from processors.kernels.choice.parts_triton import (
     _of_order,
     _of_row_key,
 )
+from processors.kernels.choice.tables import Control, Fact
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK, PLAIN_LIMIT
 

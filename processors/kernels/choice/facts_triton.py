@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.parts import Control
 from processors.kernels.choice.parts_triton import _of_logits, patch_arguments
 from processors.kernels.choice.rows_triton import _of_row, row_tables
-from processors.kernels.counters import counters
+from processors.kernels.choice.tables import Control
+from processors.kernels.operations import counters
 from processors.sampler import BLOCK
 
 __all__ = ["EACH", "OPTIONS", "all_facts_triton"]

@@ -14,7 +14,6 @@ import triton.language as tl
 from torch import Tensor
 
 from processors.kernels.choice.facts_triton import EACH
-from processors.kernels.choice.parts import Control, Level, Mark
 from processors.kernels.choice.parts_triton import (
     _of_cooled,
     _of_logits,
@@ -25,6 +24,7 @@ from processors.kernels.choice.parts_triton import (
     _of_uniform,
     patch_arguments,
 )
+from processors.kernels.choice.tables import Control, Level, Mark
 from processors.rng import GAMMA, Stream, signed
 from processors.sampler import BLOCK
 

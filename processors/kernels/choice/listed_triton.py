@@ -15,9 +15,7 @@ from torch import Tensor
 
 from processors.kernels.choice.cuts_triton import _of_cut
 from processors.kernels.choice.draws_triton import _of_draw, _of_kept, _of_survey
-from processors.kernels.choice.masses import powers
 from processors.kernels.choice.masses_triton import _of_mass
-from processors.kernels.choice.parts import CAPACITY, NUM_BINS, OPEN, Control, Level, Mark
 from processors.kernels.choice.parts_triton import (
     _of_bin,
     _of_cooled,
@@ -27,6 +25,7 @@ from processors.kernels.choice.parts_triton import (
     _of_order,
     patch_arguments,
 )
+from processors.kernels.choice.tables import CAPACITY, NUM_BINS, OPEN, Control, Level, Mark, powers
 from processors.sampler import BLOCK, PLAIN_LIMIT
 
 __all__ = ["EACH", "OPTIONS", "draw_listed_triton", "num_programs"]

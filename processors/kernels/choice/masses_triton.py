@@ -8,15 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from processors.kernels.choice.masses import (
-    FARTHEST,
-    FRACTION,
-    LOG2_E,
-    POWER_BITS,
-    POWERS,
-    TO_PRODUCT,
-)
 from processors.kernels.choice.parts_triton import _of_top
+from processors.kernels.choice.tables import FARTHEST, FRACTION, LOG2_E, POWER_BITS, POWERS, TO_PRODUCT
 
 __all__ = ["OPTIONS"]
 

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.parts import NUM_BINS
+from processors.kernels.choice.tables import NUM_BINS
 from processors.rng import GAMMA, signed
-from processors.stages.tokens import LOWEST
+from processors.stages.shared import LOWEST
 
 __all__ = ["OPTIONS", "patch_arguments"]
 

@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, Turn
+from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.parts_triton import _of_ones
-from processors.kernels.choice.patches import num_values, num_words
-from processors.stages.tokens import HIGHEST, LOWEST
+from processors.kernels.choice.tables import num_values, num_words
+from processors.stages.shared import HIGHEST, LOWEST
 
 __all__ = ["CHUNK", "OPTIONS", "patch_logits_triton"]
 

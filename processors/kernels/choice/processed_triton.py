@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.parts import Control, Level, Mark
 from processors.kernels.choice.parts_triton import _of_cooled, _of_logits, _of_order, patch_arguments
+from processors.kernels.choice.tables import Control, Level, Mark
 
 __all__ = ["OPTIONS", "TILE", "processed_logits_triton"]
 

@@ -11,12 +11,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from processors.kernels.choice.masses import MOST_BITS
-from processors.kernels.choice.parts import NUM_BINS, OPEN, Control, Fact, Level, Mark
+from processors.kernels.choice.choose_rows import REACH, TAME, VAST
 from processors.kernels.choice.parts_triton import _of_cooled, _of_key, _of_logits, _of_value
-from processors.kernels.choice.rows import REACH, TAME, VAST
+from processors.kernels.choice.tables import MOST_BITS, NUM_BINS, OPEN, Control, Fact, Level, Mark
 from processors.sampler import BLOCK, EMPTY, NON_FINITE
-from processors.stages.tokens import LOWEST
+from processors.stages.shared import LOWEST
 
 __all__ = ["OPTIONS", "row_tables"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.config.tab_words import stage_order, stage_values
+from gencli.config.preset_files import stage_order, stage_values
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -6,8 +6,8 @@ from gencli.cli.forking import grower_of
 from gencli.cli.stderr import Stderr
 from gencli.errors import UsageError
 from gencli.explain.forks import Cut, token_of
+from gencli.explain.text_sets import Tree
 from gencli.explain.trace_file import read_trace
-from gencli.explain.tree import Tree
 from gencli.explain.tree_file import checked_head
 from gencli.models.files.local_models import bundled_folder
 from gencli.text.tokenizer import HFTokenizer

@@ -1,17 +1,14 @@
 """`-h` is one screen, `--help` is all, and `--help TOPIC` is a group."""
 
 import shlex
-from importlib import import_module
 
 import pytest
 
-from gencli.cli.app import COMMANDS
+from gencli.cli.app import COMMANDS, command_of
 from gencli.cli.usage import command_help, short_help
 from gencli.errors import UsageError
 
-PAGES = [
-    page for name in COMMANDS if (page := getattr(import_module(f"gencli.cli.commands.{name}"), "PAGE", None))
-]
+PAGES = [page for name in COMMANDS if (page := getattr(command_of(name), "page", None))]
 
 
 def test_the_short_help_of_a_command_is_one_screen_with_command_lines_that_exist():

@@ -1,6 +1,6 @@
 """Several texts on a terminal: lines while they are made, and in the end what a pipe has."""
 
-from gencli.cli.live_texts import LiveWriter
+from gencli.cli.result_writers import LiveWriter
 from gencli.core.events import Error, Token
 from gencli.results.run_results import Results
 

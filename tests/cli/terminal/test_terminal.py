@@ -9,9 +9,9 @@ import torch
 
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.render import Terminal
-from gencli.explain.kept import kept_fields
+from gencli.explain.replay import kept_fields
 from gencli.models.files.local_models import bundled_folder
-from processors.explain.kept import KeptLogits
+from processors.explain_rows import KeptLogits
 
 pytest.importorskip("pty")
 

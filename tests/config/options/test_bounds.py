@@ -12,8 +12,8 @@ from step import step
 from gencli.batch.batch_options import OWN
 from gencli.cli.commands.bench import runs
 from gencli.cli.commands.models import PAGE
-from gencli.config.options.option import Option
-from gencli.config.options.run import OPTIONS
+from gencli.config.option import Option
+from gencli.config.run_options import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import MOST, describe
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.config.options.run import option
+from gencli.config.run_options import option
 from gencli.errors import UsageError
 
 

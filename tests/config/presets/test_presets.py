@@ -2,10 +2,10 @@
 
 import pytest
 
+from gencli.config import preset_files as find
 from gencli.config.layers import gather_presets
-from gencli.config.presets import find
-from gencli.config.presets.find import find_preset, list_presets
-from gencli.config.presets.stack import MAX_FILES, expand_preset, load_presets
+from gencli.config.preset_files import find_preset, list_presets
+from gencli.config.presets import MAX_FILES, expand_preset, load_presets
 from gencli.errors import ConfigError
 from gencli.yaml_text import PRESET_BOUNDS
 from tests.cli.conftest import ROOT

@@ -6,10 +6,16 @@ import pytest
 import torch
 
 from gencli.core.events import Finish, Timings, Token
-from gencli.engine.beams.candidates import Candidate, log_probabilities, rank
-from gencli.engine.beams.results import best_reachable, chosen_events, length_score, rounded
-from gencli.engine.beams.search import FinishedList, Search
-from gencli.engine.branches import Child, assign_slots
+from gencli.engine.beam_search import (
+    BeamCandidate,
+    ChildBranch,
+    FinishedList,
+    Search,
+    assign_slots,
+    log_probabilities,
+    rank,
+)
+from gencli.engine.reports import best_reachable, chosen_events, length_score, rounded
 from gencli.engine.sequence import Sequence
 from gencli.text.text_stream import StopRules, TextStream
 from tests.engine.beams.harness import request
@@ -57,7 +63,7 @@ def test_candidates_come_in_order_and_none_is_masked():
     logprobs = torch.tensor([[-1.0, -torch.inf, -3.0], [-0.5, -4.0, -torch.inf]], dtype=torch.float64)
     (candidates,) = ranked(logprobs, [[-1.0, -2.0]], [2])
     order = ((0, 0, -2.0), (1, 0, -2.5), (0, 2, -4.0), (1, 1, -6.0))
-    assert list(candidates) == [Candidate(*one) for one in order]
+    assert list(candidates) == [BeamCandidate(*one) for one in order]
     logits = torch.tensor([[-torch.inf, -torch.inf], [0.0, 0.0]])
     found = log_probabilities(logits).tolist()
     assert found == [[-math.inf, -math.inf], pytest.approx([math.log(0.5)] * 2)]
@@ -100,8 +106,8 @@ def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():
         beam = parent.fork()
         taken, _ = beam.take([token], now=0.0)
         beam.end_cut(())
-        return Child(parent.slot, beam, taken)
+        return ChildBranch(parent.slot, beam, taken)
 
-    assert search.advance([Candidate(0, token, -token) for token in range(97, 190)], extend) == []
+    assert search.advance([BeamCandidate(0, token, -token) for token in range(97, 190)], extend) == []
     assert tried == [97, 98, 99, 100]
     assert (search.is_over, len(search.finished.entries)) == (True, 4)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from gencli.core.request import Contrastive
-from processors.reference.contrastive import contrastive_scores
+from processors.draw_twins import contrastive_scores
 from processors.standalone import LogitsProcessor
 from tests.engine.harness import TOKENIZER, events_of, ids_of
 from tests.engine.harness import request as any_request

@@ -5,7 +5,7 @@ from gencli.explain.page import (
     Cell,
     CompareRow,
     Measure,
-    Node,
+    PageNode,
     Side,
     compare_page,
     sweep_page,
@@ -38,7 +38,7 @@ def swept(text="a text\nof two lines"):
 def forked(names=NAMES, text=" sat\nthere"):
     """A root with two branches, the first of which has two more."""
     nodes = (
-        Node(None, None, None, "the"), Node(0, 2, 0.6, f" cat{text}"), Node(0, 3, 0.1, " dog"),
-        Node(1, 5, 0.3, " sat"), Node(1, 4, 0.01, "\n"),
+        PageNode(None, None, None, "the"), PageNode(0, 2, 0.6, f" cat{text}"), PageNode(0, 3, 0.1, " dog"),
+        PageNode(1, 5, 0.3, " sat"), PageNode(1, 4, 0.01, "\n"),
     )  # fmt: skip
     return tree_page("Branches", nodes, names)

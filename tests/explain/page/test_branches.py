@@ -5,8 +5,8 @@ import re
 import zlib
 from base64 import b64decode
 
-from gencli.explain.page.branches import branches_page
-from gencli.explain.tree import Node, Tree
+from gencli.explain.page.html_pages import branches_page
+from gencli.explain.text_sets import Node, Tree
 
 HEAD = {"prompt": "P", "model": "m", "seed": 1}
 NODES = [

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gencli.explain.compare import Comparison, Output, Place
-from gencli.explain.trace import Trace
+from gencli.explain.chain_comparison import ComparedPlace, Comparison, Output
+from gencli.explain.token_record import Trace
 from gencli.explain.trace_file import TracedText
-from processors.explain.divergence import Divergence
+from processors.explain_rows import Divergence
 from tests.explain.page.test_every_page import CONTRASTS, HOSTILE
 
 DRAWN = "<script>performance.mark('drawn')</script>"
@@ -39,7 +39,7 @@ class Tags(HTMLParser):
 
 def compared(names, prompt="Once"):
     near, far = Divergence(0.01, 0.01, 0.01), Divergence(0.7, 2.0, 1.0)
-    places = (Place(0, 1, 1, (), (), near), Place(1, 2, 3, ("min_p",), ("top_k",), far))
+    places = (ComparedPlace(0, 1, 1, (), (), near), ComparedPlace(1, 2, 3, ("min_p",), ("top_k",), far))
     sides = Output((1, 2), "ab", "length"), Output((1, 3, 9), "ac", "eos")
     return Comparison("1", prompt, *sides, places, names)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.errors import GenerationError
-from gencli.explain.page import Axis, Cell, CompareRow, Measure, Node, compare_page, sweep_page, tree_page
+from gencli.explain.page import Axis, Cell, CompareRow, Measure, PageNode, compare_page, sweep_page, tree_page
 from tests.explain.page.samples import compared, forked, swept
 
 
@@ -82,7 +82,7 @@ def test_data_that_does_not_fit_is_refused():
         lambda: sweep_page("", [Axis("a", ["1"])], [Measure("m")], [Cell((1,), (1,), "")]),
         lambda: sweep_page("", [Axis("a", ["1"])], [Measure("m")], [Cell((0,), (1, 2), "")]),
         lambda: sweep_page("", [], [Measure("m")], []),
-        lambda: tree_page("", [Node(0, None, None, "")], {}),
+        lambda: tree_page("", [PageNode(0, None, None, "")], {}),
     ]:
         with pytest.raises(GenerationError):
             make()

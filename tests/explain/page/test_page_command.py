@@ -1,6 +1,6 @@
 """The command that makes a traced text again."""
 
-from gencli.explain.page.command import command
+from gencli.explain.page.html_pages import command
 from gencli.explain.trace_file import TracedText
 
 

@@ -3,7 +3,7 @@
 import json
 import random
 
-from processors.conditions.paths import JsonPaths
+from processors.request_values import JsonPaths
 
 PATHS = ("", "/a", "/a/*", "/*/b", "/a/0/b", "/*", "/é~1~0/a", "/a/*/*/b")
 KEYS = ("a", "b", "é/~", '"\\\n', "a" * 40)

@@ -1,6 +1,6 @@
 """Tags and texts are found in any tokenization, and as special tokens."""
 
-from processors.conditions.texts import AfterText, Spelling, TagWatch
+from processors.pipeline import AfterText, TagWatch, TextSpelling
 from processors.testing import ToyVocabulary
 
 
@@ -14,7 +14,7 @@ class Words:
 
 
 def states(tokens, prompt=(), tags=("<think>", "</think>"), vocabulary=None):
-    watch = TagWatch(tags, Spelling(vocabulary or Words(), tags))
+    watch = TagWatch(tags, TextSpelling(vocabulary or Words(), tags))
     state, found = watch.first(prompt), []
     for token in (*tokens, 6):
         found.append(state.is_inside)
@@ -40,7 +40,7 @@ def test_without_a_start_tag_the_output_begins_inside_once():
 
 def test_behind_a_text_is_what_its_last_token_adds():
     for tokens, rest in [([4, 5], b"x"), ([1], b""), ([6, 7], b"z"), ([4, 5, 6], b"y")]:
-        watch = AfterText("</think>", Spelling(Words(), ["</think>"]))
+        watch = AfterText("</think>", TextSpelling(Words(), ["</think>"]))
         state = watch.first([])
         for token in tokens:
             state = watch.next(state, token)
@@ -48,11 +48,11 @@ def test_behind_a_text_is_what_its_last_token_adds():
 
 
 def test_a_prompt_that_ends_with_the_text_is_behind_it():
-    watch = AfterText("</think>", Spelling(Words(), ["</think>"]))
+    watch = AfterText("</think>", TextSpelling(Words(), ["</think>"]))
     for prompt, is_over in [([1], True), ([6, 4, 5], False), ([1, 6], False), ([], False)]:
         assert watch.first(prompt).is_over is is_over, prompt
 
 
 def test_an_id_that_the_tokenizer_lacks_adds_nothing():
-    spelling = Spelling(ToyVocabulary(), [])
+    spelling = TextSpelling(ToyVocabulary(), [])
     assert spelling.of(10**6) == spelling.of(-1) == b""

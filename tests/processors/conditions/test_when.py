@@ -3,11 +3,10 @@
 import re
 
 from processors.catalog import BiasParams, TopPParams
-from processors.chain import Chain
-from processors.conditions.picks import Picks, check_conditions
-from processors.conditions.when import NO_CONDITION, When
+from processors.chain import Chain, Picks, check_conditions
 from processors.errors import ChainError, ParamError
 from processors.registry import builtin_registry
+from processors.request_values import NO_CONDITION, When
 from tests.helpers.refusal import refusal
 
 PARTS = (

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from processors.explain.divergence import divergence
+from processors.explain_rows import divergence
 
 
 def rows(seed, size=40):

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from processors.explain.kept import KeptLogits
+from processors.explain_rows import KeptLogits
 
 ROW = torch.randn(500, generator=torch.Generator().manual_seed(0)) * 3
 

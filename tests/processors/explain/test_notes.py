@@ -3,9 +3,9 @@
 import torch
 
 from processors.chain import Chain
-from processors.explain.rows import explain_rows
+from processors.explain_rows import explain_rows
 from processors.rows import Rows
-from processors.testing.bench import Text
+from processors.testing.checks import Text
 from tests.processors.explain.test_rows import ENV, Run
 
 VOCABULARY = ENV.vocabulary

@@ -4,8 +4,7 @@ import math
 
 import torch
 
-from processors.explain.measures import Snapshot
-from processors.explain.races import race
+from processors.explain_rows import Snapshot, race
 from processors.rng import Stream, gumbel, row_keys
 from processors.sampler import PLAIN_LIMIT, gumbel_max
 

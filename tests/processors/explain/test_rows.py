@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from processors.catalog import BUILTIN
-from processors.chain import Chain
+from processors.chain import Chain, check_together
 from processors.errors import ChainError
-from processors.explain.rows import explain_rows
+from processors.explain_rows import explain_rows
 from processors.history import History
-from processors.order import check_together
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.testing.bench import TEXTS, toy_env
+from processors.testing.checks import TEXTS, toy_env
 from processors.testing.examples import EXAMPLES
 
 ENV = toy_env()

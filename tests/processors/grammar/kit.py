@@ -9,10 +9,10 @@ import torch
 
 from gencli.text.detokenizer import byte_alphabet
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.grammar.closing import Closer, Spot
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import Ask, GrammarVocabulary, load_backend, mask_of, words
+from processors.request_values import Constraint
 from processors.testing import ToyVocabulary
 from tests.helpers.tokenizers import tokenizer_json
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.kernels.softmax import token_probability
+from processors.kernels.operations import token_probability
 
 __all__ = ["MANY", "case"]
 

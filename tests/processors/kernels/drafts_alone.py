@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.kernels import counters as kept
+from processors.kernels import operations as kept
 from processors.kernels import rejection_triton
 
 __all__ = ["verdicts"]

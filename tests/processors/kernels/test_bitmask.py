@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from processors.kernels.bitmask import apply_bitmask
+from processors.kernels.operations import apply_bitmask
 
 SHAPES = [(1, 1), (1, 31), (3, 32), (2, 33), (4, 1000), (2, 5000)]
 

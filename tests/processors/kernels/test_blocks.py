@@ -5,7 +5,7 @@ from itertools import product
 
 import torch
 
-from processors.kernels.blocks import best_values, few_finite
+from processors.kernels.operations import best_values, few_finite
 
 INF = math.inf
 

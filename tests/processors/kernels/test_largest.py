@@ -5,7 +5,7 @@ from itertools import product
 
 import torch
 
-from processors.kernels.largest import block_masses, largest, total_mass
+from processors.kernels.operations import block_masses, largest, total_mass
 
 WIDTHS = (64, 4097, 50_257, 65_536)
 

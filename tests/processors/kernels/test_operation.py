@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from processors.kernels.operation import _on_cuda, why_no_kernels
+from processors.kernels.operations import _on_cuda, why_no_kernels
 from tests.sham import CUDA, sham_device
 
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from processors.kernels.ranking import ranked
+from processors.kernels.operations import ranked
 
 
 def test_finite_logits_come_in_the_order_of_a_stable_sort():

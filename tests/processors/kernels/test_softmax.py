@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from processors.kernels import blocks
-from processors.kernels.softmax import softmax_parts, token_probability
+from processors.kernels import operations as blocks
+from processors.kernels.operations import softmax_parts, token_probability
 
 INF = math.inf
 

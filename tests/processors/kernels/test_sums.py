@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.kernels.sums import row_cumsums, row_logsumexps, row_sums
+from processors.kernels.operations import row_cumsums, row_logsumexps, row_sums
 from tests.sham import CUDA, sham_device
 
 

@@ -8,7 +8,7 @@ from processors.catalog import BAN_LIMIT, BanParams
 from processors.errors import ParamError, TokenError
 from processors.history import History
 from processors.rows import Rows
-from processors.stages.ban import Ban
+from processors.stages.masks import Ban
 
 
 def forbidden(vocabulary, texts, before):

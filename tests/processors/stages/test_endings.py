@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from processors.catalog.endings import LengthDecayParams
+from processors.catalog.forcing import LengthDecayParams
 from processors.errors import ParamError, TokenError
 from tests.processors.vectors.run import Words
 

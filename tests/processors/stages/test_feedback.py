@@ -5,9 +5,8 @@ import re
 import pytest
 import torch
 
-from processors.chain import Chain
+from processors.chain import Chain, check_together
 from processors.errors import ChainError
-from processors.order import check_together
 from processors.registry import builtin_registry
 from processors.rows import Rows
 from processors.testing import Bench, Subject, Text, random_logits, toy_env

@@ -2,10 +2,10 @@
 
 import torch
 
-from processors.catalog.watermark import GumbelMarkParams
-from processors.reference.watermark import uniform
-from processors.stages.gumbel_mark import GumbelMark
-from processors.testing.bench import Bench, Subject, Text, random_logits, toy_env
+from processors.catalog.watermarks import GumbelMarkParams
+from processors.draw_twins import philox_uniform
+from processors.stages.watermarks import GumbelMark
+from processors.testing.checks import Bench, Subject, Text, random_logits, toy_env
 
 
 def kept(params, output, prompt=(), *, logits=None):
@@ -18,7 +18,9 @@ def kept(params, output, prompt=(), *, logits=None):
 
 def test_the_token_is_the_largest_logit_plus_noise_of_the_context():
     logits = random_logits(1, toy_env(), masked=True)
-    noise = torch.tensor([uniform(42, [-1, 5, 6, 7], token) for token in range(logits.shape[1])]).double()
+    noise = torch.tensor(
+        [philox_uniform(42, [-1, 5, 6, 7], token) for token in range(logits.shape[1])]
+    ).double()
     winner = int((logits[0].double() - (-noise.log()).log()).argmax())
     assert kept(GumbelMarkParams(42), [5, 6, 7], logits=logits) == [winner]
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from processors.catalog.watermark import KgwParams
-from processors.testing.bench import Bench, Subject, Text, toy_env
+from processors.catalog.watermarks import KgwParams
+from processors.testing.checks import Bench, Subject, Text, toy_env
 
 
 def test_a_context_that_is_too_short_changes_nothing():
@@ -24,6 +24,6 @@ def test_only_the_declared_vocabulary_is_divided():
 
 
 def _stage():
-    from processors.stages.kgw import Kgw
+    from processors.stages.watermarks import Kgw
 
     return Kgw

@@ -4,7 +4,7 @@ import torch
 
 from processors.history import History
 from processors.rows import Rows
-from processors.stages.lists import Lists
+from processors.stages.shared import Lists
 
 
 def rows_of(*slots):

@@ -2,8 +2,9 @@
 
 import math
 
-from processors.reference import REFERENCE, View
+from processors.draw_twins import View
 from processors.registry import builtin_registry
+from processors.twins import REFERENCE
 
 INF = math.inf
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from processors.base import Admission, Env
-from processors.catalog.repeats import DryParams, LzParams, NoRepeatNgramParams
+from processors.catalog.penalties import DryParams, LzParams, NoRepeatNgramParams
+from processors.draw_twins import View
 from processors.errors import ParamError
 from processors.history import History
-from processors.reference import REFERENCE, View
 from processors.registry import builtin_registry
 from processors.rows import Rows
+from processors.twins import REFERENCE
 from tests.processors.vectors.run import Words
 
 INF = math.inf

@@ -7,9 +7,8 @@ import re
 import pytest
 import torch
 
-from processors.chain import Chain
+from processors.chain import Chain, check_together
 from processors.errors import ChainError, ParamError
-from processors.order import check_together
 from tests.helpers.refusal import refusal
 
 INF = math.inf

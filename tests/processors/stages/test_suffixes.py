@@ -6,7 +6,7 @@ import torch
 
 from processors.history import History
 from processors.rows import Rows
-from processors.stages.suffixes import Suffixes, suffix_lengths
+from processors.stages.repeats import Suffixes, suffix_lengths
 
 
 def compared(tokens):

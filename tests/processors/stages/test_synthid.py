@@ -3,7 +3,7 @@
 import torch
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
-from processors.catalog.watermark import SynthIdParams
+from processors.catalog.watermarks import SynthIdParams
 from processors.chain import Chain
 from processors.standalone import LogitsProcessor
 

@@ -9,7 +9,7 @@ from processors.base import Env
 from processors.errors import ParamError
 from processors.registry import builtin_registry
 from processors.testing import Subject
-from processors.testing.bench import TEXTS, Bench
+from processors.testing.checks import TEXTS, Bench
 
 INF = math.inf
 TIED = [1.0, 3.0, 2.0, 3.0, 2.0, 2.0]

@@ -3,8 +3,8 @@
 import torch
 
 from processors.history import History
+from processors.rng import are_repeated, last_ids, num_seen
 from processors.rows import Rows
-from processors.watermarks.context import are_repeated, last_ids, num_seen
 
 
 def rows(output, drafts=(), prompt=(7, 8)):

@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from processors.reference.watermark import uniform
-from processors.rng import signed
-from processors.watermarks.philox import (
+from processors.draw_twins import philox_uniform
+from processors.rng import (
     LARGEST_NOISE,
     SMALLEST_NOISE,
     derived_key,
     gumbel_of,
     philox,
+    signed,
     state_of,
     uniforms,
 )
@@ -38,7 +38,7 @@ def test_numbers_are_those_of_vllm():
     ]:
         found = numbers(key, context, ids)
         assert found == pytest.approx(expected, abs=1e-7), key
-        assert found == pytest.approx([uniform(key, context, token) for token in ids], abs=1e-7), key
+        assert found == pytest.approx([philox_uniform(key, context, token) for token in ids], abs=1e-7), key
         assert found == torch.tensor(found).double().tolist(), "vLLM's numbers are float32"
 
 

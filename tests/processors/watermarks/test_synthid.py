@@ -2,8 +2,8 @@
 
 import torch
 
-from processors.reference.watermark import hashed
-from processors.watermarks.synthid import accumulated
+from processors.draw_twins import hashed
+from processors.rng import accumulated
 
 
 def test_the_hash_has_the_known_values():

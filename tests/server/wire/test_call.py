@@ -162,6 +162,15 @@ def test_what_a_route_cannot_do_is_refused_by_name(fake):
         assert param in error["message"], (path, body, param)
 
 
+def test_lenient_drops_unknown_fields_of_messages():
+    body = {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b", "extra": 1}]}
+    call = read_call(body, "chat", is_lenient=True)
+    assert call.options.dropped == ("messages[1].extra",)
+    assert [message["content"] for message in call.messages] == ["a", "b"]
+    with pytest.raises(ApiError, match="messages\\[1\\] has no field 'extra'"):
+        read_call(body, "chat")
+
+
 def test_lenient_drops_unknown_fields_and_says_which():
     call = read_call({"prompt": "a", "top_kk": 5, "top_k": 3}, "completions", is_lenient=True)
     assert (call.options.values, call.options.dropped) == ({"top_k": 3}, ("top_kk",))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gencli.batch.batch_records import Record
 from gencli.batch.batch_rows import RowOptions, make_rows
-from gencli.config.jobs import REQUEST_KEYS
+from gencli.config.job import REQUEST_KEYS
 from gencli.templates import chat_templates as renderer_module
 from gencli.templates.chat_templates import MAX_PROMPT
 from gencli.templates.prompt_templates import read_template

@@ -5,7 +5,7 @@ from typer.main import get_command
 from gencli import __version__
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.usage import command_help
-from gencli.config.options.run import OPTIONS
+from gencli.config.run_options import OPTIONS
 
 
 def test_help_lists_every_command_and_flag_that_typer_knows(gencli):

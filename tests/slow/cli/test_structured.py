@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from processors.testing.grammars import HOSTILE
+from processors.testing.examples import HOSTILE
 from tests.cli.test_output import valid
 from tests.cli.test_structured import ALL, LETTERS, LOOSE, PERSON, fake, schema
 

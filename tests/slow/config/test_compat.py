@@ -2,7 +2,7 @@
 
 import re
 
-from gencli.config.presets.find import profile_file
+from gencli.config.preset_files import profile_file
 from tests.cli.conftest import FAKE
 from tests.config.test_compat import ON, settings_of, values_of
 from tests.helpers.profiles import PROFILES

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from gencli.config.jobs import REQUEST_KEYS
-from gencli.config.options.run import OPTIONS
-from gencli.config.watermark import MARKS
+from gencli.config.chain_assembly import MARKS
+from gencli.config.job import REQUEST_KEYS
+from gencli.config.run_options import OPTIONS
 from processors.catalog import BUILTIN
 from processors.params import describe
 from tests.config.options.test_bounds import is_number, kinds

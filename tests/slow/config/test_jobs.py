@@ -1,8 +1,7 @@
 """Jobs of many requests: shared by equal options, and bounded in memory."""
 
-from gencli.config.jobs import Jobs
+from gencli.config.job import Jobs, params_layer
 from gencli.config.layers import gather
-from gencli.config.sampling_params import params_layer
 
 
 def make_jobs():

@@ -7,7 +7,7 @@ from itertools import cycle
 from gencli.models.other_runners import FakeRunner
 from processors.catalog import BUILTIN, GrammarParams
 from processors.chain import Chain
-from processors.conditions.when import NO_CONDITION
+from processors.request_values import NO_CONDITION
 from processors.standalone import sample
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import Scripted, request, texts

@@ -35,7 +35,7 @@ def without(one, plans):
                 after[place] = logits[place]
         return after
 
-    setattr(on.pipeline, "_run", run)  # noqa: B010 - as processors.trace does
+    setattr(on.pipeline, "_run", run)  # noqa: B010 - as processors.pipeline does
     found = [[] for _ in plans]
     for number in range(len(plans)):
         on.submit(replace(one, id=str(number)))

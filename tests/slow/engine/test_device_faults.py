@@ -5,7 +5,7 @@ import torch
 
 from gencli.core.events import Error
 from gencli.errors import DeviceError, ModelError
-from processors.machine_faults import device_fault, is_out_of_memory
+from processors.errors import device_fault, is_out_of_memory
 from tests.engine.harness import engine, generate, request
 from tests.engine.test_device_faults import FULL, PLACES, everything, folder, here, load, options
 from tests.sham import Card, Fault, sham_device

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from gencli.core.request import Drafting
 from processors.chain import Chain
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import Scripted, Token, engine, events_of, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"

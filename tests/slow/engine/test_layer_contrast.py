@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from gencli.core.request import Drafting, Guidance, LayerContrast
-from gencli.engine.layer_contrast import candidates
-from processors.reference.guidance import contrast_layers
+from gencli.engine.companions import candidates
+from processors.draw_twins import contrast_layers
 from tests.engine.harness import Scripted, generate
 from tests.engine.test_layer_contrast import LOW, asked, model, runner, spec
 

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.engine.queue import WINDOW
+from gencli.engine.scheduler import WINDOW
 from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from tests.engine.harness import generate, request, texts

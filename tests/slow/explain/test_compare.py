@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from processors.explain.divergence import divergence
-from processors.explain.kept import KeptLogits
+from processors.explain_rows import KeptLogits, divergence
 from processors.rng import Stream, gumbel, row_keys, signed
 from tests.explain.test_compare import compared, generated
 

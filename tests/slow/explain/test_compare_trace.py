@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gencli.errors import GencliError, GenerationError
-from gencli.explain.compare_trace import Other, compare_trace, known_texts
+from gencli.explain.chain_comparison import Other, compare_trace, known_texts
 from gencli.explain.trace_file import read_trace
 from processors.chain import Chain
 from processors.errors import ProcessorsError

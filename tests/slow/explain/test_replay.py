@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from processors.explain.kept import KeptLogits
+from processors.explain_rows import KeptLogits
 from tests.explain.test_replay import CHAIN, explained, replayed
 
 

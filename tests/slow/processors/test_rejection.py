@@ -4,8 +4,8 @@ import math
 
 import torch
 
-from processors.rejection import Proposal, rejection
 from processors.sampler import gumbel_max
+from processors.verification import Proposal, rejection
 from tests.processors.test_rejection import rows_of
 
 

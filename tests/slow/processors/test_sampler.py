@@ -5,10 +5,9 @@ from itertools import product
 
 import torch
 
-from processors.draw_on_device import sampled
 from processors.history import History
 from processors.rows import Rows
-from processors.sampler import Sampler, _two_level, gumbel_max, inverse_cdf
+from processors.sampler import Sampler, _two_level, gumbel_max, inverse_cdf, sampled
 from tests.processors.test_sampler import INF, chi_square, counts_of, masked_logits, sparse
 from tests.sham import CUDA, sham_device
 

@@ -1,6 +1,6 @@
 """Two sides on one engine: in the order of the prompts, each text as in a run of its own."""
 
-from gencli.config.requests import make_requests
+from gencli.config.job import make_requests
 from gencli.core.events import Finish
 from gencli.models.other_runners import FakeRunner
 from gencli.text.tokenizer import ByteTokenizer

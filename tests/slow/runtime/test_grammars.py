@@ -4,8 +4,8 @@ import json
 
 from gencli.runtime.compiled_grammars import compile_plan
 from gencli.structured.output_spec import Audit, Plan, Variant
-from processors.constraint import Constraint
 from processors.grammar.grammar_compiler import GrammarCompiler
+from processors.request_values import Constraint
 from tests.processors.grammar.kit import env_of
 from tests.runtime.test_grammars import variant
 

@@ -12,10 +12,10 @@ from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import Drafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.guidance import fold
-from processors.policy import Verification
-from processors.reference.samplers import gumbel_max
+from processors.draw_twins import gumbel_max
+from processors.request_values import Verification
 from processors.rng import derive
+from processors.sampler import fold
 from tests.engine.harness import request
 from tests.engine.test_guidance import Remembering
 from tests.processors.rejection_grid import Gap

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gencli.core.request import Drafting
 from gencli.models.other_runners import FakeRunner
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.slow.speculative.test_identity import plain
 from tests.speculative.cases import WIDTH, everything, outcomes
 from tests.speculative.test_policies import DRAFTERS, drafters, mixed

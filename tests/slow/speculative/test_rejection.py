@@ -11,7 +11,7 @@ from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import Drawn
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import request
 from tests.processors.rejection_grid import Gap
 from tests.speculative.distribution import ALLOWED, IDS, TOKENS, chances, counted

@@ -12,7 +12,7 @@ from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
 from gencli.speculative.translation import Translation
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
-from processors.policy import Verification
+from processors.request_values import Verification
 from tests.engine.harness import generate
 from tests.speculative.cases import outcomes
 from tests.speculative.timed import Ticking

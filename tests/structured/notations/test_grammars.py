@@ -4,7 +4,7 @@ import re
 
 from gencli.errors import ConfigError
 from gencli.structured.text_plans import plan_grammar
-from processors.constraint import Constraint
+from processors.request_values import Constraint
 from tests.helpers.refusal import refusal
 from tests.structured.backends import accepts
 

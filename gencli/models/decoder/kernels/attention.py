@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gencli.models.kv.lane_buffers import widened
-from processors.kernels.operation import operation
+from processors.kernels.operations import operation
 
 SPLIT = 128  # tokens of a row that one program reads
 

@@ -14,7 +14,7 @@ from torch.nn.functional import gelu, rms_norm, silu
 from gencli.models.decoder.families import ALPHA, Activation
 from gencli.models.kv.lane_buffers import as_stored
 from gencli.models.rope import rotate
-from processors.kernels.operation import operation
+from processors.kernels.operations import operation
 
 
 @dataclass(frozen=True, slots=True)

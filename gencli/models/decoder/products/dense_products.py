@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from processors.kernels.operation import operation
+from processors.kernels.operations import operation
 
 
 @dataclass(frozen=True, slots=True)

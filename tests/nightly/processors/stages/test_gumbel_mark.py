@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.catalog.watermark import GumbelMarkParams
+from processors.catalog.watermarks import GumbelMarkParams
 from processors.chain import Chain
 from processors.standalone import sample
 

@@ -7,10 +7,10 @@ from itertools import product
 import pytest
 import torch
 
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar import llguidance
 from processors.grammar.grammar_backend import Ask
+from processors.request_values import Constraint
 from tests.processors.grammar.kit import (
     GRAMMARS,
     VALUES,

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar.compile_guards import GrammarStore, is_small
 from processors.grammar.grammar_compiler import GrammarCompiler
+from processors.request_values import Constraint
 from tests.processors.grammar.kit import PERSON, TREE, env_of
 
 SMALL_SCHEMA = '{"type": "object", "properties": {"a": {"type": "integer"}}}'

@@ -2,11 +2,11 @@
 
 import pytest
 
-from processors.constraint import Constraint
 from processors.errors import GrammarError
 from processors.grammar import compile_guards as pace
 from processors.grammar import grammar_compiler as trial
-from processors.testing.grammars import HOSTILE
+from processors.request_values import Constraint
+from processors.testing.examples import HOSTILE
 from tests.processors.grammar.kit import backend_of, compiled, env_of, legal, vocabulary_of
 
 pytestmark = pytest.mark.usefixtures("own_children")  # it bounds their memory and stack

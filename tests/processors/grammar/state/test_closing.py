@@ -3,9 +3,9 @@
 import json
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.grammar.grammar_backend import load_backend
 from processors.grammar.short_texts import SearchBudget, guide_of, samples_of
+from processors.request_values import Constraint
 from processors.testing import ToyVocabulary
 from tests.processors.grammar.kit import closer_of, json_spot
 

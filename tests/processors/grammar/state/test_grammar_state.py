@@ -2,13 +2,12 @@
 
 import torch
 
-from processors.constraint import Constraint
 from processors.grammar.closing import TokenKinds
 from processors.grammar.forced_tokens import CanonicalTokenizer
 from processors.grammar.grammar_backend import words
 from processors.grammar.grammar_state import GrammarState, Rules
 from processors.grammar.narrowing import Narrower
-from processors.marker import Marker
+from processors.request_values import Constraint, Marker
 from tests.processors.grammar.kit import backend_of, closer_of, env_of, ids_of
 
 BACKENDS = ["xgrammar", "llguidance"]

@@ -2,8 +2,8 @@
 
 import json
 
-from processors.constraint import Constraint
 from processors.grammar.short_texts import Guide, guide_of
+from processors.request_values import Constraint
 
 LARGE = {"type": "object", "properties": {"text": {"type": "string", "minLength": 100}}, "required": ["text"]}
 

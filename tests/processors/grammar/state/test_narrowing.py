@@ -5,12 +5,12 @@ import json
 import torch
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.grammar.closing import Spot, TokenKinds
 from processors.grammar.forced_tokens import JsonContext
 from processors.grammar.grammar_backend import allowed_ids, load_backend, mask_of, words
 from processors.grammar.narrowing import SLACK, Narrower, Outlook
 from processors.grammar.short_texts import SearchBudget, guide_of
+from processors.request_values import Constraint
 from processors.testing import ToyVocabulary
 from tests.processors.grammar.kit import Words, closer_of, json_spot
 

@@ -3,8 +3,8 @@
 import json
 import re
 
-from processors.constraint import Constraint
 from processors.grammar.short_texts import sample, samples_of
+from processors.request_values import Constraint
 
 PATTERNS = {
     r"\.json$": ".json",

@@ -6,11 +6,11 @@ from itertools import product
 import pytest
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.grammar.closing import Spot
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
 from processors.grammar.grammar_backend import load_backend
 from processors.grammar.grammar_state import predict_next
+from processors.request_values import Constraint
 from processors.testing import ToyVocabulary
 
 TOY = ToyVocabulary()

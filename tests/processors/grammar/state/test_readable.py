@@ -5,11 +5,11 @@ import random
 
 from gencli.json_text import DOCUMENT, parse_json
 from processors.base import Env
-from processors.constraint import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER, Constraint
 from processors.grammar.closing import Spot
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import load_backend, mask_of, words
 from processors.grammar.grammar_state import Readable
+from processors.request_values import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER, Constraint
 from tests.processors.grammar.kit import Words, ids_of
 
 LONG = [b"e8214", b"E+8214", b"8214", b"-8214", b"[[", b"ud8", b"d8", b"\\ud83d", b"7e9999", b"99"]

@@ -3,10 +3,10 @@
 import json
 
 from processors.base import Env
-from processors.constraint import Constraint
 from processors.grammar.closing import Spot, TokenKinds
 from processors.grammar.grammar_backend import allowed_ids, load_backend, mask_of, words
 from processors.grammar.narrowing import Narrower, TriggerTokens, find_triggers
+from processors.request_values import Constraint
 from tests.processors.grammar.kit import Words, closer_of, env_of
 
 SCHEMA = {"type": "object", "properties": {"<f=": {"const": "the cat"}}, "required": ["<f="]}

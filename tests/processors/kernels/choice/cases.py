@@ -4,11 +4,8 @@ import math
 
 import torch
 
-from processors.kernels.choice.cuts import cut_torch
-from processors.kernels.choice.facts import block_facts_torch
-from processors.kernels.choice.parts import Control, Mark
-from processors.kernels.choice.patches import num_words
-from processors.kernels.choice.rows import row_facts_torch
+from processors.kernels.choice.choose_rows import cut_torch, row_facts_torch
+from processors.kernels.choice.tables import Control, Mark, block_facts_torch, num_words
 
 INF = math.inf
 SHAPES = [(1, 1), (3, 31), (2, 512), (2, 513), (3, 5000)]

@@ -2,8 +2,7 @@
 
 import torch
 
-from processors.kernels.choice.masses import masses
-from processors.kernels.choice.parts import Level
+from processors.kernels.choice.tables import Level, masses
 
 
 def test_a_mass_is_near_exp():

@@ -2,9 +2,16 @@
 
 import torch
 
-from processors.kernels.choice.edits import NUM_EDITS
-from processors.kernels.choice.parts import CAPACITY, Control, Fact, Level, Mark
-from processors.kernels.choice.patches import num_values, patch_logits_torch
+from processors.kernels.choice import NUM_EDITS
+from processors.kernels.choice.tables import (
+    CAPACITY,
+    Control,
+    Fact,
+    Level,
+    Mark,
+    num_values,
+    patch_logits_torch,
+)
 from processors.sampler import BLOCK
 
 

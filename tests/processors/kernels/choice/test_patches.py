@@ -2,8 +2,8 @@
 
 import torch
 
-from processors.kernels.choice.edits import NUM_EDITS, Edit, Listed, Turn
-from processors.kernels.choice.patches import patch_logits_torch, patched
+from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
+from processors.kernels.choice.tables import patch_logits_torch, patched
 from tests.processors.kernels.choice.cases import INF
 
 PROMPT, OUTPUT, BOTH, ALL = 0, 1, 2, 2.0**62

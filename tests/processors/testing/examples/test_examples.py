@@ -1,8 +1,8 @@
 """Every built-in stage has examples for the contract kit."""
 
 from processors.catalog import BUILTIN
-from processors.reference import REFERENCE
 from processors.testing import EXAMPLES
+from processors.twins import REFERENCE
 
 
 def test_every_stage_has_examples_that_switch_it_on_and_a_twin():

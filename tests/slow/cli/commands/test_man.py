@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from gencli.cli.commands.man import pages
-from gencli.config.options.run import OPTIONS
+from gencli.config.run_options import OPTIONS
 from tests.cli.terminal.test_terminal import commands
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gencli.core.events import Finish, Token
-from gencli.engine.admission import admission
-from gencli.engine.beams.candidates import log_probabilities
+from gencli.engine.beam_search import log_probabilities
+from gencli.engine.slot_state import admission
 from gencli.models.other_runners import FakeRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.base import Env

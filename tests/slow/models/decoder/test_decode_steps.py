@@ -127,4 +127,4 @@ def test_two_steps_launch_the_same_operations_at_the_same_addresses_and_none_wai
             for lane in range(3):
                 run.truncate(lane, length + 1)
     assert as_in_a_graph(steps[-2]) == as_in_a_graph(steps[-1])
-    assert [call.place for call in steps[-1].calls].count("processors/upload.py:upload_into") == 1
+    assert [call.place for call in steps[-1].calls].count("processors/graphs.py:upload_into") == 1

@@ -4,12 +4,12 @@ from itertools import product
 
 from processors.catalog import BUILTIN
 from processors.chain import Chain
-from processors.explain.rows import explain_rows
+from processors.explain_rows import explain_rows
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.sampler import Sampler
-from processors.testing.bench import TEXTS, random_logits, toy_env
+from processors.testing.checks import TEXTS, random_logits, toy_env
 from processors.testing.examples import EXAMPLES
 
 

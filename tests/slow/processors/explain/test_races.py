@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from processors.explain.measures import Snapshot
-from processors.explain.races import race
+from processors.explain_rows import Snapshot, race
 from processors.rng import Stream, row_keys, uniform
 from processors.sampler import greedy, gumbel_max, inverse_cdf
 from tests.processors.explain.test_races import rows

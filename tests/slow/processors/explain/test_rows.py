@@ -7,7 +7,7 @@ import pytest
 
 from processors.catalog import BUILTIN, Phase
 from processors.chain import Chain
-from processors.testing.bench import TEXTS, random_logits
+from processors.testing.checks import TEXTS, random_logits
 from tests.processors.explain.test_rows import ENV, Run, random_chain
 
 

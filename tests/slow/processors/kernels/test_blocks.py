@@ -5,7 +5,7 @@ from itertools import product
 
 import torch
 
-from processors.kernels.blocks import drop_below
+from processors.kernels.operations import drop_below
 from tests.processors.kernels.test_blocks import INF, WIDTHS, logits_of
 
 

@@ -2,15 +2,17 @@
 
 import torch
 
-from processors.kernels.choice.bins import find_window_torch
-from processors.kernels.choice.draws import draw_listed_torch
-from processors.kernels.choice.edits import NUM_EDITS, Edit
-from processors.kernels.choice.inverse import block_weights_torch, invert_ids_torch
-from processors.kernels.choice.parts import CAPACITY, Control, without_stages
-from processors.kernels.choice.patches import patch_logits_torch
-from processors.kernels.choice.processed import processed_logits_torch
-from processors.kernels.choice.rows import all_facts_torch
-from processors.rejection import rejection_torch
+from processors.kernels.choice import NUM_EDITS, Edit
+from processors.kernels.choice.choose_rows import (
+    all_facts_torch,
+    block_weights_torch,
+    draw_listed_torch,
+    find_window_torch,
+    invert_ids_torch,
+    processed_logits_torch,
+)
+from processors.kernels.choice.tables import CAPACITY, Control, patch_logits_torch, without_stages
+from processors.verification import rejection_torch
 from tests.processors.kernels.drafts import MANY, case
 from tests.sham import CUDA, sham_device
 

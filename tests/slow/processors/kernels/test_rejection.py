@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from processors.rejection import rejection_torch
+from processors.verification import rejection_torch
 from tests.interpreted import interpreted
 from tests.processors.kernels.drafts import MANY, case
 

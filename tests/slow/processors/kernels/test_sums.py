@@ -4,7 +4,7 @@ from itertools import product
 
 import torch
 
-from processors.kernels.sums import row_cumsums, row_sums
+from processors.kernels.operations import row_cumsums, row_sums
 from tests.interpreted import interpreted
 from tests.processors.kernels.test_sums import some
 

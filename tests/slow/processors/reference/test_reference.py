@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.reference import samplers
+from processors import draw_twins as samplers
 from processors.sampler import _two_level, gumbel_max, inverse_cdf
 from tests.processors.reference.test_reference import rows_of
 

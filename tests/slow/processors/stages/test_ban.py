@@ -8,10 +8,11 @@ import torch
 
 from processors.base import Admission, Env
 from processors.catalog import BAN_LIMIT, BanParams
+from processors.draw_twins import View
 from processors.history import History
-from processors.reference import REFERENCE, View
 from processors.rows import Rows
-from processors.stages.ban import Ban
+from processors.stages.masks import Ban
+from processors.twins import REFERENCE
 from tests.processors.stages.test_ban import forbidden
 
 

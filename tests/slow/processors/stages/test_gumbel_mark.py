@@ -1,9 +1,9 @@
 """gumbel_mark decides the token by key and context; repeated contexts are left to the draw."""
 
-from processors.catalog.watermark import GumbelMarkParams
+from processors.catalog.watermarks import GumbelMarkParams
 from processors.chain import Chain
 from processors.standalone import sample
-from processors.testing.bench import random_logits, toy_env
+from processors.testing.checks import random_logits, toy_env
 
 
 def test_the_second_of_two_keys_is_used_as_often_as_alpha_says():

@@ -3,7 +3,7 @@
 import torch
 from transformers.generation import WatermarkLogitsProcessor
 
-from processors.catalog.watermark import KgwParams
+from processors.catalog.watermarks import KgwParams
 from processors.chain import Chain
 from processors.standalone import LogitsProcessor
 

@@ -7,7 +7,7 @@ import torch
 
 from processors.history import History
 from processors.rows import Rows
-from processors.stages.suffixes import Suffixes
+from processors.stages.repeats import Suffixes
 from tests.processors.stages.test_suffixes import compared
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from processors.reference import REFERENCE
 from processors.registry import builtin_registry
 from processors.testing import CHECKS, Subject, run_check
+from processors.twins import REFERENCE
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

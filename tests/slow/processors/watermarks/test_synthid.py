@@ -3,8 +3,8 @@
 import torch
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
-from processors.catalog.watermark import SynthIdParams
-from processors.watermarks.synthid import Tournament
+from processors.catalog.watermarks import SynthIdParams
+from processors.rng import Tournament
 
 KEYS = [654, 400, 836, 123, 340, 443, 597, 160, 57, 2**62 + 1, 0, 7]
 

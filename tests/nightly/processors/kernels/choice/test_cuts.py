@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from processors.kernels.choice.parts import CAPACITY, Mark
+from processors.kernels.choice.tables import CAPACITY, Mark
 from tests.processors.kernels.choice.cases import KINDS, SHAPES, controls_of, made, patches_of
 from tests.slow.processors.kernels.choice.test_cuts import CUTS, check
 

@@ -7,7 +7,7 @@ import pytest
 from processors.errors import GrammarTimeout
 from processors.grammar import grammar_compiler as compiler_module
 from processors.grammar.compile_guards import GrammarStore
-from processors.testing.grammars import HOSTILE
+from processors.testing.examples import HOSTILE
 from tests.processors.grammar.compile.test_compiler import compilers, schema
 from tests.processors.grammar.kit import state_of
 

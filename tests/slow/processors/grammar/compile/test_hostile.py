@@ -5,10 +5,10 @@ import resource
 
 import pytest
 
-from processors.constraint import Constraint
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.grammar_compiler import GrammarCompiler
-from processors.testing.grammars import HOSTILE
+from processors.request_values import Constraint
+from processors.testing.examples import HOSTILE
 from tests.processors.grammar.kit import env_of, legal
 
 pytestmark = pytest.mark.usefixtures("own_children")  # it bounds their memory and stack

@@ -2,11 +2,8 @@
 
 import torch
 
-from processors.kernels.choice.bins import find_window_torch
-from processors.kernels.choice.draws import draw_listed_torch, kept
-from processors.kernels.choice.parts import CAPACITY, OPEN, Mark
-from processors.kernels.choice.patches import patched
-from processors.kernels.choice.rows import all_facts_torch
+from processors.kernels.choice.choose_rows import all_facts_torch, draw_listed_torch, find_window_torch, kept
+from processors.kernels.choice.tables import CAPACITY, OPEN, Mark, patched
 from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import controls_of, made, patches_of
 

@@ -2,9 +2,9 @@
 
 import torch
 
-from processors.kernels.choice.edits import Edit, Turn
-from processors.kernels.choice.patches import num_words, patch_logits_torch, patched
-from processors.kernels.choice.processed import processed_logits_torch
+from processors.kernels.choice import Edit, Turn
+from processors.kernels.choice.choose_rows import processed_logits_torch
+from processors.kernels.choice.tables import num_words, patch_logits_torch, patched
 from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, controls_of, made, marked
 from tests.processors.kernels.choice.test_patches import CASES, inputs

@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.kernels.choice.processed import processed_logits_torch
+from processors.kernels.choice.choose_rows import processed_logits_torch
 from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, controls_of, made, marked
 

@@ -1,0 +1,374 @@
+"""The chain of a run, assembled from its settings, with the origin of each value; the watermark of a run
+is its last stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
+from gencli.config.settings import CHAT_DEFAULT, COMPAT, Assigned, Layer, Settings, thinking_tags, with_value
+from gencli.errors import UsageError
+from gencli.structured.output_spec import KINDS
+from gencli.watermark_keys import STAGES, read_key_file
+from processors.catalog import Draw
+from processors.catalog.watermarks import GumbelMarkParams, KgwParams
+from processors.chain import (
+    Chain,
+    Stage,
+    check_conditions,
+    check_order,
+    check_together,
+    parse_fields,
+    reorder,
+    temperature_last,
+)
+from processors.errors import ChainError, Contradiction, ParamError
+from processors.params import WHEN, Params
+from processors.registry import Registry, builtin_registry
+from processors.request_values import THINKING, When
+
+_Entry = tuple[str, When | None]  # a stage and a condition
+_Chosen = dict[tuple[_Entry, str], Assigned]  # by entry and field
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The chain, the origins of its values, and notices about stages that were dropped for others."""
+
+    chain: Chain
+    values: tuple[Assigned, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def of_stage(self, name: str) -> tuple[Assigned, ...]:
+        """Return the assigned values of a stage, under any condition."""
+        return tuple(entry for entry in self.values if entry.stage == name)
+
+    def of_entry(self, name: str, params: Params) -> tuple[Assigned, ...]:
+        """Return the assigned values of one entry of a stage, identified by its condition."""
+        return tuple(entry for entry in self.of_stage(name) if entry.when == params.when)
+
+
+def greedy_cause(settings: Settings, assembly: Assembly) -> str:
+    """Return the option or stage that makes the draw greedy, as messages name it; "" if tokens are drawn."""
+    if settings["sampler"] == "greedy":
+        return settings.with_value("sampler")
+    if not assembly.chain.is_greedy:
+        return ""
+    plain = (entry.said for entry in assembly.of_stage("temperature") if entry.when is None)
+    temperature = next(plain, "`temperature`")
+    return f"a temperature of 0 ({temperature})"
+
+
+def assemble(
+    settings: Settings,
+    registry: Registry | None = None,
+    *,
+    grammar: Mapping[str, Any] | None = None,
+    mark: WatermarkUse | None = None,
+) -> Assembly:
+    """Return the chain of the settings; `grammar`: fields of the stage grammar, if an option sets it.
+
+    The strongest layer decides a field. Raises UsageError for a field that one layer sets twice.
+    """
+    registry = registry or builtin_registry()
+    chosen: _Chosen = {}
+    after = settings["constrain_after"] or ""
+    for rank, layer in enumerate(settings.layers):
+        for entry in (*_from_options(layer, registry), *_from_stages(layer, registry), *layer.stages):
+            _choose(chosen, replace(entry, rank=rank, when=_placed(entry.when, after)), registry)
+    for entry in list(_from_penalty_options(settings, chosen)):
+        _choose(chosen, entry, registry)
+    for entry in thinking_tags(settings, tuple(chosen.values())):
+        _choose(chosen, entry, registry)
+    values = tuple(chosen.values())
+    # A bare name, as in `stage` = top_k, adds a stage with its defaults.
+    named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
+    fields: dict[_Entry, dict[str, Any]] = {}
+    for text in named:
+        name, given = parse_fields(text, registry)
+        fields[name, _placed(_split(given)[0], after)] = {}
+    for entry in values:
+        fields.setdefault((entry.stage, entry.when), {})[entry.field] = entry.value
+    if grammar is not None:
+        _refuse_two_grammars(settings, values, named=("grammar", None) in fields)
+        fields["grammar", None] = dict(grammar)
+    stages = [_made(entry, given, registry) for entry, given in fields.items()]
+    chain = _arranged(Chain.ordered(stages, registry), settings, values, registry)
+    _check_conditions(chain, values, registry)
+    draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
+    if mark is None:
+        return _settled(Assembly(chain, values), draw, registry)
+    marked = Assembly(mark.put_into(chain, registry), (*values, *mark.values))
+    return _settled(marked, draw, registry)
+
+
+def _settled(
+    found: Assembly, draw: Draw, registry: Registry, of_chat: tuple[str, ...] = (), chat_notice: str = ""
+) -> Assembly:
+    """Return the assembly without stages that contradict a stage of a stronger layer.
+
+    `of_chat`: stages of the chat's draw that are left out already; `chat_notice` ends the notice of them all.
+    Raises UsageError for stages of one layer that contradict each other.
+    """
+    with _naming(found.values):
+        try:
+            check_together(found.chain.resolved(draw, registry)[0], registry)
+            if not of_chat:
+                return found
+            notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'}"
+            return replace(found, notices=(*found.notices, f"{notice} {chat_notice}"))
+        except Contradiction as error:
+            entries = [found.of_stage(name) for name in error.stages]
+            if not all(entries):  # a bare name has no layer
+                raise
+            strongest = (max(some, key=lambda one: one.rank) for some in entries)
+            weak, strong = sorted(strongest, key=lambda one: one.rank)
+            if weak.rank == strong.rank:
+                raise
+            why = f"left out beside {strong.said}: {error.why}."
+    rest = replace(found, chain=Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage)))
+    if weak.origin == CHAT_DEFAULT:
+        return _settled(rest, draw, registry, (*of_chat, weak.stage), chat_notice or why)
+    notices = (*found.notices, f"{weak.origin} {weak.said} is {why}")
+    return _settled(replace(rest, notices=notices), draw, registry, of_chat, chat_notice)
+
+
+@contextmanager
+def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
+    """Turn a ChainError into a UsageError that names these options and the sources of the stages."""
+    try:
+        yield
+    except ChainError as error:
+        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+        raise UsageError(": ".join(filter(None, [" and ".join([*options, *said]), str(error)]))) from None
+
+
+def _made(entry: _Entry, fields: Mapping[str, Any], registry: Registry) -> Stage:
+    """Return the stage of an entry."""
+    name, when = entry
+    given = fields if when is None else {**fields, WHEN: when}
+    return name, registry.spec(name).params.from_mapping(given, stage=name)
+
+
+def _placed(when: When | None, after: str) -> When | None:
+    """Return the condition if thinking ends, and documents begin, at the marker `after`."""
+    if when is None or not after:
+        return when
+    marked = ("", after)
+    return replace(
+        when,
+        inside=marked if when.inside == THINKING else when.inside,
+        outside=marked if when.outside == THINKING else when.outside,
+        after=when.after or (after if when.path is not None else ""),
+    )
+
+
+def _check_conditions(chain: Chain, values: tuple[Assigned, ...], registry: Registry) -> None:
+    """Raise UsageError for conditions that the stages do not support."""
+    if not chain.is_conditional:
+        return
+    try:
+        check_conditions(chain, registry)
+    except ChainError as error:
+        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages and entry.when)
+        raise UsageError(f"{' and '.join(said)}: {error}" if said else str(error)) from None
+
+
+def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
+    """Raise UsageError if both an option and the stage set a grammar."""
+    if not named:
+        return
+    kind = next(kind for kind in KINDS if settings[kind])
+    said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
+    raise UsageError(f"{settings.name(kind)} and {said} both set a grammar.", hint="Leave one of them out.")
+
+
+def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
+    """Assign the entry to its field unless a stronger layer has set it."""
+    key = (entry.stage, entry.when), entry.field
+    before = chosen.get(key)
+    if before and before.rank == entry.rank:
+        params = registry.spec(entry.stage).params
+        is_list = entry.field == params.main() and params.is_list()
+        raise UsageError(
+            f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
+            hint="Put them into one list." if is_list else "Leave one of them out.",
+        )
+    if not before or before.rank < entry.rank:
+        chosen[key] = entry
+
+
+def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
+    """Return the chain in the requested order. Raises UsageError for an invalid order.
+
+    The order of a compat profile need not name all stages, and its temperature may be moved.
+    """
+    is_profile = settings.origin("chain") == COMPAT
+    if settings["chain"] and settings["temperature_last"] and not is_profile:
+        raise UsageError(
+            f"{settings.name('chain')} and {settings.name('temperature_last')} both set the "
+            "place of the temperature.",
+            hint="Leave one of them out.",
+        )
+    if settings["chain"]:
+        with _naming(values, settings.name("chain")):
+            chain = reorder(chain, settings["chain"], registry, is_open=is_profile)
+            check_order(chain, registry)
+    return temperature_last(chain, registry) if settings["temperature_last"] else chain
+
+
+def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
+    """Raise a UsageError that begins with `said` for a value that the stage rejects."""
+    try:
+        registry.spec(stage).params.from_mapping(fields, stage=stage)
+    except ParamError as error:
+        raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
+
+
+def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+    for entry in OPTIONS:
+        if entry.stage and entry.key in layer.values:
+            value, said = layer.values[entry.key], layer.said(entry.key)
+            _check(entry.stage, {entry.field: value}, said, registry)
+            yield Assigned(entry.stage, entry.field, value, layer.origin, said, when=entry.when)
+
+
+def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+    for text in layer.values.get("stage", ()):
+        name = text.partition(":")[0].partition("=")[0].strip()
+        if name in MARKS:  # checked before the text is shown, which may contain a key
+            raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
+        name, given = parse_fields(text, registry)
+        said = with_value(layer.said("stage"), repr(text))
+        if name == "tail":
+            raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
+        _check(name, given, said, registry)
+        when, fields = _split(given)
+        if when is not None and not fields and registry.is_builtin(name):
+            raise UsageError(f"{said} is given a condition, but no value.", hint="Give both.")
+        for field, value in fields.items():
+            yield Assigned(name, field, value, layer.origin, said, when=when)
+
+
+def _split(given: Mapping[str, Any]) -> tuple[When | None, dict[str, Any]]:
+    """Return the condition among the fields of a stage, and the other fields. ParamError for a wrong one."""
+    when = given.get(WHEN)
+    rest = {field: value for field, value in given.items() if field != WHEN}
+    return None if when is None else When.of(when), rest
+
+
+def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
+    """Yield the options for the scope and the window of all penalties, once for each active penalty."""
+    given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
+    active = [entry for name in PENALTY_STAGES for entry in _entries_that_are_on(name, chosen)]
+    if given and not active:
+        raise UsageError(
+            f"{settings.name(given[0])} is given, but no penalty is on.",
+            hint="Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out.",
+        )
+    for key in given:
+        origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)
+        for stage, when in active:
+            yield Assigned(stage, option(key).field, settings[key], origin, said, rank, when)
+
+
+def _entries_that_are_on(penalty: str, chosen: _Chosen) -> list[_Entry]:
+    default = builtin_registry().spec(penalty).params.default("penalty")
+    return [
+        entry
+        for (entry, field), given in chosen.items()
+        if entry[0] == penalty and field == "penalty" and given.value != default
+    ]
+
+
+MARKS = frozenset(stage for stage, _ in STAGES.values())  # stages that only the watermark options set
+_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkUse:
+    """The stage of a watermark, and the origins of its values, with the key as a fingerprint."""
+
+    stage: str
+    params: Params
+    values: tuple[Assigned, ...]
+
+    def put_into(self, chain: Chain, registry: Registry) -> Chain:
+        """Return the chain with the mark: kgw after the ADJUST stages, other watermarks last of all."""
+        if self.stage != "kgw":
+            return Chain((*chain.stages, (self.stage, self.params)))
+        return chain.inserted((self.stage, self.params), registry)
+
+
+def wanted_mark(settings: Settings) -> WatermarkUse | None:
+    """Return the watermark of the settings; None without one.
+
+    Raises UsageError, or ConfigError for the key file.
+    """
+    kind, file, name = settings["watermark"], settings["watermark_key"], settings.name
+    named = [stage for stage in settings["chain"] if stage in MARKS]
+    if named:
+        raise UsageError(
+            f"{name('chain')} has {named[0]}, but the place of a watermark is fixed.", hint="Leave it out."
+        )
+    if kind == _NONE:
+        is_newer = settings.rank("watermark_key") >= settings.rank("watermark")
+        if file is not None and is_newer:
+            raise UsageError(
+                f"{name('watermark_key')} is given, but there is no watermark.",
+                hint="Add `watermark` = kgw, synthid or gumbel.",
+            )
+        return None
+    if file is None:
+        raise UsageError(f"{settings.with_value('watermark')} needs a key.", hint="Add `watermark_key`.")
+    params = read_key_file(kind, file)
+    if isinstance(params, KgwParams) and params.bias == 0:
+        raise UsageError(
+            f"The key file of {settings.with_value('watermark')} has the bias 0, which marks nothing.",
+            hint="Write another bias into it, or leave it out.",
+        )
+    stage, origin = STAGES[kind][0], settings.origin("watermark")
+    said, rank = settings.said("watermark"), settings.rank("watermark")
+    values = (Assigned(stage, key, value, origin, said, rank) for key, value in params.to_mapping().items())
+    return WatermarkUse(stage, params, tuple(values))
+
+
+def refuse_watermark(settings: Settings, mark: WatermarkUse | None, *, greedy: str) -> None:
+    """Raise UsageError for options under which the watermark has no random draw to act on.
+
+    `greedy`: the option or stage that makes the draw greedy, as messages name it; "" if tokens are drawn.
+    """
+    if mark is None or mark.stage == "kgw":
+        return
+    said = settings.with_value("watermark")
+    hint = "`watermark` = kgw marks such texts too."
+    for key in ("beams", "contrastive_alpha"):
+        if settings[key]:
+            raise UsageError(f"{said} marks drawn tokens, but {settings.name(key)} draws none.", hint=hint)
+    if greedy:
+        raise UsageError(f"{said} marks drawn tokens, but with {greedy} none is drawn.", hint=hint)
+    if not _is_seedless(mark.params):
+        return
+    for key in ("n", "best_of", "retries"):
+        if settings[key] and settings[key] > (key == "n"):
+            raise UsageError(
+                f"{settings.with_value(key)} draws again, but with {said} the key decides the draw: "
+                "the texts would begin alike.",
+                hint="Leave one of them out, or write alpha or deduplicate: all into the key file.",
+            )
+
+
+def watermark_notices(chain: Chain) -> Iterator[str]:
+    """Yield notices for the user about the watermark in a chain."""
+    params = chain.get("gumbel_mark")
+    if params is not None and _is_seedless(params):
+        yield "The watermark gumbel draws by its key, not by the seed: texts of one prompt begin alike."
+
+
+def _is_seedless(params: Params) -> bool:
+    """Whether the first tokens of a text depend on the key and not on the seed."""
+    return isinstance(params, GumbelMarkParams) and params.alpha is None and params.deduplicate != "all"

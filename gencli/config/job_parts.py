@@ -1,0 +1,335 @@
+"""Parts of a job from its settings: the specification of the output's structure, the text that shows it to
+the model (schema_in_prompt), guidance, searches, and the names of all models of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gencli.config.option import Option
+from gencli.config.run_options import (
+    BUILT_IN,
+    CONTRASTS,
+    EARLY_EXIT,
+    GUIDES,
+    IN_PROMPT,
+    NO_AMATEUR,
+    NO_DRAFTER,
+    option,
+)
+from gencli.config.settings import DEFAULT, FLAG, Settings
+from gencli.core.request import Beams, Contrastive, Guidance, LayerContrast
+from gencli.errors import UsageError
+from gencli.plugins.plugin_registry import PluginRegistry
+from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
+from gencli.structured.planning import PlanRequest, plan_output
+from gencli.structured.schema_errors import Deadline
+from gencli.templates.chat_templates import NOTHING, Instructions
+from processors.registry import Registry
+
+_VALUES = (*DOCUMENTS, "tools")
+_SCHEMAS = ("json_schema", "pydantic")
+# Options that work with some kinds of structure only, and these kinds.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "constrain_after": KINDS,
+    "grammar_backend": tuple(kind for kind in KINDS if kind != "choice"),
+    "grammar_timeout": KINDS,
+    "schema_strict": _SCHEMAS,
+    "extra_properties": _SCHEMAS,
+    "property_order": _SCHEMAS,
+    "json_whitespace": DOCUMENTS,
+    "formats": _SCHEMAS,
+    "partial": KINDS,
+    "retries": KINDS,
+    "finish_open": KINDS,
+    "jump_forward": KINDS,
+    "parsed": _VALUES,
+    "select": _VALUES,
+    "tool_choice": ("tools",),
+}
+_NUM_SHOWN = 60  # characters of a source in messages
+
+
+def build_output_spec(settings: Settings) -> OutputSpec | None:
+    """Return the output specification of the settings; None for free text.
+
+    Raises UsageError for conflicting options, ConfigError for an invalid schema or grammar.
+    """
+    kinds = [kind for kind in KINDS if settings[kind]]
+    # Tools beside a schema: the output is calls, or a document of the schema.
+    answer = kinds.pop(0) if kinds in (["json", "tools"], ["json_schema", "tools"]) else ""
+    if kinds[1:]:
+        raise UsageError(
+            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} both define the output.",
+            hint="Leave one of them out.",
+        )
+    kind = kinds[0] if kinds else ""
+    _refuse_idle(settings, kind, answer)
+    if not kind:
+        return None
+    _refuse_pairs(settings, kind)
+    asked = PlanRequest(
+        backend=settings["grammar_backend"],
+        whitespace=settings["json_whitespace"],
+        extra=settings["extra_properties"] or "json" in (kind, answer),
+        any_order=settings["property_order"] == "any",
+        model=settings["model"],
+        tool_choice=settings["tool_choice"],
+        answer=settings[answer] if answer == "json_schema" else '{"type": "object"}' if answer else None,
+        has_formats=settings["formats"],
+        pipes=settings.origin(kind) == FLAG,
+        deadline=Deadline.after(settings["grammar_timeout"]),
+    )
+    spec = plan_output(kind, settings[kind], asked, name=settings.name(kind))
+    if settings["schema_strict"]:
+        refuse_open(spec.plan, name=settings.name("schema_strict"))
+        exact = tuple(variant for variant in spec.plan.variants if variant.audit.is_exact)
+        spec = replace(spec, plan=replace(spec.plan, variants=exact))
+    return replace(
+        spec,
+        source=_short(option(kind), settings[kind]),
+        origin=settings.where(kind),
+        after=settings["constrain_after"] or "",
+        retries=settings["retries"],
+        is_partial=settings["partial"],
+        finish_open=settings["finish_open"],
+        jump=settings["jump_forward"],
+        is_parsed=settings["parsed"],
+        select=settings["select"],
+    )
+
+
+def _refuse_idle(settings: Settings, kind: str, answer: str) -> None:
+    """Raise UsageError for options without effect on this kind of structure, or on the answer beside it."""
+    for key, kinds in _NEEDS.items():
+        if not settings.is_given(key) or settings[key] == option(key).default or {kind, answer} & set(kinds):
+            continue
+        names = [f"`{needed}`" for needed in kinds]
+        some = "one of " if names[1:] else ""
+        if not kind:
+            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(names)}.", hint="Leave it out.")
+        raise UsageError(
+            f"{settings.name(key)} has no effect for {settings.name(kind)}.",
+            hint=f"It goes with {', '.join(names)}.",
+        )
+
+
+def _refuse_pairs(settings: Settings, kind: str) -> None:
+    name = settings.name
+    if settings["constrain_after"] == "":
+        raise UsageError(f"{name('constrain_after')} is empty.", hint="Give a text, such as </think>.")
+    if settings["stream"]:
+        raise UsageError(
+            f"{name('stream')} shows text while it is generated, but with {name(kind)} it is written "
+            "after the final check.",
+            hint=f"Leave {name('stream')} out.",
+        )
+    if settings["parsed"] and settings["select"] is not None:
+        raise UsageError(
+            f"{name('parsed')} writes the whole document, {name('select')} a part.", hint="Leave one out."
+        )
+    for key in ("parsed", "select"):
+        if settings[key] not in (None, False) and settings["format"] != "text":
+            raise UsageError(
+                f"{name(key)} is a form of text, but {name('format')} is {settings['format']}.",
+                hint=f"A record has the document under parsed; leave {name(key)} out.",
+            )
+    if settings["select"] is not None:
+        from gencli.structured.schema_errors import check_pointer
+
+        check_pointer(settings["select"])
+
+
+def _short(entry: Option, value: Any) -> str:
+    """Return the value of an option, shortened to one line."""
+    text = "" if entry.type is bool else " | ".join(value) if entry.many else " ".join(str(value).split())
+    return text if len(text) <= _NUM_SHOWN else text[: _NUM_SHOWN - 3] + "..."
+
+
+SCHEMA_TEXT = "Answer in JSON that is valid under this JSON schema:\n{schema}"
+CHOICES_TEXT = "Answer with one of these:\n{choices}"
+TOOLS_TEXT = "You can call these functions:\n{tools}\nWrite a call in this form:\n{call}"
+_KEY = "schema_in_prompt"
+_DEFAULTS = {"schema": SCHEMA_TEXT, "choices": CHOICES_TEXT, "tools": TOOLS_TEXT}
+_PLACES = re.compile(r"\{(schema|choices|tools|call)\}")
+
+
+def wanted_instructions(settings: Settings, structure: OutputSpec | None) -> Instructions:
+    """Return what prompts tell about the structure of the output.
+
+    Raises UsageError for a text that lacks its placeholder, has another one, or has one twice.
+    """
+    wanted = settings[_KEY]
+    if structure is None or not (values := _values(structure)):
+        return _without_effect(settings, structure)
+    tools = structure.tools
+    if wanted in IN_PROMPT:
+        told = {name: _filled(_DEFAULTS[name], values) for name in values.keys() & _DEFAULTS.keys()}
+        return Instructions(
+            text="".join(told[name] for name in ("schema", "choices") if wanted == "on" and name in told),
+            tools=tools,
+            tools_text="" if wanted == "off" else told.get("tools", ""),
+            is_raw_told=wanted == "on",
+        )
+    used = _check(wanted, values, settings)
+    is_told = "tools" in used or not tools
+    return Instructions(
+        text=_filled(wanted, values),
+        tools=tools,
+        tools_text="" if is_told else _filled(TOOLS_TEXT, values),
+        is_raw_told=is_told,
+    )
+
+
+def _values(structure: OutputSpec) -> dict[str, str]:
+    """Return the text of each placeholder that the structure has."""
+    values = {}
+    if structure.kind in DOCUMENTS or structure.has_answer:
+        values["schema"] = _json(structure.schema)
+    if structure.kind == "choice":
+        values["choices"] = "\n".join(structure.choices)
+    if structure.kind == "tools":
+        values["tools"] = "\n".join(_json(_function(tool)) for tool in structure.tools)
+        values["call"] = structure.call_form
+    return values
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the model has to know of a tool."""
+    inner = tool.get("function", tool)
+    return {key: inner[key] for key in ("name", "description", "parameters") if inner.get(key) is not None}
+
+
+def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[str]:
+    """Return the placeholders of a text."""
+    name, used = settings.name(_KEY), _PLACES.findall(wanted)
+    needed = [f"{{{key}}}" for key in _DEFAULTS if key in values]
+    hint = f"Write {' or '.join(needed)} where the text is to have it; or use auto, on or off."
+    for key in used:
+        if key not in values:
+            raise UsageError(f"{name} has {{{key}}}, but the output has none.", hint=hint)
+        if used.count(key) > 1:
+            raise UsageError(f"{name} has {{{key}}} twice.", hint="Write it once.")
+    if not set(used) & _DEFAULTS.keys():
+        shown = wanted if len(wanted) <= 60 else wanted[:57] + "..."
+        raise UsageError(f"{name} is {shown!r}, a text without {' or '.join(needed)}.", hint=hint)
+    return used
+
+
+def _without_effect(settings: Settings, structure: OutputSpec | None) -> Instructions:
+    """Return no instructions. Raises UsageError if they were asked for beside a structure without them.
+
+    A default, such as that of a server, may go with any structure.
+    """
+    wanted = settings[_KEY]
+    if wanted not in IN_PROMPT and not _PLACES.search(wanted):
+        _check(wanted, _DEFAULTS, settings)
+    if not settings.is_given(_KEY) or wanted == "auto":
+        return NOTHING
+    if structure is None:
+        is_typed = settings.origin(_KEY) == FLAG
+        notice = f"{settings.name(_KEY)} has nothing to show: the output has no structure."
+        return Instructions(notice=notice) if is_typed else NOTHING
+    if settings.rank(_KEY) >= settings.rank(structure.kind):
+        other = settings.name(structure.kind)
+        raise UsageError(
+            f"{settings.name(_KEY)} shows schemas, choices and tools, but not {other}.",
+            hint="Leave one of them out; the prompt itself may say it.",
+        )
+    return NOTHING
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON with the spaces that chat templates write."""
+    return json.dumps(value, ensure_ascii=False, default=str)  # a Decimal that no float holds is quoted
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACES.sub(lambda match: values.get(match[1], match[0]), text)
+
+
+def wanted_guidance(settings: Settings) -> Guidance:
+    """Return the guidance shared by all prompts, without the tokens of the negative prompt."""
+    if settings["contrast"] == NO_AMATEUR:
+        return Guidance(settings["guidance"])
+    scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
+    return Guidance(scale, cutoff=cutoff, amateur=settings["contrast"])
+
+
+def wanted_dola(settings: Settings) -> LayerContrast | None:
+    """Return the DoLa parameters shared by all prompts; None without DoLa."""
+    layers = settings["dola"]
+    return None if layers is None else LayerContrast(layers, settings["contrast_alpha"])
+
+
+def refuse_guidance(settings: Settings) -> None:
+    """Raise UsageError for conflicting options: a text has at most one companion or DoLa."""
+    is_contrast = settings["contrast"] != NO_AMATEUR
+    if not settings["contrast"]:
+        raise UsageError(
+            f"{settings.name('contrast')} is empty.", hint="Leave it out, or give the name of a model."
+        )
+    if is_contrast and (settings["guidance"] != 1 or settings["negative"] is not None):
+        raise UsageError(
+            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} cannot be used together.",
+            hint="Leave one of them out.",
+        )
+    beside = [key for key in (*GUIDES, CONTRASTS[0], CONTRASTS[2]) if settings.is_given(key)]
+    if settings["dola"] is not None and beside:
+        raise UsageError(
+            f"{settings.name('dola')} and {settings.name(beside[0])} cannot be used together.",
+            hint="Leave one of them out.",
+        )
+    if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
+        raise UsageError(
+            f"{settings.name('negative')} is given, but there is no guidance.", hint="Add `guidance` = 1.5."
+        )
+    strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
+    if strengths and settings["dola"] is None and settings.origin("contrast") == DEFAULT:
+        raise UsageError(
+            f"{settings.name(strengths[0])} is given, but there is no contrast.",
+            hint="Add `contrast` = NAME.",
+        )
+
+
+def _given(settings: Settings, keys: Iterable[str]) -> str:
+    """Return the names of the options that are given, separated by commas."""
+    return ", ".join(settings.name(key) for key in keys if settings.is_given(key))
+
+
+def wanted_beams(settings: Settings) -> Beams | None:
+    """Return the beam search parameters of all prompts; None without a beam search."""
+    width = settings["beams"]
+    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
+
+
+def wanted_contrastive(settings: Settings) -> Contrastive | None:
+    """Return the contrastive search parameters of all prompts; None without a contrastive search."""
+    alpha = settings["contrastive_alpha"]
+    return Contrastive(alpha, settings["contrastive_k"]) if alpha else None
+
+
+def choosing(settings: Settings) -> str:
+    """Return the key of the option that decides how tokens are chosen."""
+    return next((key for key in ("beams", "contrastive_alpha") if settings[key]), "sampler")
+
+
+def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:
+    """Return the names by option key: model, draft, contrast."""
+    found = {"model": settings["model"]}
+    if is_draft_model(settings["draft"], registry):
+        found["draft"] = settings["draft"]
+    if settings["contrast"] != NO_AMATEUR:
+        found["contrast"] = settings["contrast"]
+    return found
+
+
+def is_draft_model(name: str, registry: Registry | None) -> bool:
+    """Return whether the value of `draft` is a model, not a drafter of gencli or of a plug-in."""
+    if name in (NO_DRAFTER, *BUILT_IN) or name.partition(":")[0] == EARLY_EXIT:
+        return False
+    return not (isinstance(registry, PluginRegistry) and registry.drafter(name) is not None)

@@ -1,1 +1,0 @@
-"""The tables of options: names, help, bounds and defaults."""

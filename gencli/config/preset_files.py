@@ -1,0 +1,221 @@
+"""The folders of presets (./configs, the user's folder, gencli's own), file names in their values, and
+words for completion in the shell and in a chat: files, presets, models, stages, their fields.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gencli.config.run_options import BUILT_IN, NO_DRAFTER, profiles
+from gencli.errors import ConfigError
+from gencli.models.files.local_models import local_names
+from gencli.plugins.discovery import installed_plugins
+from gencli.structured.schema_inputs import exists, named_file
+from gencli.templates.prompt_templates import template_file
+from processors.catalog import Phase
+from processors.chain import GROUPS
+from processors.errors import close_names, did_you_mean
+from processors.params import Params, describe
+from processors.registry import builtin_registry
+
+Found = tuple[str, str, Path]  # name, label of the folder, file
+_PACKAGE = Path(__file__).parents[1]
+
+
+def defaults_file() -> Path:
+    """Return the file of the user's defaults, the first preset of every run; it may not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path("gencli") / "defaults.yaml"
+
+
+def folders() -> tuple[tuple[str, Path], ...]:
+    """Return labels and folders in the order of the search."""
+    from platformdirs import user_config_path
+
+    return (
+        ("./configs", Path.cwd() / "configs"),
+        ("user", user_config_path("gencli") / "presets"),
+        ("bundled", shipped_presets()),
+    )
+
+
+def profile_file(name: str) -> Path:
+    """Return the file of a compat profile, which comes with gencli."""
+    return shipped_presets() / "compat" / f"{name}.yaml"
+
+
+def shipped_presets() -> Path:
+    """Return the folder of the presets that come with gencli."""
+    installed = _PACKAGE / "configs"
+    return installed if installed.is_dir() else _PACKAGE.parent / "configs"  # the folder of a checkout
+
+
+def list_presets() -> list[Found]:
+    """Return the presets of all folders, sorted by name; the first folder wins for a duplicate name."""
+    found: dict[str, Found] = {}
+    for label, folder in folders()[::-1]:
+        for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
+            if path.stem not in found or not _are_same(path, found[path.stem][2]):
+                found[path.stem] = (path.stem, label, path)
+    return [found[name] for name in sorted(found)]
+
+
+def _are_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file; a link that leads nowhere is no other path's file."""
+    return exists(one) and exists(other) and one.samefile(other)
+
+
+def is_path(name: str) -> bool:
+    """Return whether the name is a path, not the name of a preset in the folders."""
+    return name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name
+
+
+def description_of(content: bytes) -> str:
+    """Return the description of a preset: its first line if it is a comment, otherwise ""."""
+    line = content.partition(b"\n")[0].decode(errors="replace").strip()
+    return line.lstrip("# ") if line.startswith("#") else ""
+
+
+def find_preset(name: str, *, folder: Path | None = None) -> Path:
+    """Return the file of a preset by name, or by path relative to `folder`. Raises ConfigError.
+
+    A folder, a pipe or a link that leads nowhere is returned too: whoever reads it is told what it is.
+    """
+    if is_path(name):
+        path = Path(folder or ".") / Path(name).expanduser()
+        if not os.path.lexists(path):
+            raise ConfigError(f"There is no preset file {name}.")
+        return path.resolve()
+    for _, place in folders():
+        path = place / f"{name}.yaml"
+        if os.path.lexists(path):
+            return path.resolve()
+    close = close_names(name, [found for found, _, _ in list_presets()])
+    beside = Path(folder or ".") / f"{name}.yaml"
+    hint = did_you_mean([f"./{name}.yaml"] if exists(beside) else [repr(found) for found in close])
+    hint = hint or "gencli config list shows those there are."
+    raise ConfigError(f"There is no preset {name!r}.", hint=hint)
+
+
+def placed(key: str, value: Any, folder: Path) -> Any:
+    """Return the value of a key; a file relative to `folder` becomes an absolute path."""
+    find = template_file if key == "template" else partial(named_file, key)
+    path = find(value, folder) if isinstance(value, str) else None
+    return value if path is None else os.path.abspath(path)
+
+
+_PRESETS = (".yaml", ".yml")
+_MAX_ENTRIES = 1000  # limit of entries of a folder
+
+
+def paths(beginning: str, *, suffixes: Collection[str] | None = None) -> list[str]:
+    """Return the folders, and the files with one of the suffixes (None: any), that complete a path.
+
+    A folder ends with a slash. Hidden entries are offered after a typed dot.
+    """
+    head, _, tail = beginning.rpartition("/")
+    typed = beginning.removesuffix(tail)
+    folder = Path(head or ("/" if beginning.startswith("/") else ".")).expanduser()
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False):
+                if not entry.name.startswith(tail) or (entry.name.startswith(".") and not tail):
+                    continue
+                if entry.is_dir():
+                    found.append(f"{typed}{entry.name}/")
+                elif suffixes is None or entry.name.endswith(tuple(suffixes)):
+                    found.append(typed + entry.name)
+    except OSError:
+        return []
+    return sorted(found)
+
+
+def folder_words(beginning: str) -> list[str]:
+    """Return the folders that complete a path."""
+    return paths(beginning, suffixes=())
+
+
+def presets(beginning: str) -> list[str]:
+    """Return presets by name; YAML files if the word begins a path."""
+    if "/" in beginning or beginning.startswith("."):
+        return paths(beginning, suffixes=_PRESETS)
+    return _of(beginning, (name for name, _, _ in list_presets()))
+
+
+def presets_and_files(beginning: str) -> list[str]:
+    """Return presets by name, and YAML files."""
+    return list(dict.fromkeys([*presets(beginning), *paths(beginning, suffixes=_PRESETS)]))
+
+
+def sides(beginning: str) -> list[str]:
+    """Return presets, preset files, and profiles such as compat:hf."""
+    return [*presets(beginning), *_of(beginning, (f"compat:{name}" for name in profiles()))]
+
+
+def models(beginning: str) -> list[str]:
+    """Return models on this machine by name, folders, and GGUF files."""
+    return [*_of(beginning, local_names()), *paths(beginning, suffixes=(".gguf",))]
+
+
+def drafters(beginning: str) -> list[str]:
+    """Return the values of the option `draft`: none, drafters without a model, and models."""
+    return [*_of(beginning, (NO_DRAFTER, *BUILT_IN)), *models(beginning)]
+
+
+def stage_names(beginning: str) -> list[str]:
+    """Return built-in stages and stages of installed packages, without importing their code."""
+    return _of(beginning, [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())])
+
+
+def stages_and_files(beginning: str) -> list[str]:
+    """Return stages by name, and Python files."""
+    return [*stage_names(beginning), *paths(beginning, suffixes=(".py",))]
+
+
+def stage_values(beginning: str) -> list[str]:
+    """Return completions of the option `stage`: a name, then `name:field=value,field=value`."""
+    name, colon, rest = beginning.partition(":")
+    if not colon:
+        return stage_names(beginning)
+    if name not in builtin_registry():
+        return []
+    params = builtin_registry().spec(name).params
+    done, comma, last = rest.rpartition(",")
+    given = {part.partition("=")[0] for part in done.split(",")}
+    head = f"{name}:{done}{comma}"
+    return [head + word for word in _fields(params, last) if word.partition("=")[0] not in given]
+
+
+def stage_order(beginning: str) -> list[str]:
+    """Return completions of the option `chain`: names, groups and phases separated by commas."""
+    done, comma, last = beginning.rpartition(",")
+    words = [*builtin_registry().names(), *GROUPS, *(phase.name.lower() for phase in Phase)]
+    return [done + comma + word for word in words if word.startswith(last) and word not in done.split(",")]
+
+
+def _fields(params: type[Params], beginning: str) -> Iterator[str]:
+    field, equals, value = beginning.partition("=")
+    for known, about in describe(params).items():
+        if equals and known == field:
+            choices = _choices(about["type"])
+            yield from (f"{field}={choice}" for choice in choices if choice.startswith(value))
+        elif not equals and known.startswith(field):
+            yield f"{known}="
+
+
+def _choices(hint: object) -> tuple[str, ...]:
+    """Return the values of a field; () if they cannot be listed."""
+    if hint is bool:
+        return ("true", "false")
+    found = getattr(hint, "__args__", ())
+    return tuple(choice for choice in found if isinstance(choice, str))
+
+
+def _of(beginning: str, words: Collection[str] | Iterator[str]) -> list[str]:
+    return [word for word in words if word.startswith(beginning)]

@@ -1,0 +1,519 @@
+"""YAML presets: keys, reading with all faults of a file, stacking (extended presets first), and the JSON
+Schema for editors.
+"""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from gencli.config.chain_assembly import MARKS
+from gencli.config.option import Option, meant_option
+from gencli.config.preset_files import description_of, find_preset, is_path, placed, shipped_presets
+from gencli.config.run_options import OPTIONS, option
+from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
+from gencli.errors import ConfigError, UsageError
+from gencli.files import open_regular
+from gencli.text.text_stream import check_pattern
+from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of, parse
+from processors.catalog import Phase, StageSpec
+from processors.chain import GROUPS, expand, fields_of
+from processors.errors import ParamError, ProcessorsError, UnknownStage
+from processors.params import WHEN, WHEN_DOC, Params, convert, describe
+from processors.params import Bounds as Limits
+from processors.registry import Registry, builtin_registry
+from processors.request_values import NO_CONDITION, When
+
+
+@dataclass(slots=True)
+class Preset:
+    """The content of a preset file; usable only without faults."""
+
+    path: Path
+    description: str = ""
+    extends: list[tuple[str, YamlNode]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    stages: list[Assigned] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    faults: list[YamlFault] = field(default_factory=list)
+
+    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
+        """Return the values as a layer of settings; `is_inherited`: whether another preset extends this one.
+
+        Only a layer of origin `preset` has a PresetInfo, because an exported preset never refers to other
+        files.
+        """
+        here = self.path.parent
+        extends = tuple(os.path.abspath(here / name) if is_path(name) else name for name, _ in self.extends)
+        info = PresetInfo(self.description, extends, is_inherited)
+        stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
+        notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
+        own = info if origin == PRESET else None
+        return Layer(origin, self.values, self.places, stages, notices, preset=own)
+
+    def messages(self) -> list[str]:
+        """Return the faults ordered by line, each with file, line and column."""
+        found = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
+        return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in found]
+
+
+def shown(path: Path) -> str:
+    """Return the path, relative to the current folder if it is below it; the name of a preset that ships."""
+    if path.resolve().is_relative_to(shipped_presets().resolve()):
+        return path.stem
+    here = Path.cwd()
+    return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+_GREEDY = "greedy"  # value of a field that makes the draw greedy
+_MAX_SHOWN = 40  # characters of an invalid value in messages
+_PLUGIN = "If it belongs to a plug-in, that has to be given as well."
+
+
+def read_preset(path: Path, registry: Registry) -> Preset:
+    """Return the checked content of a file. Raises ConfigError only if the file cannot be read."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(PRESET_BOUNDS.max_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
+    return read_text(content, path, registry)
+
+
+def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
+    """Return the checked text. Faults name `path`; file names in the text are relative to its folder."""
+    preset = Preset(path, description_of(content))
+    root = parse(content, preset.faults, bounds)
+    if root is not None and root.value is not None:
+        _PresetReader(preset, registry).read(root)
+    return preset
+
+
+def read_values(values: Mapping[str, Any], registry: Registry) -> Preset:
+    """Return the checked values, by the rules of presets. Faults have no lines."""
+    preset = Preset(Path())
+    _PresetReader(preset, registry).read(node_of(values))
+    return preset
+
+
+class _PresetReader:
+    """Reads all keys and collects the faults."""
+
+    def __init__(self, preset: Preset, registry: Registry) -> None:
+        self._preset = preset
+        self._registry = registry
+        self._set_by: dict[tuple[str, str, When | None], int] = {}
+
+    def read(self, root: YamlNode) -> None:
+        if not isinstance(root.value, Mapping):
+            kind = _kind(root) if isinstance(root.value, tuple) else "a single value"  # may be a whole file
+            self._note(root.fault(f"A preset is a mapping of keys to values, not {kind}."))
+            return
+        for key, (key_node, value) in root.value.items():
+            try:
+                self._key(str(key), key_node, value)
+            except YamlFault as fault:
+                self._note(fault)
+
+    def _note(self, fault: YamlFault) -> None:
+        self._preset.faults.append(fault)
+
+    def _key(self, key: str, key_node: YamlNode, value: YamlNode) -> None:
+        if key == "extends":
+            self._extends(value)
+        elif key == "notes":
+            self._notes(value)
+        elif key == "chain":
+            self._chain(key_node, value)
+        elif key == "stages":
+            self._stages(value)
+        elif key == "fields":
+            self._fields(value)
+        elif key in KEYS:
+            self._option(key, key_node, value)
+        else:
+            raise key_node.fault(unknown_key(key))
+
+    def _extends(self, node: YamlNode) -> None:
+        for item in node.value if isinstance(node.value, tuple) else (node,):
+            if not isinstance(item.value, str) or not item.value:
+                raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
+            self._preset.extends.append((item.value, item))
+
+    def _notes(self, node: YamlNode) -> None:
+        for item in node.value if isinstance(node.value, tuple) else (node,):
+            if not isinstance(item.value, str) or not item.value:
+                raise item.fault(f"notes is {_kind(item)}, but has to be a text, or a list of texts.")
+            self._preset.notes.append(item.value)
+
+    def _option(self, key: str, key_node: YamlNode, node: YamlNode) -> None:
+        try:
+            value = checked(key, node.plain())
+        except ParamError as error:
+            raise node.fault(str(error), error.path) from None
+        for index, pattern in enumerate(value if key == "stop_regex" else ()):
+            try:
+                check_pattern(pattern)
+            except UsageError as error:
+                raise node.fault(error.message, (index,)) from None
+        folder = self._preset.path.parent
+        self._preset.values[key] = placed(key, value, folder) if self._preset.path.name else value
+        self._preset.places[key] = self._place(key_node)
+        if KEYS[key].stage:
+            self._claim(KEYS[key].stage, KEYS[key].field, KEYS[key].when, key_node)
+
+    def _stages(self, node: YamlNode) -> None:
+        if not isinstance(node.value, Mapping):
+            raise node.fault(f"stages is {_kind(node)}, but has to be a mapping of stages to values.")
+        self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
+
+    def _fields(self, node: YamlNode) -> None:
+        """Read stages grouped by the JSON pointer of the value in which they act."""
+        if not isinstance(node.value, Mapping):
+            raise node.fault(f"fields is {_kind(node)}, but has to be a mapping of JSON pointers to stages.")
+        for path, (path_node, value) in node.value.items():
+            try:
+                when = When.of({"path": path})
+            except ParamError as error:
+                self._note(path_node.fault(f"fields: {error}"))
+                continue
+            stages = node_of({"temperature": 0}).value if value.value == _GREEDY else value.value
+            if not isinstance(stages, Mapping):
+                text = f"{path} is {_kind(value)}, but has to be {_GREEDY}, or a mapping of stages to values."
+                self._note(value.fault(text))
+                continue
+            self._each(
+                self._entry(str(name), _moved(name_node, value), _moved(given, value), when)
+                for name, (name_node, given) in stages.items()
+            )
+
+    def _chain(self, key_node: YamlNode, node: YamlNode) -> None:
+        if not isinstance(node.value, tuple) or not node.value:
+            raise node.fault(f"chain is {_kind(node)}, but has to be a list of stages.")
+        order: list[str] = []
+        self._each(self._place_of(item, order) for item in node.value)
+        self._preset.values["chain"] = tuple(order)
+        self._preset.places["chain"] = self._place(key_node)
+
+    def _place_of(self, item: YamlNode, order: list[str]) -> list[YamlFault]:
+        """Read an item of the list `chain`, append its name to `order`, return the faults."""
+        if isinstance(item.value, Mapping) and len(item.value) == 1:
+            ((name, (name_node, value)),) = item.value.items()
+            faults = self._stage(str(name), name_node, value)
+        elif isinstance(item.value, str):
+            name, name_node, faults = item.value, item, []
+        else:
+            return [item.fault(f"An item of chain is {_kind(item)}, but has to be a name, or name: value.")]
+        try:
+            expand((*order, str(name)), self._registry)
+        except ProcessorsError as error:
+            return faults or [name_node.fault(str(error))]
+        order.append(str(name))
+        return faults
+
+    def _each(self, found: Iterator[list[YamlFault]]) -> None:
+        for faults in found:
+            self._preset.faults.extend(faults)
+
+    def _stage(self, name: str, name_node: YamlNode, node: YamlNode) -> list[YamlFault]:
+        """Read the values of a stage, or of its entries with conditions in a list; return the faults."""
+        entries = node.value if isinstance(node.value, tuple) else ()
+        if entries and all(isinstance(entry.value, Mapping) for entry in entries):
+            return [fault for entry in entries for fault in self._entry(name, name_node, entry)]
+        return self._entry(name, name_node, node)
+
+    def _entry(
+        self, name: str, name_node: YamlNode, node: YamlNode, when: When | None = None
+    ) -> list[YamlFault]:
+        """Read the values of a stage, under the condition `when` if given; return the faults."""
+        try:
+            params = self._registry.spec(name).params
+        except UnknownStage as error:
+            return [name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}")]
+        if name in MARKS:
+            return [name_node.fault(f"The stage {name} is set by `watermark` and `watermark_key`.")]
+        if name == "tail":
+            return [name_node.fault("The stage tail is set from the model's tokenizer.")]
+        if node.value == {}:
+            return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
+        given = fields_of(name, node.plain(), self._registry)
+        if WHEN in given:
+            _, value_node = _nodes_of(WHEN, node, name_node)
+            if when is not None:
+                return [value_node.fault(f"{name}: its condition is the path above it. Leave when out.")]
+            try:
+                when = When.of(given.pop(WHEN))
+            except ParamError as error:
+                return [value_node.fault(f"{name}: when {error}")]
+            if not given and self._registry.is_builtin(name):
+                return [node.fault(f"The stage {name} is given a condition, but no value. Give both.")]
+        return self._values(name, params, given, when, (name_node, node))
+
+    def _values(
+        self,
+        name: str,
+        params: type[Params],
+        given: Mapping[str, Any],
+        when: When | None,
+        nodes: tuple[YamlNode, YamlNode],
+    ) -> list[YamlFault]:
+        """Assign the fields of an entry, with the nodes of its name and values; return the faults."""
+        faults, (name_node, node) = [], nodes
+        for key, value in given.items():
+            key_node, value_node = _nodes_of(key, node, name_node)
+            try:
+                made = params.from_mapping({key: value}, stage=name)
+                self._claim(name, key, when, key_node)
+            except ParamError as error:
+                at = value_node if key in params.__dataclass_fields__ else key_node
+                faults.append(at.fault(str(error), error.path))
+            except YamlFault as fault:
+                faults.append(fault)
+            else:
+                place = self._place(key_node)
+                found = Assigned(name, key, getattr(made, key), PRESET, place, when=when)
+                self._preset.stages.append(found)
+        return faults
+
+    def _claim(self, stage: str, key: str, when: When | None, node: YamlNode) -> None:
+        first = self._set_by.setdefault((stage, key, when), node.line)
+        if first != node.line:
+            raise node.fault(f"{key} of the stage {stage} is set here and in line {first}. Leave one out.")
+
+    def _place(self, node: YamlNode) -> str:
+        return f"{shown(self._preset.path)}:{node.line}"
+
+
+def _moved(node: YamlNode, place: YamlNode) -> YamlNode:
+    """Return a generated node with the position of the text that it stands for."""
+    return node if node.line else replace(node, line=place.line, column=place.column)
+
+
+def _nodes_of(field_name: str, node: YamlNode, name_node: YamlNode) -> tuple[YamlNode, YamlNode]:
+    """Return the nodes of a field and its value; for a main value the name and the value of the stage."""
+    if isinstance(node.value, Mapping) and field_name in node.value:
+        return node.value[field_name]
+    return name_node, node
+
+
+def _kind(node: YamlNode) -> str:
+    if isinstance(node.value, tuple):
+        return "a list" if node.value else "an empty list"
+    if isinstance(node.value, Mapping):
+        return "a mapping"
+    if node.value in (None, ""):
+        return "empty"
+    text = repr(node.value)
+    return text if len(text) <= _MAX_SHOWN else "a long text"
+
+
+MAX_FILES = 64
+
+
+def load_presets(
+    names: Sequence[str], registry: Registry | None = None, *, origin: str = PRESET
+) -> list[Layer]:
+    """Return the layers of presets, later ones stronger. Raises ConfigError with the first fault."""
+    stacks = [expand_preset(find_preset(name), registry) for name in names]
+    for preset in (preset for stack in stacks for preset in stack):
+        if messages := preset.messages():
+            hint = f"It has {len(messages)} faults; gencli config lint shows all." if messages[1:] else ""
+            raise ConfigError(messages[0], hint=hint)
+    return [
+        preset.layer(origin, is_inherited=preset is not stack[-1]) for stack in stacks for preset in stack
+    ]
+
+
+def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
+    """Return the presets that the preset extends, then the preset. An invalid `extends` is a fault."""
+    found: list[Preset] = []
+    for preset in _expanded(path, (), registry or builtin_registry()):
+        found.append(preset)
+        if len(found) > MAX_FILES:
+            raise ConfigError(
+                f"{shown(path)} extends more than {MAX_FILES} files, counted as often as named."
+            )
+    return found
+
+
+def _expanded(path: Path, trail: tuple[Path, ...], registry: Registry) -> Iterator[Preset]:
+    if len(trail) > MAX_FILES:
+        raise ConfigError(f"{shown(trail[0])} extends files more than {MAX_FILES} deep.")
+    preset = read_preset(path, registry)
+    for name, node in preset.extends:
+        try:
+            other = find_preset(name, folder=path.parent)
+        except ConfigError as error:
+            preset.faults.append(node.fault(f"{error.message} {error.hint}".strip()))
+            continue
+        way = (*trail, path)
+        if other in way:
+            names = " -> ".join(shown(p) for p in (*way[way.index(other) :], other))
+            preset.faults.append(node.fault(f"extends goes in a circle: {names}."))
+        else:
+            yield from _expanded(other, way, registry)
+    yield preset
+
+
+_FLAG_ONLY = {entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only}
+KEYS: dict[str, Option] = {
+    entry.key: entry for entry in OPTIONS if entry.key not in _FLAG_ONLY and entry.key != "chain"
+}
+STRUCTURE = {
+    "extends": "Presets that this one builds on, one or a list: names, or files relative to this one. "
+    "Later ones win over earlier ones, and this file over all.",
+    "chain": "The order of the stages as a list: a name (a stage, a phase, or penalties for all three) "
+    "gives a place, a name with a value gives both, as in `- top_k: 40` or `- top_k: {k: 40, ties: keep}`.",
+    "notes": "What is said on stderr when the preset is used, a text or a list of texts.",
+    "stages": "Values of stages by name: a main value, a mapping of fields, or a list of such mappings with "
+    "conditions (when). They keep the default order.",
+    "fields": "Stages inside values of a JSON document, by JSON pointer: greedy, or a mapping as in stages.",
+}
+
+
+def checked(key: str, value: Any) -> Any:
+    """Return the checked value of an option from YAML or JSON. Raises ParamError with the position."""
+    entry = option(key)
+    is_one = entry.many and not isinstance(value, list | tuple | Mapping)
+    value = [value] if is_one and value is not None else value
+    try:
+        if entry.stage:
+            found = builtin_registry().spec(entry.stage).params.from_mapping({entry.field: value})
+            return getattr(found, entry.field)
+        return convert(value, hint_of(entry), entry.bounds)
+    except ParamError as error:
+        text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
+        tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""
+        raise ParamError(text + tail, error.path) from None
+
+
+def hint_of(entry: Option) -> Any:
+    """Return the type of an option's value as an annotation."""
+    if entry.stage:
+        return describe(builtin_registry().spec(entry.stage).params)[entry.field]["type"]
+    return tuple[entry.type, ...] if entry.many else entry.type  # type: ignore[name-defined]
+
+
+def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:
+    """Return the stages that a preset may name, in default order, without those set by other values."""
+    registry = registry or builtin_registry()
+    return tuple(registry.spec(name) for name in registry.names() if name not in {"tail", *MARKS})
+
+
+def unknown_key(key: str) -> str:
+    """Return the message for an unknown key."""
+    if key in _FLAG_ONLY:
+        return f"{key} is a flag only, no key of a preset: {_FLAG_ONLY[key]}."
+    if key in (spec.name for spec in stage_specs()):
+        return f"There is no key {key!r}. It is a stage: write it under stages: or chain:."
+    spelled = {name: repr(name) for name in (*KEYS, *STRUCTURE)}
+    return f"There is no key {key!r}. {meant_option(key, spelled) or 'docs/presets.md lists all.'}"
+
+
+_KINDS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+
+
+def json_schema(registry: Registry | None = None) -> dict[str, Any]:
+    """Return the schema; without a registry it has the built-in stages."""
+    specs = stage_specs(registry)
+    names = [spec.name for spec in specs]
+    text = {"type": "string", "minLength": 1}
+    stages = {name: {"$ref": f"#/$defs/{name}"} for name in names}
+    places = [*names, *GROUPS, *(phase.name.lower() for phase in Phase)]
+    item = {"type": "object", "properties": stages, "additionalProperties": False}
+    shapes: dict[str, dict[str, Any]] = {
+        "extends": {"anyOf": [text, {"type": "array", "items": text}]},
+        "chain": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"anyOf": [{"enum": places}, {**item, "minProperties": 1, "maxProperties": 1}]},
+        },
+        "notes": {"anyOf": [text, {"type": "array", "items": text}]},
+        "stages": item,
+        "fields": {
+            "type": "object",
+            "propertyNames": {"pattern": "^(/.*)?$"},
+            "additionalProperties": {"anyOf": [{"const": "greedy"}, item]},
+        },
+    }
+    structure = {key: {"description": STRUCTURE[key], **shape} for key, shape in shapes.items()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A preset of gencli",
+        "type": "object",
+        "properties": {**structure, **{key: _option(entry) for key, entry in KEYS.items()}},
+        "additionalProperties": False,
+        "$defs": {**{spec.name: _stage(spec) for spec in specs}, "when": _when()},
+    }
+
+
+def _option(entry: Option) -> dict[str, Any]:
+    shape = _shape(hint_of(entry), entry.bounds)
+    if entry.many and shape.get("type") == "array":
+        shape = {"anyOf": [shape, shape["items"]]}
+    return _described(entry.help, shape, entry.default)
+
+
+def _stage(spec: StageSpec) -> dict[str, Any]:
+    fields = {
+        name: _described(about["doc"], _shape(about["type"], about["bounds"]), about["default"])
+        for name, about in describe(spec.params).items()
+    }
+    main = {key: value for key, value in fields[spec.params.main()].items() if key != "description"}
+    has_condition = spec.name not in NO_CONDITION
+    parts = {**fields, WHEN: {"$ref": "#/$defs/when"}} if has_condition else fields
+    whole = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    several = {"type": "array", "minItems": 1, "items": whole}
+    shapes = [main, whole, several] if has_condition else [main, whole]
+    return {"description": (spec.params.__doc__ or "").strip(), "anyOf": shapes}
+
+
+def _when() -> dict[str, Any]:
+    """Return the schema of a condition."""
+    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": text, "minItems": 2, "maxItems": 2}]}
+    parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": text, "path": text}
+    shape = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    return {"description": WHEN_DOC, **shape}
+
+
+def _described(doc: str, shape: dict[str, Any], default: Any) -> dict[str, Any]:
+    has_default = default is not None
+    return {"description": doc, **shape, **({"default": _plain(default)} if has_default else {})}
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _shape(hint: Any, bounds: Limits) -> dict[str, Any]:
+    """Return the schema of an annotation."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Literal:
+        return {"enum": list(arguments)}
+    if get_origin(hint) in (Union, types.UnionType):
+        return {"anyOf": [_shape(item, bounds) for item in arguments]}
+    if get_origin(hint) is tuple:
+        return _list(arguments, bounds)
+    kind: dict[str, Any] = {"type": _KINDS[hint]}
+    if hint in (int, float):
+        limits = {name: getattr(bounds, name) for name in _BOUNDS}
+        kind.update({_BOUNDS[name]: limit for name, limit in limits.items() if limit is not None})
+    return kind
+
+
+def _list(arguments: tuple[Any, ...], bounds: Limits) -> dict[str, Any]:
+    if arguments[-1] is Ellipsis:
+        items = {"type": "array", "items": _shape(arguments[0], bounds)}
+        if get_origin(arguments[0]) is not tuple:
+            return items
+        value = _shape(get_args(arguments[0])[1], bounds)  # pairs may be written as a mapping
+        return {"anyOf": [items, {"type": "object", "additionalProperties": value}]}
+    parts = [_shape(item, bounds) for item in arguments]
+    return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}

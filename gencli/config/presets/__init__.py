@@ -1,1 +1,0 @@
-"""YAML presets: search, reading, checks, stacking and writing."""

@@ -1,1 +1,0 @@
-"""Beam search, and the best of several samples."""

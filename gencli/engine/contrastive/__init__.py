@@ -1,1 +1,0 @@
-"""Contrastive search: the candidates of each step run in parallel, and the best one is continued."""

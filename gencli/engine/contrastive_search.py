@@ -1,0 +1,268 @@
+"""Contrastive search: the candidates of each step run in parallel, and the best one by its hidden states
+is continued.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from itertools import accumulate
+from math import isnan
+
+import torch
+from torch import Tensor
+
+from gencli.config.run_options import NO_DRAFTER
+from gencli.core.events import Event
+from gencli.core.request import Contrastive, Request
+from gencli.engine.beam_search import Branches, Inspect, log_probabilities, note, rows_of
+from gencli.engine.logprobs import best_ids
+from gencli.engine.reports import Taken
+from gencli.engine.sequence import Group, SampledSequences, Step
+from gencli.engine.sequence import Sequence as Text
+from gencli.errors import GencliError, UsageError
+from gencli.models.model_runner import ModelSpec
+from gencli.text.text_stream import TextStream
+from processors.graphs import upload_ints
+from processors.pipeline import Pipeline
+from processors.rows import Rows
+from processors.sampler import contrastive_scores, directions
+
+_FIRST_ROWS = 256
+
+
+class Directions:
+    """Normalised hidden states [L, H] float32 of a text's tokens. The buffer doubles as the text grows."""
+
+    def __init__(self) -> None:
+        self._buffer, self._length = torch.empty(0, 0), 0
+
+    @property
+    def rows(self) -> Tensor:
+        """Directions [L, H] of all tokens so far, in order."""
+        return self._buffer[: self._length]
+
+    def add(self, rows: Tensor) -> None:
+        """Append the directions [N, H] of the next tokens."""
+        length = self._length + len(rows)
+        if length > len(self._buffer):
+            grown = rows.new_empty(max(length, 2 * len(self._buffer), _FIRST_ROWS), rows.shape[1])
+            if self._length:
+                grown[: self._length] = self.rows
+            self._buffer = grown
+        self._buffer[self._length : length] = rows
+        self._length = length
+
+    def clear(self) -> None:
+        """Drop all states and free their memory."""
+        self._buffer, self._length = torch.empty(0, 0), 0
+
+
+class ContrastiveSearch(Group):
+    """Contrastive search, from a `root` that holds the prompt only.
+
+    `text` has the chosen tokens. The members are the candidates: the text plus one token each, which the next
+    step feeds. During prefill the text is the only member. A candidate that ends the text is fed too: its
+    state decides whether it is chosen.
+    """
+
+    def __init__(self, root: Text) -> None:
+        self.params = root.request.contrastive or Contrastive(0.0, 1)
+        super().__init__(root, self.params.k)
+        self.text = root
+        self._before, self._fed = Directions(), dict[int, Tensor]()  # of the text; of candidates by slot
+        self._probabilities = torch.empty(0, dtype=torch.float64)
+
+    def feed(self, slot: int, states: Tensor) -> None:
+        """Store the last hidden states [N, H] of the tokens that were fed to the member in a slot."""
+        rows = directions(states)
+        if self.members[0] is self.text:
+            self._before.add(rows)
+        else:
+            self._fed[slot] = rows
+
+    def choose(self) -> tuple[Tensor, Tensor]:
+        """Return index [1] and score [1] of the best candidate, once the states of all are stored.
+
+        Without candidates the text itself is the best.
+        """
+        if not self._fed:
+            device = self._before.rows.device
+            return torch.zeros(1, dtype=torch.int64, device=device), torch.zeros(1, device=device)
+        states = torch.cat([self._fed[member.slot] for member in self.members])
+        self._fed.clear()
+        scores = contrastive_scores(self._probabilities, states, self._before.rows, self.params.alpha)
+        best = scores.argmax(dim=0, keepdim=True)
+        self._before.add(states.index_select(0, best))
+        return best, scores.index_select(0, best)
+
+    def take(self, best: int) -> Text:
+        """Make the member with index `best` the text, and return it."""
+        self.text = self.members[best]
+        return self.text
+
+    def branch(self, members: Items[Text], probabilities: Tensor) -> None:
+        """Replace the members by these candidates, with `probabilities` [K] float64."""
+        self.members, self._probabilities = [*members], probabilities
+
+    def close(self, reason: str, matched: str | None = None) -> None:
+        self.text.close(reason, matched)
+
+    def drain(self, now: float, error: Exception | None = None) -> list[Event]:
+        return self.text.drain(now, error)
+
+    def restart(self, stream: TextStream) -> None:
+        self.members, self.slots = self.members[:1], ()
+        self.text = self.members[0]
+        self.text.restart(stream)
+        self._before.clear()
+        self._fed.clear()
+
+
+def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None:
+    """Raise UsageError if a contrastive search cannot run, or has options that it does not support."""
+    asked = request.contrastive
+    if asked is None:
+        return
+    if not 0 <= asked.alpha <= 1 or asked.k < 1:
+        raise UsageError(
+            f"A contrastive search has alpha {asked.alpha:g} and k {asked.k}.",
+            hint="`contrastive_alpha` is between 0 and 1, `contrastive_k` at least 1.",
+        )
+    if not spec.has_states:
+        raise UsageError(
+            f"{spec.name} gives no hidden states, which `contrastive_alpha` compares.",
+            hint="It needs gencli's own decoder (`backend` = native), without a long rope.",
+        )
+    if asked.k > max_batch:
+        raise UsageError(
+            f"`contrastive_k` is {asked.k}, but `max_batch` lets only {max_batch} run side by side.",
+            hint=f"Raise `max_batch` to {asked.k}, or take fewer candidates.",
+        )
+    beside = {
+        "`n` above 1": request.n > 1,
+        "`beams`": request.beams is not None,
+        "`best_of`": request.best_of is not None,
+        "guidance": request.guidance.is_on,
+        "`dola`": request.dola is not None,
+        "`draft`": request.drafting.drafter not in ("", NO_DRAFTER),
+        "`trace`": request.trace is not None,
+    }
+    if found := next((what for what, is_so in beside.items() if is_so), ""):
+        raise UsageError(
+            f"`contrastive_alpha` and {found} do not go together.", hint="Leave one of them out."
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContrastiveChoice:
+    """Choice of a step for a search: the index `best` of its candidate, and the next candidates.
+
+    `rows`: logit rows of the candidates. `ids`: the allowed ones of the k most likely next ids after the best
+    candidate, most likely first; `probabilities` [k] their probabilities, on the device. `is_faulty`: the
+    score is NaN.
+    """
+
+    search: ContrastiveSearch
+    rows: tuple[int, ...]
+    best: int
+    ids: tuple[int, ...]
+    probabilities: Tensor
+    is_faulty: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choices:
+    """The choices of a step on the device. `packed` [N] float64 is copied to the host."""
+
+    searches: tuple[ContrastiveSearch, ...]
+    rows: tuple[tuple[int, ...], ...]
+    probabilities: tuple[Tensor, ...]
+    packed: Tensor
+
+    def read(self, values: Sequence[float]) -> list[ContrastiveChoice]:
+        """Return the choices on the host. `values`: the numbers of `packed`."""
+        ends = [*accumulate(2 + 2 * len(found) for found in self.probabilities)]
+        starts = [0, *ends[:-1]]
+        parts = [values[start:end] for start, end in zip(starts, ends, strict=True)]
+        found = zip(self.searches, self.rows, self.probabilities, parts, strict=True)
+        return [_choice(*one) for one in found]
+
+
+def _choice(
+    search: ContrastiveSearch, rows: tuple[int, ...], probabilities: Tensor, values: Sequence[float]
+) -> ContrastiveChoice:
+    (best, score), count = values[:2], len(probabilities)
+    ids, chances = values[2 : 2 + count], values[2 + count :]
+    allowed = tuple(int(token) for token, chance in zip(ids, chances, strict=True) if chance > 0)
+    return ContrastiveChoice(search, rows, int(best), allowed, probabilities, isnan(score))
+
+
+class ContrastiveSearches:
+    """Runs the contrastive searches. `completion` returns tokens that complete a document at the limit."""
+
+    def __init__(
+        self, pipeline: Pipeline, branches: Branches, completion: Callable[[Text], tuple[int, ...]]
+    ) -> None:
+        self._pipeline, self._branches, self._completion = pipeline, branches, completion
+
+    def create(self, root: Text) -> None:
+        """Make a sequence the root of a search."""
+        ContrastiveSearch(root)
+
+    def read(self, step: Step, states: Tensor) -> None:
+        """Store the last hidden states [S, H] of all tokens that the step fed to searches, in feed order."""
+        row = 0
+        for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+            if isinstance(sequence.group, ContrastiveSearch):
+                end = row + len(feed.tokens)
+                sequence.group.feed(sequence.slot, states[row:end])
+                row = end
+
+    def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
+        """Choose for the searches of the step; None if there is none. `logits` [R, V]: processed."""
+        searches, places = rows_of(ContrastiveSearch, sampled, first_rows)
+        if not searches:
+            return None
+        packed, probabilities = list[Tensor](), list[Tensor]()
+        for search, rows in zip(searches, places, strict=True):
+            best, score = search.choose()
+            row = upload_ints(rows, logits.device).index_select(0, best)
+            logprobs = log_probabilities(logits.index_select(0, row))
+            ids = best_ids(logprobs, min(search.params.k, logits.shape[1]))
+            chances = logprobs.gather(1, ids).exp().squeeze(0)
+            packed += [part.double() for part in (best, score, ids.squeeze(0), chances)]
+            probabilities.append(chances)
+        return Choices(searches, places, tuple(probabilities), torch.cat(packed))
+
+    def advance(
+        self, choice: ContrastiveChoice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
+    ) -> tuple[list[tuple[Text, Taken]], list[Event]]:
+        """Extend a search by its chosen token, and branch into the next candidates.
+
+        Return the candidates with their tokens, () if the search has ended, and the events of its text.
+        `logits` [R, V] are unprocessed. `inspect` computes log-probabilities, if requested.
+        """
+        now = time.monotonic()
+        search, row = choice.search, choice.rows[choice.best]
+        text, former = search.take(choice.best), [member.slot for member in search.members]
+        if text.cut:
+            text.end_cut(self._completion(text))
+        if choice.is_faulty or (text.finish is None and not choice.ids):
+            return [], search.drain(now, self._pipeline.explain_failure(logits, rows, row))
+        events = search.drain(now)  # before the text is copied, so that copies do not emit its events again
+        if text.finish is not None:
+            return [], events
+        try:
+            children = [self._branches.extend(text, token) for token in choice.ids]
+        except GencliError as error:  # a stop pattern that takes too long
+            return [], events + search.drain(now, error)
+        if inspect is not None and search.request.logprobs is not None:
+            note(children, {text.slot: row}, inspect)
+        search.branch([child.branch for child in children], choice.probabilities[: len(children)])
+        self._branches.assign(search, former, children)
+        # A candidate that ends the text commits nothing, because no token follows it.
+        kept = [(one.branch, one.taken if one.branch.finish is None else Taken(())) for one in children]
+        return kept, events

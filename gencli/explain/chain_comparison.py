@@ -1,0 +1,359 @@
+"""Two chains on one text: where they diverge, the distances of their distributions, the comparison with
+the chain of a trace, and comparisons as JSON (docs/compare.schema.json).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from math import fsum
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gencli.errors import GenerationError, UsageError
+from gencli.explain.replay import Look, Replay, chain_of, kept_of, replay_of
+from gencli.explain.token_record import significant
+from gencli.explain.trace_file import TracedText, text_label
+from gencli.text.escapes import shown
+from processors.base import Vocabulary
+from processors.catalog import Draw
+from processors.chain import Chain
+from processors.errors import ProcessorsError
+from processors.explain_rows import Divergence, KeptLogits, divergence
+from processors.registry import Registry
+
+# Why a position has no measures: the kept logits do not suffice; B masks every token; B's grammar forbids A's
+# text before the position.
+Unmeasured = Literal["kept", "empty", "grammar"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPlace:
+    """One token of A's text, at output position `pos`, and B's choice there.
+
+    `a`: the text's id. `b`: B's id, None without measures. `decided_a`, `decided_b`: stages without which the
+    same draw of the chain gives another token; `decided_b` is computed only where B chooses another token.
+    """
+
+    pos: int
+    a: int
+    b: int | None
+    decided_a: tuple[str, ...]
+    decided_b: tuple[str, ...] = ()
+    divergence: Divergence | None = None
+    unmeasured: Unmeasured | None = None
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether B chooses another token."""
+        return self.b is not None and self.b != self.a
+
+
+class SideBySide:
+    """Runs two chains along A's text from its first token. Both are Replays that begin there."""
+
+    def __init__(self, a: Replay, b: Replay) -> None:
+        self._a, self._b = a, b
+        self._pos, self._is_lost = 0, False
+
+    def place(
+        self,
+        token: int,
+        kept: KeptLogits,
+        decided_by: Iterable[str] | None = None,
+        *,
+        other: KeptLogits | None = None,
+    ) -> ComparedPlace:
+        """Return the next position's Place, where A's text has `token`.
+
+        `decided_by`: the stages that decided the token; computed if None. `other`: B's logits, if they come
+        from another model. The distribution of a greedy draw is its token alone. A position has measures only
+        if A chooses the text's token; otherwise the logits or the chain do not belong to the text.
+        """
+        if decided_by is None:
+            decided_by = self._a.explain(kept, token).decided_by
+        place = ComparedPlace(self._pos, token, None, tuple(decided_by))
+        found = self._measured(place, kept, kept if other is None else other)
+        if not self._is_lost:
+            self._is_lost = not self._b.follows(token)
+        if not self._is_lost:
+            self._b.commit(token)
+        self._a.commit(token)
+        self._pos += 1
+        return found
+
+    def _measured(self, place: ComparedPlace, kept: KeptLogits, other: KeptLogits) -> ComparedPlace:
+        """Return the place with B's choice and the measures."""
+        if self._is_lost:
+            return replace(place, unmeasured="grammar")
+        a, b = self._a.look(kept), self._b.look(other)
+        if not (a.is_exact and b.is_exact and a.token == place.a):
+            return replace(place, unmeasured="kept")
+        if b.token < 0:
+            return replace(place, unmeasured="empty")
+        place = replace(place, b=b.token, divergence=divergence(_drawn(a, self._a), _drawn(b, self._b)))
+        if not place.is_parted:
+            return place
+        return replace(place, decided_b=self._b.explain(other, b.token).decided_by)
+
+
+def _drawn(look: Look, replay: Replay) -> Tensor:
+    """Return the logits [V] of the distribution that is sampled."""
+    if replay.run.draw != "greedy":
+        return look.logits
+    alone = torch.full_like(look.logits, -torch.inf)
+    alone[look.token] = 0.0
+    return alone
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A side's text: token ids, text, and why it ended; `error` if it failed."""
+
+    tokens: tuple[int, ...]
+    text: str
+    reason: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison:
+    """A prompt with A's text, its positions, and the text of B's own run; None if B was not run.
+
+    `names`: the texts of token ids, as far as they are known. A notebook shows the two texts.
+    """
+
+    id: str
+    prompt: str
+    a: Output
+    b: Output | None
+    places: tuple[ComparedPlace, ...]
+    names: Mapping[int, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def parted_at(self) -> int | None:
+        """The first position at which the two texts have different tokens, or only one has a token.
+
+        Without B's own text: the first position at which B chooses another token. None if there is none.
+        """
+        if self.b is None:
+            return next((place.pos for place in self.places if place.is_parted), None)
+        a, b = self.a.tokens, self.b.tokens
+        length = min(len(a), len(b))
+        first = next((pos for pos in range(length) if a[pos] != b[pos]), length)
+        return None if first == len(a) == len(b) else first
+
+    @property
+    def is_equal(self) -> bool | None:
+        """Whether both texts are equal; None if the kept logits do not suffice to tell."""
+        if self.b is not None:
+            return self.parted_at is None and self.a.text == self.b.text
+        if any(place.a != place.b and place.unmeasured != "kept" for place in self.places):
+            return False
+        return None if any(place.unmeasured for place in self.places) else True
+
+    def __repr__(self) -> str:
+        count = sum(place.is_parted for place in self.places)
+        said = f"{len(self.a.tokens)} tokens, {count} chosen differently, parted_at={self.parted_at}"
+        return f"Comparison(prompt={shown(self.prompt)}, {said})"
+
+    def _repr_html_(self) -> str:
+        from gencli.explain.page.html_pages import compared_fragment
+
+        return compared_fragment(self, summarize(self.places))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Sums over positions, `measured` of them with measures; summaries of several texts can be added.
+
+    The sums and means of KL are over the finite values; `infinite_ab` and `infinite_ba` count the others.
+    `decided_a` and `decided_b` count, for each stage of a side, the diverging positions that it decided.
+    """
+
+    places: int = 0
+    measured: int = 0
+    parted: int = 0
+    tv_sum: float = 0.0
+    tv_max: float = 0.0
+    kl_ab_sum: float = 0.0
+    kl_ba_sum: float = 0.0
+    infinite_ab: int = 0
+    infinite_ba: int = 0
+    decided_a: Counter[str] = field(default_factory=Counter)
+    decided_b: Counter[str] = field(default_factory=Counter)
+    unmeasured: Counter[Unmeasured] = field(default_factory=Counter)
+
+    def __add__(self, other: Summary) -> Summary:
+        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
+        return Summary(**added | {"tv_max": max(self.tv_max, other.tv_max)})
+
+    @property
+    def tv_mean(self) -> float | None:
+        """The mean total variation; None without measures."""
+        return _mean(self.tv_sum, self.measured)
+
+    @property
+    def kl_ab_mean(self) -> float | None:
+        """The mean of the finite KL(A || B), in bits; None without any."""
+        return _mean(self.kl_ab_sum, self.measured - self.infinite_ab)
+
+    @property
+    def kl_ba_mean(self) -> float | None:
+        """The mean of the finite KL(B || A), in bits; None without any."""
+        return _mean(self.kl_ba_sum, self.measured - self.infinite_ba)
+
+
+def summarize(places: Sequence[ComparedPlace]) -> Summary:
+    """Return the sums over the positions of a text."""
+    apart = [place.divergence for place in places if place.divergence is not None]
+    parted = [place for place in places if place.is_parted]
+    tv, ab, ba = ([getattr(one, key) for one in apart] for key in ("tv", "kl_ab", "kl_ba"))
+    return Summary(
+        places=len(places),
+        measured=len(apart),
+        parted=len(parted),
+        tv_sum=fsum(tv),
+        tv_max=max(tv, default=0.0),
+        kl_ab_sum=fsum(filter(math.isfinite, ab)),
+        kl_ba_sum=fsum(filter(math.isfinite, ba)),
+        infinite_ab=ab.count(math.inf),
+        infinite_ba=ba.count(math.inf),
+        decided_a=Counter(name for place in parted for name in place.decided_a),
+        decided_b=Counter(name for place in parted for name in place.decided_b),
+        unmeasured=Counter(place.unmeasured for place in places if place.unmeasured),
+    )
+
+
+def _mean(total: float, count: int) -> float | None:
+    return total / count if count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """The chain B. None takes the trace's value; a draw that was greedy in the trace becomes gumbel."""
+
+    chain: Chain
+    draw: Draw | None = None
+    stop_ids: tuple[int, ...] | None = None
+    max_tokens: int | None = None
+    registry: Registry | None = None
+
+
+def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None = None) -> Comparison:
+    """Return the comparison of a traced text; without a vocabulary no stage may need the texts of ids.
+
+    Raises GenerationError for a text without kept logits or an invalid head, UsageError for another
+    vocabulary, ProcessorsError for a chain that cannot run.
+    """
+    tokens = tuple(record["id"] for record in text.records)
+    own = Output(tokens, "".join(record["text"] for record in text.records), text.reason)
+    along, size, places = None, 0, list[ComparedPlace]()
+    for record, kept in kept_of(text):
+        if along is None:
+            along, size = _begin(text.head, kept, other, vocabulary), kept.vocab_size
+        if kept.vocab_size != size or not 0 <= record["id"] < size:
+            raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
+        places.append(along.place(record["id"], kept, record["decided_by"]))
+    name, prompt = text_label(text.key), str(text.head.get("prompt", ""))
+    return Comparison(name, prompt, own, None, tuple(places), known_texts(text))
+
+
+def _begin(
+    head: Mapping[str, Any], kept: KeptLogits, other: Other, vocabulary: Vocabulary | None
+) -> SideBySide:
+    """Return both chains at the first position of a text."""
+    if vocabulary is not None and vocabulary.vocab_size > kept.vocab_size:
+        raise UsageError(
+            f"The model's tokenizer has {vocabulary.vocab_size} tokens, those of the trace are "
+            f"{kept.vocab_size}.",
+            hint="Give the `model` of the trace, or none.",
+        )
+    try:
+        chain, draw = chain_of(head, other.registry)
+        a = replay_of(head, kept, vocabulary, chain, draw, other.registry)
+    except (TypeError, ValueError, ProcessorsError) as error:
+        raise GenerationError(f"The chain of the trace cannot be run: {error}.") from None
+    wanted, tail = other.chain, chain.get("tail")
+    if tail is not None and vocabulary is None:
+        wanted = wanted.with_stage("tail", other.registry, **tail.to_mapping())
+    own = {"stop_ids": other.stop_ids and [*other.stop_ids], "max_tokens": other.max_tokens}
+    told = {**head, **{key: value for key, value in own.items() if value is not None}}
+    method = other.draw or ("gumbel" if draw == "greedy" else draw)
+    return SideBySide(a, replay_of(told, kept, vocabulary, wanted, method, other.registry))
+
+
+def known_texts(text: TracedText) -> dict[int, str]:
+    """Return the texts of all ids in the records."""
+    found = {record["id"]: record["text"] for record in text.records}
+    for record in text.records:
+        for place in (record["raw"], record["final"], *record["stages"]):
+            found |= {token: name for token, name, _ in place["top"] if isinstance(token, int)}
+    return found
+
+
+TextOf = Callable[[int], str | None]  # returns the text of a token id; None if unknown
+
+
+def comparison_record(found: Comparison, text_of: TextOf) -> dict[str, Any]:
+    """Return the record of a prompt.
+
+    Tokens are [id, text]; an infinite KL divergence is null while `tv` is a number.
+    """
+    return {
+        "id": found.id,
+        "prompt": found.prompt,
+        "equal": found.is_equal,
+        "parted_at": found.parted_at,
+        "a": _output(found.a, text_of),
+        "b": None if found.b is None else _output(found.b, text_of),
+        "places": [_place(place, text_of) for place in found.places],
+        "summary": summary_record(summarize(found.places)),
+    }
+
+
+def _output(output: Output, text_of: TextOf) -> dict[str, Any]:
+    return {
+        "text": output.text,
+        "finish_reason": output.reason,
+        "tokens": [[token, text_of(token)] for token in output.tokens],
+        "error": output.error or None,
+    }
+
+
+def _place(place: ComparedPlace, text_of: TextOf) -> dict[str, Any]:
+    apart = place.divergence
+    return {
+        "pos": place.pos,
+        "a": [place.a, text_of(place.a)],
+        "b": None if place.b is None else [place.b, text_of(place.b)],
+        "parted": place.is_parted,
+        "tv": None if apart is None else significant(apart.tv),
+        "kl_ab": None if apart is None else significant(apart.kl_ab),
+        "kl_ba": None if apart is None else significant(apart.kl_ba),
+        "decided_by_a": list(place.decided_a),
+        "decided_by_b": list(place.decided_b),
+        "unmeasured": place.unmeasured,
+    }
+
+
+def summary_record(summary: Summary) -> dict[str, Any]:
+    """Return the totals over positions as JSON."""
+    means = ("tv_mean", "kl_ab_mean", "kl_ba_mean")
+    rounded = {key: None if (mean := getattr(summary, key)) is None else significant(mean) for key in means}
+    return {
+        "places": summary.places,
+        "measured": summary.measured,
+        "parted": summary.parted,
+        "tv_max": significant(summary.tv_max) if summary.measured else None,
+        **rounded,
+        "infinite_ab": summary.infinite_ab,
+        "infinite_ba": summary.infinite_ba,
+        "decided_a": dict(summary.decided_a),
+        "decided_b": dict(summary.decided_b),
+        "unmeasured": dict(summary.unmeasured),
+    }

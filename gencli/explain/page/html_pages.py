@@ -1,0 +1,545 @@
+"""The pages and the fragments of explained texts: one HTML file from markup, style, scripts and data
+(traced texts, two chains, a grid of runs, a tree), and static HTML for the output of a notebook's cell.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import hashlib
+import json
+import re
+import shlex
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gencli.config.option import with_flags
+from gencli.errors import GenerationError
+from gencli.explain.text_sets import ROOT, Tree
+from gencli.explain.token_record import LEGENDS, Record, level
+from gencli.explain.trace_file import TracedText, text_label
+from gencli.text.escapes import escape_controls
+from processors.chain import Chain
+from processors.errors import ProcessorsError
+
+if TYPE_CHECKING:
+    from gencli.explain.chain_comparison import ComparedPlace, Comparison, Summary
+
+
+_STYLES = ("colors.css", "style.css", "tokens.css", "views.css")
+_SCRIPTS = {
+    "texts": ("base.js", "tokens.js", "lanes.js", "panel.js", "texts.js"),
+    "compare": ("base.js", "tokens.js", "compare.js"),
+    "sweep": ("base.js", "sweep.js"),
+    "tree": ("base.js", "tree.js"),
+}
+_TITLES = {"texts": "explain", "tree": "fork"}
+_DIGITS = 6  # significant digits of a number
+
+
+def assemble(kind: str, data: Mapping[str, Any]) -> str:
+    """Return the file. Texts are data in it, never markup or code."""
+    style, script = ("\n".join(map(part, names)) for names in (_STYLES, _SCRIPTS[kind]))
+    written = json.dumps({"kind": kind, **data}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    parts = {
+        "KIND": kind,
+        "TITLE": _TITLES.get(kind, kind),
+        "POLICY": _policy(script, style),
+        "STYLE": style,
+        "SCRIPT": script,
+        "DATA": _packed(written),
+    }
+    return re.sub("%([A-Z]+)%", lambda found: parts[found[1]], part("index.html"))
+
+
+def short(value: Any) -> Any:
+    """Return a number with six significant digits, null if it is not finite; other values unchanged."""
+    if not isinstance(value, float):
+        return value
+    if value != value or abs(value) == float("inf"):
+        return None
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
+    """Return the entries [id, text, number ...] as a flat list without texts, which are added to `names`."""
+    flat: list[Any] = []
+    for token, text, *numbers in entries:
+        names[token] = text
+        flat += [token, *map(short, numbers)]
+    return flat
+
+
+def part(name: str) -> str:
+    """Return a file of this package."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _policy(script: str, style: str) -> str:
+    """Return a policy under which only the page's own script and style run, and nothing is fetched."""
+    own = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _packed(text: str) -> str:
+    """Return the text compressed, in base64; lone surrogates become "?", because UTF-8 cannot encode them."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
+
+
+_Stages = dict[tuple[str, str], int]
+_NO_MASK: Record = {"n_masked": 0, "constrained_by": []}  # for a trace without masks
+
+
+def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
+    """Return the page data of these texts. Raises GenerationError for an invalid record."""
+    names: dict[int, str] = {}
+    spellings: dict[int, str] = {}
+    written = []
+    for text in texts:
+        try:
+            _spell(text, spellings)
+            written.append({**_text(text, names), "command": command(text, texts)})
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise GenerationError(f"A record of the text {text.key[0]!r} is no record: {error}.") from None
+    return {"texts": written, "names": names, "bytes": spellings}
+
+
+def _spell(text: TracedText, spellings: dict[int, str]) -> None:
+    """Add the bytes of tokens whose text does not show them: parts of characters."""
+    for record in text.records:
+        if "\ufffd" in record["text"]:
+            spellings[record["id"]] = str(record["bytes"])
+
+
+def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
+    stages: _Stages = {}
+    for record in text.records:
+        for stage in record["stages"]:
+            stages.setdefault((stage["name"], stage["params"]), len(stages))
+    request, sample = text.key
+    return {
+        "title": f"prompt {text_label(text.key)}",
+        "run": request,
+        "sample": sample,
+        "facts": {name: text.head.get(name) for name in ("model", "seed")},
+        "prompt": str(text.head.get("prompt", "")),
+        "reason": text.reason,
+        "stages": [list(key) for key in stages],
+        "tokens": [_token(record, stages, names) for record in text.records],
+    }
+
+
+def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
+    names[record["id"]] = record["text"]
+    known = [stage["name"] for stage in record["stages"]]
+    draw, forgone, runner_up = record["draw"], record["forgone"], None
+    mask = record.get("mask", _NO_MASK)
+    if draw["runner_up"] is not None:
+        runner_up, names[draw["runner_up"][0]] = draw["runner_up"]
+    if forgone is not None:
+        names[forgone["id"]] = forgone["text"]
+    before, rows = _place(record["raw"], record["raw"]["alive"], names), []
+    for stage in record["stages"]:
+        place = _place(stage, stage["alive"][1], names)
+        rows.append(_stage(stage, stages, 0 if place == before else place, names))
+        before = place
+    return [
+        record["id"],
+        short(record["surprise"]),
+        _place(record["raw"], record["raw"]["alive"], names),
+        rows,
+        [draw["kind"], short(draw["margin"]), runner_up],
+        [known.index(name) for name in record["decided_by"] if name in known],
+        0 if forgone is None else [forgone["id"], short(forgone["p"]), forgone["removed_by"]],
+        [mask["n_masked"], *mask["constrained_by"]] if mask["n_masked"] else 0,
+        _instead(record, names),
+    ]
+
+
+def _instead(record: Record, names: dict[int, str]) -> list[int | None]:
+    found: list[int | None] = []
+    for other in record.get("instead", ()):
+        if other is not None:
+            names[other[0]] = other[1]
+        found.append(None if other is None else other[0])
+    return found
+
+
+def _stage(stage: Record, stages: _Stages, place: list[Any] | int, names: dict[int, str]) -> list[Any]:
+    number = stages[stage["name"], stage["params"]]
+    removed, changed = named(stage["removed"], names), named(stage["changed"], names)
+    said = stage["note"], stage.get("why_not", "")
+    row = [number, int(stage["acted"]), short(stage["mass_kept"]), place, removed, changed, *said]
+    while row[-1] in (0, "", []):  # missing fields count as empty
+        row.pop()
+    return row
+
+
+def _place(place: Record, alive: int, names: dict[int, str]) -> list[Any]:
+    numbers = [place["p"], place["rank"], place["entropy"], alive, place["others"]]
+    return [*map(short, numbers), named(place["top"], names), short(place["logit"])]
+
+
+_SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # stages that no option can restore
+
+
+def command(text: TracedText, texts: Sequence[TracedText]) -> str:
+    """Return a command line with the text's model, prompts, chain, draw and seed; "" if some are unknown.
+
+    A row's noise depends on the index of its prompt, so the command contains all prompts before it. A trace
+    does not record guidance, template, grammar or stops; to reproduce such a run, these options have to be
+    added.
+    """
+    head, prompts = text.head, _prompts(text, texts)
+    try:
+        chain = Chain.from_list(head["chain"])
+    except (ProcessorsError, AttributeError, KeyError, TypeError, ValueError):
+        return ""
+    names = [name for name, _ in chain]
+    if prompts is None or not _SET_ELSEWHERE.isdisjoint(names):
+        return ""
+    settings = [("model", head["model"]), ("seed", head["seed"]), ("sampler", head["draw"]), *_stages(chain)]
+    settings += [("n", text.key[1] + 1)] if text.key[1] else []
+    settings += [("max_tokens", len(text.records))]
+    words = [word for key, value in settings for word in (with_flags(f"`{key}`"), str(value))]
+    return shlex.join(["gencli", "run", *words, "--", *prompts])
+
+
+def _stages(chain: Chain) -> Iterator[tuple[str, str]]:
+    for stage in chain.stages:
+        yield "stage", str(Chain((stage,)))
+    if order := list(dict.fromkeys(name for name, _ in chain)):
+        yield "chain", ",".join(order)
+
+
+def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
+    """Return the prompts up to the text's own; None if one is not in the trace."""
+    known = {one.key[0]: one.head.get("prompt") for one in texts}
+    numbers = [str(number) for number in range(1, len(known) + 1)]
+    if text.key[0] not in numbers:
+        return None
+    found = [known.get(number) for number in numbers[: numbers.index(text.key[0]) + 1]]
+    prompts = [prompt for prompt in found if isinstance(prompt, str)]
+    return prompts if len(prompts) == len(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two chains: a title, the chain as text, and the ids that it drew after the prompt."""
+
+    title: str
+    chain: str
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRow:
+    """A position of the first text, `pos` from 0, and the choices of both chains there.
+
+    `tv`: total variation, 0 to 1. `kl`: KL divergence in bits, infinite if one chain masks an id that the
+    other can draw. `a`, `b`: ids that the same draw gives. `decided`: the stages that cause a difference.
+    """
+
+    pos: int
+    tv: float
+    kl: float
+    a: int | None
+    b: int | None
+    decided: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An option that a sweep varies, and its values as text, in order."""
+
+    name: str
+    values: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of each cell; `unit` may be empty."""
+
+    name: str
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A run of a sweep: its index on each axis, its measures in order, its text, and its command."""
+
+    at: Sequence[int]
+    measures: Sequence[float | None]
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageNode:
+    """A piece of a text: the index of the node that it continues, which comes before it, or None for a root.
+
+    `text`: the text that the node adds, including the first token, in which it differs from its siblings.
+    `p`: probability of that token. The texts from the root to a node form a branch.
+    """
+
+    parent: int | None
+    token: int | None
+    p: float | None
+    text: str
+
+
+def compare_page(
+    prompt: str, sides: tuple[Side, Side], rows: Sequence[CompareRow], names: Mapping[int, str]
+) -> str:
+    """Return the page of two chains; `names` has the texts of all ids."""
+    if any(one.pos >= two.pos for one, two in pairwise(rows)):
+        raise GenerationError("The places of a comparison are not in ascending order.")
+    texts = [{"title": side.title, "chain": side.chain, "tokens": list(side.tokens)} for side in sides]
+    written = [[row.pos, short(row.tv), short(row.kl), row.a, row.b, list(row.decided)] for row in rows]
+    return assemble("compare", {"prompt": prompt, "names": dict(names), "texts": texts, "rows": written})
+
+
+def sweep_page(title: str, axes: Sequence[Axis], measures: Sequence[Measure], cells: Sequence[Cell]) -> str:
+    """Return the page of a grid; the last axis gives the columns. GenerationError for a cell outside it."""
+    if not axes or not measures or not prod(len(axis.values) for axis in axes):
+        raise GenerationError("A sweep has at least one axis with values and one measure.")
+    sizes = [len(axis.values) for axis in axes]
+    for cell in cells:
+        is_inside = len(cell.at) == len(sizes) and all(
+            0 <= i < n for i, n in zip(cell.at, sizes, strict=True)
+        )
+        if not is_inside or len(cell.measures) != len(measures):
+            raise GenerationError(f"The cell {list(cell.at)} does not fit the sweep's axes and measures.")
+    data: dict[str, Any] = {
+        "title": title,
+        "axes": [{"name": axis.name, "values": list(axis.values)} for axis in axes],
+        "measures": [{"name": measure.name, "unit": measure.unit} for measure in measures],
+        "cells": [[list(one.at), [*map(short, one.measures)], one.text, one.command] for one in cells],
+    }
+    return assemble("sweep", data)
+
+
+def tree_page(title: str, nodes: Sequence[PageNode], names: Mapping[int, str]) -> str:
+    """Return the page of branches. Raises GenerationError for a node that precedes its parent."""
+    for index, node in enumerate(nodes):
+        if node.parent is not None and not 0 <= node.parent < index:
+            raise GenerationError(f"The parent of node {index} is {node.parent}, which is not before it.")
+    written = [
+        [-1 if node.parent is None else node.parent, node.token, short(node.p), node.text] for node in nodes
+    ]
+    return assemble("tree", {"title": title, "names": dict(names), "nodes": written})
+
+
+_ENDS = dict[int, int | None]  # the piece that ends at each offset of a text
+
+
+def branches_page(tree: Tree) -> str:
+    """Return the page of a tree."""
+    pieces, names = list[PageNode](), dict[int, str]()
+    ends: dict[int, _ENDS] = {}  # by node
+    for _, node in tree.walk():
+        before = None if node.parent is None else ends[node.parent][node.kept]
+        cuts = {min(max(one.kept - node.kept, 0), len(node.text)) for one in tree.children(node.id)}
+        found: _ENDS = {} if node.parent is None else dict(ends[node.parent])
+        found[node.kept] = before
+        start = 0
+        for end in sorted({*cuts, len(node.text)}):
+            if end > start or (end == len(node.text) and not start):
+                is_first = not start
+                token = node.ids[0] if is_first and node.ids and node.id != ROOT else None
+                pieces.append(PageNode(before, token, node.p if is_first else None, node.text[start:end]))
+                before, start = len(pieces) - 1, end
+            found[node.kept + end] = before
+        for one in tree.children(node.id):
+            found.setdefault(one.kept, before)
+        ends[node.id] = found
+        if node.ids:
+            names[node.ids[0]] = node.token
+    return tree_page(str(tree.head["prompt"]), pieces, names)
+
+
+_MOST = 4000  # tokens with a colour of their own; the rest is plain
+_MOST_ROWS = 200
+
+
+class Piece(NamedTuple):
+    """A part of a text: its level (0 to 3), what is shown under the pointer, and whether texts part here."""
+
+    text: str
+    level: int = 0
+    title: str = ""
+    parts: bool = False
+
+
+def fragment(*blocks: str) -> str:
+    """Return the blocks as one element with its own style."""
+    return f'<div class="gencli"><style>{_style()}</style>{"".join(blocks)}</div>'
+
+
+@cache
+def _style() -> str:
+    light, dark = re.findall(r"\{([^{}]*)\}", part("colors.css"))
+    themes = f".gencli {{{light}}}\n@media (prefers-color-scheme: dark) {{ .gencli {{{dark}}} }}"
+    return f"{themes}\n.gencli {{\n{part('tokens.css')}\n{part('fragment.css')}}}"
+
+
+def text(prompt: str, found: Iterable[Piece]) -> str:
+    """Return a text behind its prompt, its pieces in colour."""
+    taken = list(found)
+    rest = "".join(piece.text for piece in taken[_MOST:])
+    spans = [f'<span class="prompt">{_escaped(prompt)}</span>' if prompt else ""]
+    spans += map(_span, taken[:_MOST])
+    return f'<div class="tokens"><div class="line" dir="auto">{"".join(spans)}{_escaped(rest)}</div></div>'
+
+
+def _span(piece: Piece) -> str:
+    if piece == Piece(piece.text):
+        return _escaped(piece.text)
+    title = f' title="{_escaped(piece.title)}"' if piece.title else ""
+    more = " parts" if piece.parts else ""
+    return f'<span class="token{more}" data-level="{piece.level}"{title}>{_escaped(piece.text)}</span>'
+
+
+def facts(*said: str) -> str:
+    """Return a line of facts; empty ones are left out."""
+    return f'<p class="facts">{_escaped(" · ".join(filter(None, said)))}</p>'
+
+
+def legend(texts: Sequence[str]) -> str:
+    """Return the legend of the levels 0, 1, 2 and 3."""
+    samples = (
+        f'<span class="token sample" data-level="{number}">{_escaped(one)}</span>'
+        for number, one in enumerate(texts)
+    )
+    return f'<p class="legend">{" ".join(samples)}</p>'
+
+
+def lanes(*blocks: str) -> str:
+    """Return blocks beside each other, where there is room."""
+    return f'<div class="lanes">{"".join(f"<div>{block}</div>" for block in blocks)}</div>'
+
+
+def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table that a click on its title opens; "" without rows. Only the first 200 rows are in it."""
+    taken = list(rows)
+    if not taken:
+        return ""
+    names = "".join(f"<th>{_escaped(name)}</th>" for name in head)
+    cells = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in taken[:_MOST_ROWS])
+    left = facts(f"and {len(taken) - _MOST_ROWS:,} more") if len(taken) > _MOST_ROWS else ""
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    body = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>{left}"
+    return f"<details><summary>{_escaped(title)}</summary>{body}</details>"
+
+
+def named_id(token: int | None, name: str | None) -> str:
+    """Return a token in a table: its text in quotes, or its id; "-" for None."""
+    if token is None:
+        return "-"
+    return repr(name) if name else f"⟨id {token}⟩"
+
+
+def _escaped(value: str) -> str:
+    return escape(escape_controls(value)).encode("utf-8", "replace").decode()
+
+
+def trace(prompt: str, records: Sequence[Record]) -> Iterator[str]:
+    """Yield the blocks of an explained text: legend, text in colour, and the tokens that a stage decided."""
+    yield legend(LEGENDS["probability"])
+    yield text(prompt, pieces(records))
+    rows = [_decided(record) for record in records if record["decided_by"]]
+    head = ("token", "text", "p", "rank", "p at the draw", "decided by", "without it")
+    yield table(f"{len(rows)} of {len(records)} tokens decided by a stage", head, rows)
+
+
+def pieces(records: Iterable[Record]) -> Iterator[Piece]:
+    """Yield the tokens of an explained text; a character of several tokens stands at its last one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for record in records:
+        own = base64.b64decode(record["bytes"])
+        found = decoder.decode(own) if own else f"⟨{record['id']}⟩"
+        raw, by = record["raw"], ", ".join(record["decided_by"])
+        said = f"p {_p(raw['p'])}, rank {raw['rank'] or 'masked'}; at the draw p {_p(record['final']['p'])}"
+        yield Piece(found, level("probability", raw["p"]), f"{said}; decided by {by}" if by else said)
+    if rest := decoder.decode(b"", final=True):
+        yield Piece(rest)
+
+
+def _decided(record: Record) -> tuple[str, ...]:
+    instead = [named_id(*other) if other else "nothing" for other in record.get("instead", ())]
+    raw = record["raw"]
+    return (
+        str(record["pos"]),
+        named_id(record["id"], record["text"]),
+        _p(raw["p"]),
+        str(raw["rank"] or "masked"),
+        _p(record["final"]["p"]),
+        ", ".join(record["decided_by"]),
+        ", ".join(instead),
+    )
+
+
+def _p(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+_BOUNDS = (0.05, 0.2, 0.5)  # of total variation, between the levels
+_LEGEND = ("total variation up to .05", ".05 to .2", ".2 to .5", "above .5")
+
+
+def compared_fragment(one: Comparison, sums: Summary) -> str:
+    """Return the comparison as HTML. Without B's own text only A's is shown."""
+    mean = "" if sums.tv_mean is None else f"total variation {sums.tv_mean:.3g} on average"
+    where = "" if one.parted_at is None else f"the texts part at token {one.parted_at}"
+    sides = [_side("A", one.prompt, _pieces(one), one.a.reason, one.a.error)]
+    if one.b is not None:
+        names = [one.names.get(token) or f"⟨id {token}⟩" for token in one.b.tokens]
+        other = (Piece(name, parts=at == one.parted_at) for at, name in enumerate(names))
+        sides.append(_side("B", one.prompt, other, one.b.reason, one.b.error))
+    rows = [_row(one, place) for place in one.places if place.is_parted]
+    head = ("token", "A", "B", "total variation", "decided by")
+    return fragment(
+        facts(f"{sums.parted} of {sums.places} tokens chosen differently", mean, where),
+        legend(_LEGEND),
+        lanes(*sides),
+        table(f"Where the chains choose differently: {len(rows)}", head, rows),
+    )
+
+
+def _side(title: str, prompt: str, found: Iterator[Piece], reason: str, error: str) -> str:
+    return facts(title, reason, error) + text(prompt, found)
+
+
+def _pieces(one: Comparison) -> Iterator[Piece]:
+    """Yield A's tokens, coloured by how far the chains are apart there."""
+    places = {place.pos: place for place in one.places}
+    for at, token in enumerate(one.a.tokens):
+        place, name = places.get(at), one.names.get(token) or f"⟨id {token}⟩"
+        if place is None or place.divergence is None:
+            yield Piece(name, parts=at == one.parted_at)
+            continue
+        tv = place.divergence.tv
+        said = f"total variation {tv:.3g}" + (f"; B chooses {_name(one, place.b)}" if place.is_parted else "")
+        yield Piece(name, sum(tv > bound for bound in _BOUNDS), said, at == one.parted_at)
+
+
+def _row(one: Comparison, place: ComparedPlace) -> Sequence[str]:
+    decided = ", ".join(dict.fromkeys((*place.decided_a, *place.decided_b)))
+    tv = "-" if place.divergence is None else f"{place.divergence.tv:.3g}"
+    return str(place.pos), _name(one, place.a), _name(one, place.b), tv, decided or "-"
+
+
+def _name(one: Comparison, token: int | None) -> str:
+    return named_id(token, one.names.get(token) if token is not None else None)

@@ -1,0 +1,222 @@
+"""The record of a token as JSON (docs/trace.schema.json), the records of a text as one value that shows
+itself, levels that colour tokens, and `Words`, a vocabulary that is a list of texts.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from gencli.results.run_results import ByToken
+from gencli.text.tokenizer import Tokenizer
+from processors.row_view import Place, RowView, StageView, Weighed
+
+VERSION = 1  # version of the lines of a trace
+Record = Mapping[str, Any]
+_DIGITS = 6  # significant digits of a number
+
+
+def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
+    """Return the record of a token at an output position, counted from 0.
+
+    Ids are written with their texts, [id, text, p]. Bytes of partial characters appear as U+FFFD; `bytes` has
+    the token's bytes in base64.
+    """
+    names = _Names(tokenizer)
+    return {
+        "run": run,
+        "sample": sample,
+        "pos": position,
+        "id": view.token,
+        "text": names.text(view.token),
+        "bytes": base64.b64encode(names.bytes(view.token)).decode("ascii"),
+        "raw": _place(view.raw, names),
+        "final": _place(view.final, names),
+        "surprise": significant(view.surprise),
+        "stages": [_stage(stage, names) for stage in view.stages],
+        "draw": {
+            "kind": view.race.kind,
+            "greedy": view.race.kind == "greedy",
+            "forced": view.final.alive == 1,
+            "margin": None if view.race.margin is None else significant(view.race.margin),
+            "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
+        },
+        "decided_by": list(view.decided_by),
+        "instead": [None if token is None else names.pair(token) for token in view.instead],
+        "mask": {"constrained_by": list(view.mask.constrained_by), "n_masked": view.mask.n_masked},
+        "forgone": None
+        if view.forgone is None
+        else {
+            "id": view.forgone.id,
+            "text": names.text(view.forgone.id),
+            "p": significant(view.forgone.p_raw),
+            "removed_by": view.forgone.removed_by,
+        },
+        **_kept(view),
+    }
+
+
+def _kept(view: RowView) -> dict[str, Any]:
+    if view.kept is None:
+        return {}
+    from gencli.explain.replay import kept_fields
+
+    return {"logits": kept_fields(view.kept)}
+
+
+def token_text(token: int, tokenizer: Tokenizer) -> str:
+    """Return the characters that a token adds to the text."""
+    return _Names(tokenizer).text(token)
+
+
+class _Names:
+    """Looks up the texts of ids."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def bytes(self, token: int) -> bytes:
+        """Return the bytes that the token adds to the text."""
+        known = self._tokenizer.token_bytes
+        return known[token] if token < len(known) else b""
+
+    def text(self, token: int) -> str:
+        """Return the characters that the token adds to the text."""
+        return self.bytes(token).decode("utf-8", "replace")
+
+    def pair(self, token: int) -> list[Any]:
+        """Return [id, text]."""
+        return [token, self.text(token)]
+
+    def weighed(self, found: Iterable[Weighed]) -> list[list[Any]]:
+        """Return [id, text, p] for each pair."""
+        return [[token, self.text(token), significant(p)] for token, p in found]
+
+
+def significant(value: float) -> float | None:
+    """Return the number with six significant digits; None if it is not finite."""
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return rounded if abs(rounded) != float("inf") and rounded == rounded else None
+
+
+def _place(place: Place, names: _Names) -> dict[str, Any]:
+    return {
+        "p": significant(place.p),
+        "rank": place.rank,
+        "logit": significant(place.logit),
+        "entropy": significant(place.entropy),
+        "alive": place.alive,
+        "top": names.weighed(place.top),
+        "others": significant(place.others),
+    }
+
+
+def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "params": stage.params,
+        "acted": stage.acted,
+        "alive": list(stage.alive),
+        "mass_kept": significant(stage.mass_kept),
+        **{key: value for key, value in _place(stage.after, names).items() if key != "alive"},
+        "removed": names.weighed(stage.removed),
+        "changed": [
+            [token, names.text(token), significant(before), significant(after)]
+            for token, before, after in stage.changed
+        ],
+        "note": stage.note,
+        "why_not": stage.why_not,
+    }
+
+
+Views = ByToken[RowView]
+
+
+def views() -> Views:
+    """Return a collector of the explanations of one request's tokens."""
+    return ByToken(lambda event: event.views)
+
+
+def records(
+    found: Iterable[RowView], tokenizer: Tokenizer, *, run: str, sample: int, first: int = 0
+) -> list[Record]:
+    """Return the records of consecutive tokens; the first one has position `first`."""
+    return [
+        token_record(view, tokenizer, run=run, sample=sample, position=position)
+        for position, view in enumerate(found, start=first)
+    ]
+
+
+class Trace(tuple[Record, ...]):
+    """The records of consecutive tokens. A notebook shows them as a coloured text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        decided = sum(bool(record["decided_by"]) for record in self)
+        return f"Trace({len(self)} tokens, {decided} decided by a stage)"
+
+    def _repr_html_(self) -> str:
+        from gencli.explain.page import html_pages as html
+
+        return html.fragment(*html.trace("", self))
+
+
+Scale = Literal["probability", "rank", "entropy", "decided"]
+
+# The level of a value is the number of bounds that it exceeds.
+_BOUNDS: dict[str, tuple[float, float, float]] = {
+    "probability": (0.5, 0.1, 0.02),
+    "rank": (1, 5, 20),
+    "entropy": (0.5, 1.5, 3),
+    "decided": (0, 1, 2),
+}
+LEGENDS: dict[str, tuple[str, str, str, str]] = {
+    "probability": ("p > .5", ".1 to .5", ".02 to .1", "below .02"),
+    "rank": ("first", "2 to 5", "6 to 20", "beyond"),
+    "entropy": ("below .5 nats", ".5 to 1.5", "1.5 to 3", "3 and more"),
+    "decided": ("by no stage", "one stage", "two", "more"),
+}
+
+
+def level(scale: Scale, value: float | None) -> int:
+    """Return the level of a value; the last one for None."""
+    if scale == "probability":
+        return sum((value or 0.0) < bound for bound in _BOUNDS[scale])
+    if value is None:
+        return len(_BOUNDS[scale])
+    return sum(value >= bound if scale == "entropy" else value > bound for bound in _BOUNDS[scale])
+
+
+@dataclass(frozen=True)
+class Words:
+    """A vocabulary for stages and records: id i is the i-th text. Other texts have no ids."""
+
+    texts: Sequence[str]
+
+    @classmethod
+    def numbered(cls, count: int) -> Words:
+        """Return a vocabulary of `count` ids without texts, named by number."""
+        return cls([f"#{number}" for number in range(count)])
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids."""
+        return len(self.texts)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """No ids are special."""
+        return frozenset()
+
+    @cached_property
+    def token_bytes(self) -> Sequence[bytes]:
+        """The texts in UTF-8."""
+        return [text.encode() for text in self.texts]
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Return [id] of the text; [] if the vocabulary lacks it."""
+        return [self.texts.index(text)] if text in self.texts else []

@@ -1,1 +1,0 @@
-"""Conditions of stages: where in an output a stage acts."""

@@ -1,0 +1,496 @@
+"""Stages that write text of their own, `force` and `reasoning_budget` on `ScriptStage`, and `length_decay`
+and `length_boost`, which move the end-of-text logits with the output's length.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, Noise, Processor, Vocabulary
+from processors.catalog import Phase
+from processors.catalog.forcing import (
+    ForceParams,
+    LengthBoostParams,
+    LengthDecayParams,
+    ReasoningBudgetParams,
+)
+from processors.errors import TokenError
+from processors.grammar.forced_tokens import tokens_behind
+from processors.graphs import upload
+from processors.params import Params
+from processors.request_values import Marker
+from processors.rows import Rows
+from processors.stages.shared import IdStage, Lists, checked, edit
+
+P = TypeVar("P", bound=Params)
+
+
+class Script(ABC):
+    """Immutable state of a stage's own text after some output tokens: which ids have to follow."""
+
+    @property
+    @abstractmethod
+    def ahead(self) -> tuple[int, ...]:
+        """Ids that have to come next; () if the model chooses."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether end ids are masked while the model chooses."""
+        return False
+
+    @abstractmethod
+    def step(self, token: int) -> Self:
+        """Return the state after one more token."""
+
+
+class ScriptReplay:
+    """The script of a slot after its committed tokens, and after each of the drafts that rows see.
+
+    `decide` replaces the state of a row by one that depends on its logits. The decision holds for later rows
+    and for committed tokens, until the row is decided again.
+    """
+
+    def __init__(self, script: Script) -> None:
+        self._drafts: tuple[int, ...] = ()
+        self._plain, self._decided = [script], [script]
+
+    def after(self, drafts: tuple[int, ...], *, is_plain: bool = False) -> Script:
+        """Return the state after the drafts; `is_plain`: without a decision by the row's own logits."""
+        if self._drafts[: len(drafts)] != drafts:
+            shared = next(
+                (n for n, (a, b) in enumerate(zip(self._drafts, drafts, strict=False)) if a != b),
+                min(len(self._drafts), len(drafts)),
+            )
+            self._cut(shared)
+            for token in drafts[shared:]:
+                self._plain.append(self._decided[-1].step(token))
+                self._decided.append(self._plain[-1])
+            self._drafts = drafts
+        return (self._plain if is_plain else self._decided)[len(drafts)]
+
+    def decide(self, drafts: tuple[int, ...], script: Script) -> None:
+        """Set the state of the row that sees these drafts."""
+        if self.after(drafts) is not script:
+            self._cut(len(drafts))
+            self._decided[-1] = script
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Advance by tokens that were appended to the output."""
+        script = self.after(tuple(tokens), is_plain=True) if tokens else None
+        if script is not None:
+            self._drafts, self._plain, self._decided = (), [script], [script]
+
+    def fork(self) -> ScriptReplay:
+        """Return an independent copy."""
+        other = ScriptReplay(self._plain[0])
+        other._drafts, other._plain, other._decided = self._drafts, [*self._plain], [*self._decided]
+        return other
+
+    def _cut(self, count: int) -> None:
+        self._drafts = self._drafts[:count]
+        del self._plain[count + 1 :], self._decided[count + 1 :]
+
+
+class ScriptStage(Processor[P]):
+    """Masks all ids but the next id of a request's script. If that id is masked already, no token is left.
+
+    Ids written by the stage count for penalties like any others.
+    """
+
+    phase = Phase.CONSTRAIN
+    remembers = True
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._replays: dict[int, ScriptReplay] = {}
+        self._ends: dict[int, tuple[int, ...]] = {}
+
+    @abstractmethod
+    def script(self, params: P, request: Admission) -> Script:
+        """Return the state before the first output token."""
+
+    def admit(self, slot: int, params: P, request: Admission) -> None:
+        """Begin the script of a request."""
+        super().admit(slot, params, request)
+        self._replays[slot] = ScriptReplay(self.script(params, request))
+        ends = {*self.env.eos_ids, *request.stop_ids}
+        self._ends[slot] = tuple(sorted(token for token in ends if 0 <= token < self.env.vocab_size))
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Advance the script."""
+        self._replays[slot].commit(tokens)
+
+    def release(self, slot: int) -> None:
+        """Drop the script."""
+        self._replays.pop(slot, None)
+        self._ends.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the script."""
+        super().fork(source, target)
+        self._replays[target] = self._replays[source].fork()
+        self._ends[target] = self._ends[source]
+
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+        """Return the ids that have to come next, with probability 1."""
+        return tuple((token, 1.0) for token in self._replays[slot].after(()).ahead)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]. Rows where the model chooses are unchanged, or have the end ids masked."""
+        self._decide(logits, rows)
+        only, held = dict[int, int](), dict[int, tuple[int, ...]]()
+        for place, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
+            script = self._replays[slot].after(drafts)
+            if ahead := script.ahead:
+                only[place] = ahead[0]
+            elif script.is_held and self._ends[slot]:
+                held[place] = self._ends[slot]
+        if held:
+            pairs = [(place, token) for place, ends in held.items() for token in ends]
+            at = upload(pairs, logits.device, torch.int64)
+            logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))  # a number is waited for
+        if only:
+            at = upload([*only.items()], logits.device, torch.int64)
+            kept = logits[at[:, 0], at[:, 1]]
+            logits.index_fill_(0, at[:, 0], -math.inf)
+            logits[at[:, 0], at[:, 1]] = kept
+        return logits
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return the reason: the stage's text does not come next."""
+        return ["the model chooses here"] * len(rows)
+
+    def _decide(self, logits: Tensor, rows: Rows) -> None:
+        """Let scripts decide by the logits of their rows; by default they do not."""
+
+
+def spelled(text: str, vocabulary: Vocabulary | None, what: str) -> tuple[int, ...]:
+    """Return the ids of a text inside an output, by the tokenizer. TokenError without a tokenizer.
+
+    A space that the tokenizer puts before every text is not added inside an output.
+    """
+    if vocabulary is None:
+        raise TokenError(f"{what} works on texts, but there is no tokenizer. Give token ids.")
+    for before in ("", "\n", "a"):
+        if ids := tokens_behind(vocabulary, before, text):
+            return ids
+    if not (ids := tuple(vocabulary.encode(text, special=False))):  # special tokens have no bytes
+        raise TokenError(f"The tokenizer has no tokens for the text {text[:60]!r} of {what}.")
+    return ids
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ForceRules:
+    """Constants of a request. The text begins after at most `begin` output tokens; None for no limit."""
+
+    ids: tuple[int, ...]
+    begin: int | None = None
+    marker: Marker | None = None
+    after_id: int | None = None
+    before_end: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Writing(Script):
+    """State: `place`, index of the text's next id, None before it begins; `count`, output tokens so far."""
+
+    rules: _ForceRules
+    place: int | None = None
+    count: int = 0
+    tail: bytes = b""  # last output bytes, while the stage waits for a marker text
+
+    @property
+    def ahead(self) -> tuple[int, ...]:
+        return () if self.place is None else self.rules.ids[self.place :]
+
+    @property
+    def is_held(self) -> bool:
+        return self.rules.before_end and self.place is None
+
+    def begun(self) -> _Writing:
+        """Return the state at the beginning of the text."""
+        return replace(self, place=0)
+
+    def step(self, token: int) -> _Writing:
+        if self.place is not None:
+            return replace(self, place=min(self.place + 1, len(self.rules.ids)))
+        count, tail, rules = self.count + 1, b"", self.rules
+        if rules.marker is not None:
+            found = rules.marker.step(self.tail, token)
+            is_here, tail = found is None, found or b""
+        else:
+            is_here = token == rules.after_id or count == rules.begin
+        return replace(self, place=0 if is_here else None, count=count, tail=tail)
+
+
+class Force(ScriptStage[ForceParams]):
+    """Write a text once: at the start, after a text, an id or a number of tokens, or before the end.
+
+    "Before the end" is where an end-of-text or stop id has the largest logit, or where `max_tokens` leaves
+    room for the text only; until then end ids are masked. TokenError at admission: an id outside the
+    vocabulary, or a text without a tokenizer.
+    """
+
+    name = "force"
+    Params = ForceParams
+
+    def script(self, params: ForceParams, request: Admission) -> Script:
+        """Return the state before the first output token."""
+        ids = checked(params.ids or spelled(params.text, self.env.vocabulary, "force"), self.env, "force")
+        marker, begin = None, None
+        if params.at == "text":
+            if self.env.vocabulary is None:
+                raise TokenError("force waits for a text, but there is no tokenizer. Use at=id.")
+            marker = Marker.of(params.after, self.env.vocabulary)
+            begin = 0 if marker.ends(request.prompt) else None
+        elif params.at == "tokens":
+            begin = params.after_tokens
+        elif params.at == "start":
+            begin = 0
+        elif params.at == "end" and request.max_tokens is not None:
+            begin = max(0, request.max_tokens - len(ids))
+        after_id = params.after_id
+        if after_id is not None:
+            checked((after_id,), self.env, "force")
+        waiting = _Writing(_ForceRules(ids, begin, marker, after_id, params.at == "end"))
+        return waiting.begun() if begin == 0 else waiting
+
+    def _decide(self, logits: Tensor, rows: Rows) -> None:
+        """Begin the text in each row where an end id has the largest logit, for texts `at: end`.
+
+        Copies one flag of each such row from the device to the host.
+        """
+        seen = [*zip(rows.host_slots, rows.host_drafts, strict=True)]
+        places = [
+            place for place, (slot, _) in enumerate(seen)
+            if self._ends[slot] and self._replays[slot].after((), is_plain=True).is_held
+        ]  # fmt: skip
+        if not places:
+            return
+        width = max(len(self._ends[seen[place][0]]) for place in places)
+        ends = [self._ends[seen[place][0]] for place in places]
+        ids = upload([[*own, *own[-1:] * (width - len(own))] for own in ends], logits.device, torch.int64)
+        some = logits[upload(places, logits.device)]
+        best = some.amax(1)
+        flags = ((some.gather(1, ids).amax(1) == best) & best.isfinite()).tolist()
+        for place, is_end in sorted(zip(places, flags, strict=True), key=lambda pair: len(seen[pair[0]][1])):
+            slot, drafts = seen[place]
+            plain = cast(_Writing, self._replays[slot].after(drafts, is_plain=True))
+            self._replays[slot].decide(drafts, plain.begun() if is_end and plain.is_held else plain)
+
+
+_State = Literal["outside", "counting", "waiting", "writing"]
+_LONGEST = 3  # bytes of an incomplete UTF-8 character
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BudgetRules:
+    """Constants of a request. `closing`: ids of the message and the end tag."""
+
+    tokens: int
+    start: Marker
+    end: Marker
+    closing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Thinking(Script):
+    """State of the output: outside of reasoning, counting, waiting for a complete character, or writing.
+
+    It waits once the budget is used, and writes the closing. Outside, a start tag begins a new count.
+
+    `tail`: last output bytes, in which the next tag may begin. `cut`: bytes of an incomplete character at the
+    end. `left`: tokens of the budget that are left. `place`: index of the next id of the closing.
+    """
+
+    rules: _BudgetRules
+    state: _State = "outside"
+    tail: bytes = b""
+    cut: bytes = b""
+    left: int = 0
+    place: int = 0
+
+    @property
+    def ahead(self) -> tuple[int, ...]:
+        return self.rules.closing[self.place :] if self.state == "writing" else ()
+
+    @property
+    def is_held(self) -> bool:
+        return self.state == "waiting"
+
+    def opened(self) -> _Thinking:
+        """Return the state after a start tag."""
+        return _Thinking(self.rules, "counting" if self.rules.tokens else "writing", left=self.rules.tokens)
+
+    def step(self, token: int) -> _Thinking:
+        if self.state == "writing":
+            place = self.place + 1
+            return replace(self, place=place) if place < len(self.rules.closing) else _Thinking(self.rules)
+        tag = self.rules.start if self.state == "outside" else self.rules.end
+        tail = tag.step(self.tail, token)
+        if self.state == "outside":
+            return self.opened() if tail is None else replace(self, tail=tail)
+        if tail is None:
+            return _Thinking(self.rules)
+        known = tag.vocabulary.token_bytes
+        cut = _cut(self.cut + (known[token] if token < len(known) else b""))
+        left = max(0, self.left - 1)
+        state: _State = "counting" if left else "waiting" if cut else "writing"
+        return replace(self, state=state, tail=tail, cut=cut, left=left)
+
+
+class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
+    """Write the message and the end tag once `tokens` tokens have followed a start tag.
+
+    Tags are found in any tokenization, or as one special token. The closing waits for a complete character. A
+    prompt that ends with the start tag, white space aside, begins the count; with `open`, so does each prompt
+    that does not end with the end tag. Each further start tag begins a new count. TokenError at admission: no
+    tokenizer.
+    """
+
+    name = "reasoning_budget"
+    Params = ReasoningBudgetParams
+
+    def script(self, params: ReasoningBudgetParams, request: Admission) -> Script:
+        """Return the state before the first output token."""
+        vocabulary = self.env.vocabulary
+        if vocabulary is None:
+            raise TokenError("reasoning_budget looks for texts, but there is no tokenizer.")
+        start, end = Marker.of(params.start, vocabulary), Marker.of(params.end, vocabulary)
+        closing = spelled(params.message + params.end, vocabulary, "reasoning_budget")
+        script = _Thinking(_BudgetRules(params.tokens or 0, start, end, closing))
+        is_begun = start.ends(request.prompt) or (params.open and not end.ends(request.prompt))
+        return script.opened() if is_begun else script
+
+
+def _cut(text: bytes) -> bytes:
+    """Return the bytes of the incomplete UTF-8 character with which the text ends; b"" if there is none."""
+    for size in range(1, min(_LONGEST, len(text)) + 1):
+        first = text[-size]
+        if first >= 0xC0:
+            whole = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+            return text[-size:] if size < whole else b""
+        if first < 0x80:
+            break
+    return b""
+
+
+EndingP = TypeVar("EndingP", bound=Params)
+_MOST = 1e200  # largest factor; its product with any float32 logit is finite in float64
+
+
+class _Ending(IdStage[EndingP]):
+    """Base of stages that change the end-of-text logits.
+
+    TokenError at admission for an id outside the vocabulary.
+    """
+
+    phase = Phase.ADJUST
+    keeps_faults = True
+
+    def listed(self, params: EndingP, request: Admission) -> Iterable[int]:
+        """Return the end-of-text ids."""
+        return checked(self.env.eos_ids, self.env, self.name)
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]."""
+        ids, filled = self.ids.gather(rows)
+        old = logits.gather(1, ids).double()
+        return edit(logits, ids, old, torch.where(filled, self._moved(old, rows), old))
+
+    @abstractmethod
+    def _moved(self, old: Tensor, rows: Rows) -> Tensor:
+        """Return the new logits [A, N] float64 of the end-of-text ids."""
+
+
+class LengthDecay(_Ending[LengthDecayParams]):
+    """x = x + |x| (factor^(n - start) - 1) for end-of-text ids once the output has n > start tokens."""
+
+    name = "length_decay"
+    Params = LengthDecayParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._decays = Lists(torch.float64, env.device)
+
+    def admit(self, slot: int, params: LengthDecayParams, request: Admission) -> None:
+        """Store the start and the factor."""
+        super().admit(slot, params, request)
+        self._decays.write(slot, params.decay or (0, 1.0))
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the start and the factor."""
+        super().fork(source, target)
+        self._decays.copy(source, target)
+
+    def _moved(self, old: Tensor, rows: Rows) -> Tensor:
+        start, factor = self._decays.gather(rows)[0].T[:, :, None]
+        steps = (rows.positions[:, None] - start).clamp_(min=0)
+        return old + old.abs() * (torch.pow(factor, steps).clamp_(max=_MOST) - 1)
+
+
+class LengthBoost(_Ending[LengthBoostParams]):
+    """x = x + boost * (n / 10)^power for end-of-text ids after n output tokens.
+
+    With `after`, acts only where the bytes of prompt and output end with one of these texts. TokenError at
+    admission: `after` without a tokenizer.
+    """
+
+    name = "length_boost"
+    Params = LengthBoostParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._texts: dict[int, tuple[bytes, ...]] = {}
+        self._tails: dict[int, bytes] = {}  # last bytes of each slot, as many as its longest text has
+
+    def admit(self, slot: int, params: LengthBoostParams, request: Admission) -> None:
+        """Store the texts, and the last bytes of the prompt."""
+        super().admit(slot, params, request)
+        if params.after and self.env.vocabulary is None:
+            raise TokenError("length_boost has texts in the field after, but no tokenizer to read them.")
+        self._texts[slot] = tuple(text.encode(errors="surrogatepass") for text in params.after)
+        self._tails[slot] = self._longer(slot, b"", request.prompt if params.after else ())
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Advance the last bytes by the tokens."""
+        if self._texts[slot]:
+            self._tails[slot] = self._longer(slot, self._tails[slot], tokens)
+
+    def release(self, slot: int) -> None:
+        """Drop the slot."""
+        self._texts.pop(slot, None)
+        self._tails.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy texts and last bytes."""
+        super().fork(source, target)
+        self._texts[target], self._tails[target] = self._texts[source], self._tails[source]
+
+    def _moved(self, old: Tensor, rows: Rows) -> Tensor:
+        length = rows.positions[:, None].double() / 10
+        power = self.columns.exact("power", rows)[:, None]
+        boost = self.columns.exact("boost", rows)[:, None] * (length**power).clamp_(max=_MOST)
+        texts = self.columns.known("after", rows)
+        return old + (boost if texts == {()} else torch.where(self._are_ends(rows, old), boost, 0))
+
+    def _are_ends(self, rows: Rows, like: Tensor) -> Tensor:
+        found = [
+            not self._texts[slot] or self._longer(slot, self._tails[slot], drafts).endswith(self._texts[slot])
+            for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
+        ]
+        return upload(found, like.device, torch.bool)[:, None]
+
+    def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
+        """Return the last bytes of `tail` followed by these tokens."""
+        if not tokens or self.env.vocabulary is None:
+            return tail
+        known, most = self.env.vocabulary.token_bytes, max(map(len, self._texts[slot]), default=0)
+        return (tail + b"".join(known[token] for token in tokens if token < len(known)))[-most:]

@@ -1,0 +1,327 @@
+"""The stage `grammar`: mask the tokens that a grammar forbids, by bit masks of a back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import torch
+from torch import Tensor
+
+from processors.base import Admission, Env, GrammarStatus, Noise, Processor
+from processors.catalog import GrammarParams, Phase
+from processors.errors import GrammarError
+from processors.grammar.closing import Closer, Spot, TokenKinds
+from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
+from processors.grammar.grammar_backend import (
+    Ask,
+    Backend,
+    Grammar,
+    count_allowed,
+    load_backend,
+    mask_of,
+    set_ids,
+    words,
+)
+from processors.grammar.grammar_state import Document, GrammarState, Readable, Rules
+from processors.grammar.narrowing import SLACK, Narrower, find_triggers
+from processors.grammar.short_texts import Guide, guide_of, samples_of
+from processors.graphs import copy_to, upload
+from processors.kernels.operations import apply_bitmask
+from processors.request_values import Constraint, Marker
+from processors.rows import Rows
+
+_MAX_COMPLETION = 4096  # maximum number of tokens of a completion
+_MAX_DOCUMENT = 1 << 16  # the same of a whole document that is searched to know its length
+_GAVE_UP = (
+    "Near the limit of tokens no end of a document was found within the work that is allowed for one step, "
+    "so the limit may cut it."
+)
+_NO_ROOM = (
+    "The shortest output that was found has {} tokens, but there is room for {}, so the limit may cut it."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SlotMasks:
+    """Masks [n, W] of a slot, mask i after the first i of `drafts`; rows with more drafts are not masked."""
+
+    drafts: tuple[int, ...]
+    masks: Tensor
+    forced: tuple[bool, ...]
+
+
+class GrammarStage(Processor[GrammarParams]):
+    """Mask every token that the grammar forbids; end-of-text ids are allowed where the document is complete.
+
+    Drafts are accepted and rolled back within one call. A row after an illegal draft is not masked, as its
+    token is never used. GrammarError at admission: the grammar cannot be compiled, or there is no tokenizer.
+    """
+
+    name = "grammar"
+    phase = Phase.CONSTRAIN
+    Params = GrammarParams
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._states: dict[int, GrammarState] = {}
+        self._backend_of: dict[int, Backend] = {}
+        self._backends: dict[str, Backend] = {}
+        self._masks: dict[int, _SlotMasks] = {}
+        self._narrowers: dict[str, Narrower] = {}
+        self._canonical = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
+        self._kinds = TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
+        self._readable = Readable(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
+        self._default_separators = (
+            SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
+        )
+        self._shortest = lru_cache(maxsize=64)(self._shortest_of)
+        self._samples = lru_cache(maxsize=64)(samples_of)
+        self._guide = lru_cache(maxsize=64)(guide_of)
+        self._triggers = lru_cache(maxsize=64)(self._triggers_of)
+
+    def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
+        """Compile the grammar, or reuse that of an earlier request, and set the state of the slot."""
+        if self.env.vocabulary is None or self._canonical is None:
+            raise GrammarError("A grammar works on texts, but there is no tokenizer.")
+        super().admit(slot, params, request)
+        backend = self._backend(params.backend)
+        if params.kind not in backend.kinds:
+            raise GrammarError(f"The back end {backend.name} does not take a grammar of kind {params.kind}.")
+        constraint = Constraint(params.kind, params.text, params.backend, params.whitespace)
+        grammar = (self.env.grammars or backend).compile(constraint)
+        budget = request.max_tokens if params.in_budget else None
+        is_json = params.kind == "json_schema"
+        document = _document(params)
+        samples = () if budget is None else self._samples(constraint)
+        guide = Guide() if budget is None else self._guide(constraint)
+        shortest = None if budget is None else self._shortest(grammar, backend.name, samples, guide, is_json)
+        if shortest is not None and budget is not None and len(shortest) > budget:
+            self._tell(_NO_ROOM.format(len(shortest), budget))
+            budget = None
+        rules = Rules(
+            canonical=self._canonical,
+            narrower=self._narrower(backend.name),
+            ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
+            marker=self._awaited(params.after, request.prompt),
+            is_json=is_json,
+            is_canonical=params.canonical,
+            budget=budget,
+            shortest=shortest,
+            samples=samples,
+            guide=guide,
+            slack=max(SLACK, guide.growth),
+            triggers=() if budget is None or is_json else self._triggers(grammar, params.text),
+            usual=self._default_separators,
+            document=document,
+            readable=self._readable if document else None,
+        )
+        self._states[slot] = GrammarState.start(grammar.matcher(), rules)
+        self._backend_of[slot] = backend
+        self._masks.pop(slot, None)
+
+    def _shortest_of(
+        self, grammar: Grammar, backend: str, samples: tuple[str, ...], guide: Guide, is_json: bool
+    ) -> tuple[int, ...] | None:
+        """Return the tokens of a short complete document; None if none is found."""
+        assert self._canonical is not None
+        context = JsonContext() if is_json else None
+        spot = Spot(grammar.matcher(), b"", context, self._canonical, samples, guide)
+        return self._narrower(backend).first(spot, _MAX_DOCUMENT)
+
+    def _tell(self, notice: str) -> None:
+        if notice not in self.notices:
+            self.notices.append(notice)
+
+    def _awaited(self, after: str, prompt: Sequence[int]) -> Marker | None:
+        """Return the marker after which the document begins; None if it begins with the output.
+
+        It does so after a prompt that ends with the marker, as a chat template writes it without thinking.
+        """
+        if not after or self.env.vocabulary is None:
+            return None
+        marker = Marker.of(after, self.env.vocabulary)
+        return None if marker.ends(prompt) else marker
+
+    def _triggers_of(self, grammar: Grammar, text: str) -> tuple[bytes, ...]:
+        assert self._canonical is not None
+        return find_triggers(text, grammar.matcher(), self._canonical.byte_ids)
+
+    def _narrower(self, name: str) -> Narrower:
+        if name not in self._narrowers:
+            assert self._canonical is not None
+            assert self._kinds is not None
+            backend, size = self._backend(name), words(self.env.vocab_size)
+            closer = Closer(self._canonical, lambda matcher: mask_of(backend, matcher, size)[0])
+            self._narrowers[name] = Narrower(closer, self._kinds, self.env.vocab_size)
+        return self._narrowers[name]
+
+    def commit(self, slot: int, tokens: Sequence[int]) -> None:
+        """Advance the state of the slot."""
+        self._masks.pop(slot, None)
+        self._states[slot].commit(tuple(tokens))
+
+    def release(self, slot: int) -> None:
+        """Drop the state of the slot."""
+        for kept in (self._states, self._backend_of, self._masks):
+            kept.pop(slot, None)
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the state; the grammar is shared."""
+        super().fork(source, target)
+        self._states[target] = self._states[source].fork()
+        self._backend_of[target] = self._backend_of[source]
+        self._masks.pop(target, None)
+
+    def prepare(self, rows: Rows) -> Tensor | None:
+        """Fill all masks of the step. Return which drafts are forced [R, K] bool; None without drafts."""
+        self._fill_masks(_longest(rows))
+        width = rows.drafts.shape[1]
+        if not width:
+            return None
+        flags = [self._flags(slot, width) for slot in rows.host_slots]
+        return upload(flags, rows.drafts.device)
+
+    def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
+        """Return the grammar status after each of the tokens."""
+        tokens = tuple(tokens)
+        known = self._masks.get(slot)
+        if known is None or known.drafts[: len(tokens) - 1] != tokens[:-1]:
+            self._fill_masks({slot: tokens[:-1]})
+        flags = self._flags(slot, len(tokens))
+        statuses = self._states[slot].preview(tokens)
+        return tuple(
+            GrammarStatus(status.document, flag) for status, flag in zip(statuses, flags, strict=False)
+        )
+
+    def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
+        """Return forced tokens and, in JSON, probable separators."""
+        return self._states[slot].predicted(noise)
+
+    def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Return a short completion of the document after these tokens; () if it is not open."""
+        return self._states[slot].completion(tuple(tokens), _MAX_COMPLETION)
+
+    def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
+        """Return the back end's limit that leaves no token after these drafts; "" if there is none."""
+        return self._states[slot].limit(tuple(drafts))
+
+    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
+        """Return logits [A, V]; rows without a mask are unchanged."""
+        decided, masks = self._decided(rows)
+        if not decided:
+            return logits
+        masks = copy_to(logits.device, masks)
+        if len(decided) == len(rows):
+            return apply_bitmask(logits, masks)
+        at = upload(decided, logits.device)
+        return logits.index_copy_(0, at, apply_bitmask(logits.index_select(0, at), masks))
+
+    def host_masks(self, rows: Rows) -> Tensor | None:
+        """Return the bit masks of the rows [A, W] int32 on the host; None if no row has one."""
+        decided, masks = self._decided(rows)
+        if len(decided) == len(rows):
+            return masks
+        every = torch.full((len(rows), words(self.env.vocab_size)), -1, dtype=torch.int32)
+        if decided:
+            every[decided] = masks
+        return every if decided else None
+
+    def _decided(self, rows: Rows) -> tuple[list[int], Tensor]:
+        """Return the indices of the rows with a mask, and their masks [N, W] int32 on the host."""
+        self._fill_masks(_longest(rows))
+        steps = [len(drafts) for drafts in rows.host_drafts]
+        known = [self._masks[slot].masks for slot in rows.host_slots]
+        decided = [
+            row for row, (masks, step) in enumerate(zip(known, steps, strict=True)) if step < len(masks)
+        ]
+        if not decided:
+            return decided, torch.empty(0, dtype=torch.int32)
+        return decided, torch.stack([known[row][steps[row]] for row in decided])
+
+    def idle(self, rows: Rows) -> list[str]:
+        """Return the reason: no document is open, or any token may follow."""
+        self._fill_masks(_longest(rows))
+        sizes = [len(self._masks[slot].masks) for slot in rows.host_slots]
+        steps = (len(drafts) for drafts in rows.host_drafts)
+        return [
+            "the grammar allows every token" if step < size else "no document here"
+            for step, size in zip(steps, sizes, strict=True)
+        ]
+
+    def _backend(self, name: str) -> Backend:
+        if name not in self._backends:
+            make = self.env.grammars.backend if self.env.grammars else partial(load_backend, env=self.env)
+            self._backends[name] = make(name)
+        return self._backends[name]
+
+    def _flags(self, slot: int, width: int) -> list[bool]:
+        """Return which of the first `width` drafts are forced, padded with False."""
+        known = self._masks[slot].forced[:width]
+        return [*known, *[False] * (width - len(known))]
+
+    def _fill_masks(self, longest: dict[int, tuple[int, ...]]) -> None:
+        """Fill the masks of these slots and drafts that are not cached, one call for each back end."""
+        missing = {
+            slot: drafts
+            for slot, drafts in longest.items()
+            if slot not in self._masks or self._masks[slot].drafts[: len(drafts)] != drafts
+        }
+        if not missing:
+            return
+        masks = torch.full(
+            (sum(len(run) + 1 for run in missing.values()), words(self.env.vocab_size)), -1, dtype=torch.int32
+        )
+        asks = list(self._asks(missing))
+        complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())
+        for backend in {self._backend_of[slot].name: self._backend_of[slot] for slot in missing}.values():
+            own = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
+            ends = backend.fill([ask for _, ask in own], masks)
+            complete |= {slot: tuple(flags) for (slot, _), flags in zip(own, ends, strict=True)}
+        self._keep(missing, masks, complete)
+        if any(one.has_given_up for one in self._narrowers.values()):
+            self._tell(_GAVE_UP)
+
+    def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
+        row = 0
+        for slot, drafts in longest.items():
+            state = self._states[slot]
+            free = state.free(drafts)
+            ask = state.ask(drafts[free:], row + free) if free <= len(drafts) else None
+            if ask is not None:
+                yield slot, ask
+            row += len(drafts) + 1
+
+    def _keep(
+        self, longest: dict[int, tuple[int, ...]], masks: Tensor, complete: dict[int, tuple[bool, ...]]
+    ) -> None:
+        """Allow end-of-text ids where complete, narrow the masks near the token limit, cache them by slot."""
+        row = 0
+        for slot, drafts in longest.items():
+            state = self._states[slot]
+            free = 0 if state.is_done else min(state.free(drafts), len(drafts) + 1)
+            may_end = [False] * free + list(complete[slot])
+            own = masks[row : row + len(may_end)]
+            set_ids(own, sorted(state.rules.ends), torch.tensor(may_end, dtype=torch.bool))
+            if complete[slot]:
+                state.refine(own[free:], drafts[free:], free)
+            forced = (count_allowed(own) == 1).tolist()
+            self._masks[slot] = _SlotMasks(drafts, own, tuple(forced))
+            row += len(drafts) + 1
+
+
+def _document(params: GrammarParams) -> Document:
+    """Return where the text is JSON: llguidance's Lark of tools has schemas as %json."""
+    if params.kind == "json_schema":
+        return "json"
+    return "parts" if params.kind == "structural_tag" or "%json" in params.text else ""
+
+
+def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:
+    """Return for each slot the drafts of its row with the most drafts."""
+    found: dict[int, tuple[int, ...]] = {}
+    for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
+        if len(drafts) >= len(found.get(slot, ())):
+            found[slot] = drafts
+    return found

@@ -1,1 +1,0 @@
-"""Keyed functions of the watermarks (KGW, SynthID, Philox numbers), for stages and detectors."""
