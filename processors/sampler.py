@@ -6,9 +6,7 @@ distributions (guidance, contrastive search).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
-from importlib.util import find_spec
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -17,17 +15,13 @@ from torch.nn.functional import normalize
 
 from processors.base import Noise
 from processors.catalog import Draw
-from processors.chain import Key
-from processors.graphs import Graphs, upload
+from processors.graphs import upload
 from processors.kernels.operations import few_finite, row_cumsums, row_sums, softmax_parts
-from processors.pipeline import Pipeline, Seen, StageCall
-from processors.registry import Registry
 from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
 
 if TYPE_CHECKING:
-    from processors.choose_on_device import DeviceChoice
-    from processors.fused import Tail
+    pass
 
 
 PLAIN_LIMIT = 4096  # finite logits up to which each id draws its own noise
@@ -227,186 +221,6 @@ def _of_block(values: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Ten
     ids = block * BLOCK + torch.arange(min(BLOCK, values.shape[1]), device=values.device)
     inside = values.gather(1, ids.clamp(max=values.shape[1] - 1))
     return ids, inside.masked_fill(ids >= values.shape[1], beyond)
-
-
-def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
-    """Return `sampler(logits, rows)`; on CUDA in two launches, four if a row draws by inverse CDF."""
-    draws = sampler.draws(rows)
-    if not logits.is_cuda:
-        return sampler(logits, rows)
-    from processors.kernels.choice.choose_rows import Given, Kind, choose
-
-    kind: Kind = "greedy" if set(draws) == {"greedy"} else "draw"
-    if "multinomial" in draws:
-        kind = "draw-inverse"
-    seeds, positions = rows.seeds.contiguous(), rows.positions.contiguous()
-    return choose(Given(logits, _controls(draws, logits.device), seeds, positions), kind)
-
-
-@lru_cache(64)
-def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
-    """Return controls [R, C] with the draw method of each row and all stages off."""
-    from processors.kernels.choice.tables import Control, without_stages
-
-    lines = [without_stages() for _ in draws]
-    for line, draw in zip(lines, draws, strict=True):
-        line[Control.GREEDY], line[Control.INVERSE] = float(draw == "greedy"), float(draw == "multinomial")
-    return upload(lines, device, torch.float64)
-
-
-FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
-_Program = tuple[StageCall, ...]
-_MOST_PLANS = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
-    """Rows of a step whose chains end with the same fused stages; `places` None: all rows.
-
-    `tail`: values of the fused stages. None: `stages` run one after the other, for example at a temperature
-    of 0.
-    """
-
-    places: tuple[int, ...] | None
-    stages: tuple[Key, ...]
-    tail: Tail | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
-    """Plan for the rows of these slots: the calls before the fused stages (`head`), and groups of rows.
-
-    No groups: nothing is fused.
-    """
-
-    slots: tuple[int, ...]
-    program: _Program | None
-    head: _Program
-    groups: tuple[_Group, ...]
-
-
-class Chooser:
-    """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` would choose.
-
-    On a CPU the last stages of a chain are fused with the draw (see processors.fused) if they are built-in
-    stages in default order, no stage is traced, every row draws by Gumbel-max, and NumPy is installed. On
-    CUDA DeviceChoice chooses.
-    """
-
-    def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
-        self._pipeline, self._sampler = pipeline, sampler
-        self._graphs = graphs
-        self._plan = _Plan((), None, (), ())
-        self._plans: dict[int, _Plan] = {}  # by id(program); conditions alternate between a few programs
-
-    def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
-        pipeline, sampler = self._pipeline, self._sampler
-        if logits.is_cuda and not pipeline.is_traced:
-            return self._on_device(logits, rows)
-        may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
-        groups = self._planned(rows).groups if may_fuse else ()
-        if not groups:
-            return sampler(pipeline(logits, rows), rows)
-        work = pipeline.run(self._plan.head, logits, rows).contiguous()
-        if groups[0].places is None:
-            return self._chosen(groups[0], work, rows)
-        tokens = torch.empty_like(rows.slots)
-        for group in groups:
-            at = upload(group.places, work.device)
-            tokens[at] = self._chosen(group, work.index_select(0, at), rows.select(group.places or ()))
-        return tokens
-
-    def process(
-        self,
-        logits: Tensor,
-        rows: Rows,
-        seen: Seen | None = None,
-        *,
-        reads: bool = True,
-        seeds: Tensor | None = None,
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return the processed logits [R, V] and the tokens [R], for steps that may need both.
-
-        On CUDA, unless traced, the logits are None if the caller does not need them (`reads`). Otherwise the
-        tokens are None: the caller samples from the logits. `seen(stage, logits)` is called after each stage.
-        `seeds` [R]: seeds of the draw on CUDA, by default those of the rows.
-        """
-        if not logits.is_cuda or self._pipeline.is_traced:
-            return self._pipeline(logits, rows, seen), None
-        if not reads:
-            return None, self._on_device(logits, rows, seeds)
-        return self._on_device.process(logits, rows, seen, seeds)
-
-    @cached_property
-    def _on_device(self) -> DeviceChoice:
-        from processors.choose_on_device import DeviceChoice
-
-        return DeviceChoice(self._pipeline, self._sampler, self._graphs)
-
-    def _chosen(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
-        """Return tokens [A] for the logits [A, V] before the group's stages."""
-        if group.tail is None:
-            return self._stepwise(group, logits, rows)
-        from processors.fused import choose_fused
-
-        choice = choose_fused(logits, group.tail, rows)
-        tokens, at = torch.from_numpy(choice.tokens), choice.uncertain
-        if len(at):
-            tokens[at] = self._stepwise(group, logits[at], rows.select(at.tolist()))
-        return tokens
-
-    def _stepwise(self, group: _Group, logits: Tensor, rows: Rows) -> Tensor:
-        """Return the tokens [A] by the group's stages, one by one, and the sampler. May edit the logits."""
-        for key in group.stages:
-            logits = self._pipeline.stage(*key).apply(logits, rows)
-        return self._sampler(logits, rows)
-
-    def _planned(self, rows: Rows) -> _Plan:
-        """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
-        program = self._pipeline.program(rows)
-        if program is not self._plan.program or rows.host_slots != self._plan.slots:
-            known = self._plans.get(id(program))
-            if known is None or known.program is not program or known.slots != rows.host_slots:
-                if len(self._plans) >= _MOST_PLANS:
-                    self._plans.clear()
-                found = self._split(program, rows) if _has_numpy() else (program, ())
-                known = self._plans[id(program)] = _Plan(rows.host_slots, program, *found)
-            self._plan = known
-        return self._plan
-
-    def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
-        """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
-        from processors.fused import Tail
-
-        pipeline, first = self._pipeline, len(program)
-        while first and _may_be_fused(program[first - 1].stage, pipeline.registry):
-            first -= 1
-        stages: dict[int, tuple[Key, ...]] = dict.fromkeys(range(len(rows)), ())
-        for call in program[first:]:
-            for place in stages if call.places is None else call.places:
-                stages[place] += (call.key,)
-        kinds: dict[tuple[Key, ...], list[int]] = {}
-        for place, keys in stages.items():
-            kinds.setdefault(keys, []).append(place)
-        groups = []
-        for keys, places in kinds.items():
-            some, names = rows if len(kinds) == 1 else rows.select(places), [name for name, _ in keys]
-            tail = Tail.of({key[0]: pipeline.stage(*key) for key in keys}, some)
-            is_left = tail is None and len(kinds) > 1 and names == ["temperature"]
-            if (tail is None and not is_left) or names != [name for name in FUSED if name in names]:
-                return program, ()
-            groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
-        return program[:first], tuple(groups)
-
-
-def _may_be_fused(name: str, registry: Registry) -> bool:
-    return name in FUSED and registry.is_builtin(name)
-
-
-@cache
-def _has_numpy() -> bool:
-    return find_spec("numpy") is not None
 
 
 _LEAST = -1e30  # log-probability of an id masked by an early layer

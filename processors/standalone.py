@@ -14,6 +14,7 @@ from torch import Tensor
 from processors.base import Admission, Env, Vocabulary
 from processors.catalog import Draw
 from processors.chain import Chain, check_together
+from processors.chooser import Chooser
 from processors.errors import ChainError, ParamError, nearest
 from processors.explain_rows import explain_rows
 from processors.history import History
@@ -22,7 +23,7 @@ from processors.registry import Registry
 from processors.rng import derive, signed
 from processors.row_view import RowView
 from processors.rows import Rows
-from processors.sampler import Chooser, Sampler
+from processors.sampler import Sampler
 from processors.stages.shared import checked
 
 _SEEDS, _POSITIONS = 1 << 64, 1 << 62

@@ -11,12 +11,13 @@ from itertools import accumulate, count
 import torch
 from torch import Tensor
 
+from processors.chooser import sampled
 from processors.graphs import upload
 from processors.kernels.operations import operation, row_sums, softmax_parts, token_probability
 from processors.request_values import MATCH, Verification
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
-from processors.sampler import Sampler, draw_by_weight, sampled
+from processors.sampler import Sampler, draw_by_weight
 
 _Result = tuple[Tensor, Tensor]
 

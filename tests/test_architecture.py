@@ -53,9 +53,9 @@ ROOMS = (
 
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
-gencli.config.option -> gencli.batch.batch_options
-gencli.config.option -> gencli.scoring.text_scores
-gencli.config.option -> gencli.server.serve_options
+gencli.config.option_names -> gencli.batch.batch_options
+gencli.config.option_names -> gencli.scoring.text_scores
+gencli.config.option_names -> gencli.server.serve_options
 gencli.models.files.gguf_tokenizer -> gencli.text.fast_tokenizer
 gencli.models.files.hub_download -> gencli
 gencli.models.files.local_models -> gencli.config.run_options
@@ -222,7 +222,7 @@ def texts(name, *, docstrings=False):
 
 # peers has the names that other tools, or habit, give to options and commands.
 BELOW_CLI = [
-    name for name in NAMES if room(name) > ROOMS.index("gencli.cli") and name != "gencli.config.option"
+    name for name in NAMES if room(name) > ROOMS.index("gencli.cli") and name != "gencli.config.option_names"
 ]
 
 
@@ -230,7 +230,7 @@ def test_only_the_command_line_knows_flags():
     def flags(name):
         return [found for text in texts(name, docstrings=True) for found in A_FLAG.findall(text)]
 
-    makes_flags = {"gencli.config.option"}  # of keys; its docstring has a table of both
+    makes_flags = {"gencli.config.option_names"}  # of keys; its docstring has a table of both
     assert violations(flags, set(BELOW_CLI) - makes_flags) == {}
 
 

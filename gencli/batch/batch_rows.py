@@ -20,10 +20,10 @@ import numpy as np
 from gencli.batch.batch_records import ColumnError, Failure, Record, Row, samples_of
 from gencli.batch.input_formats import Cell, RecordFault, parse_json
 from gencli.config.job import REQUEST_KEYS, Job, Jobs, request_layer
-from gencli.config.option import meant_option
-from gencli.config.presets import KEYS, hint_of
+from gencli.config.option_names import meant_option
+from gencli.config.presets import KEYS
 from gencli.config.run_options import OPTIONS
-from gencli.config.settings import Layer, Settings
+from gencli.config.settings import Layer, Settings, hint_of
 from gencli.errors import UsageError
 from gencli.server.wire_calls import drop_idle, inline, read_field
 from gencli.server.wire_fields import ApiError

@@ -12,7 +12,8 @@ from typing import Any
 from gencli.chat.chat_state import Chat, Conversation, Turn, changeable, load, prompt_ids, restore, save
 from gencli.config.chain_assembly import Assembly
 from gencli.config.job import Job
-from gencli.config.option import SLASH_NAMES, Option, meant_command, meant_option
+from gencli.config.option import Option
+from gencli.config.option_names import SLASH_NAMES, meant_command, meant_option
 from gencli.config.preset_files import list_presets, paths, presets, stage_values
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
 from gencli.config.settings import Assigned

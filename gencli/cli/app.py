@@ -167,7 +167,7 @@ def explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def _unknown(word: str) -> UsageError:
-    from gencli.config.option import COMMAND_NAMES, meant_command
+    from gencli.config.option_names import COMMAND_NAMES, meant_command
     from processors.errors import did_you_mean
 
     kind = "option" if word.startswith("-") else "command"

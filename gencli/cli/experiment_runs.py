@@ -19,7 +19,7 @@ from gencli.cli.trace_views import open_trace
 from gencli.cli.usage import record_text
 from gencli.config.job import Job, Jobs, chat_notices, encode_prompt, make_request
 from gencli.config.layers import Side
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.engine.engine import Engine

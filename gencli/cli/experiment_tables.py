@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.cli.render import table
 from gencli.cli.token_views import probability, quoted
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.errors import UsageError
 from gencli.explain.text_sets import MEASURES, Axis, mean_of
 from gencli.text.escapes import escape_controls

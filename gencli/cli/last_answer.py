@@ -9,7 +9,8 @@ from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.token_record import Record, records
+from gencli.explain.token_levels import Record
+from gencli.explain.token_record import records
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import RowView
 

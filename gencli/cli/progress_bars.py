@@ -4,11 +4,9 @@ batches, with rate and remaining time.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TextIO
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.progress import (
@@ -22,15 +20,14 @@ from rich.progress import (
 from rich.segment import Segment, SegmentLines
 from rich.table import Column
 
-from gencli.batch.batch_records import Progress as BatchProgress
-from gencli.batch.batch_records import RowEngine
-from gencli.cli.render import Sink, draw, say
-from gencli.cli.stderr import Interrupts, Stderr, Waiting
-from gencli.config.option import with_flags
+from gencli.cli.render import draw
 from gencli.core.events import Event, Reading
 from gencli.helpers import clock
 from gencli.results.run_results import Meter, ProgressRate, PromptProgress
 from gencli.text.escapes import escape_controls
+
+if TYPE_CHECKING:
+    from gencli.cli.stderr import Waiting
 
 
 class LoadBar:
@@ -128,61 +125,6 @@ def share_bar(share: float, text: str) -> RenderableType:
 def _text(text: str) -> TextColumn:
     """Return a column that keeps its width; a narrow terminal shortens the bar instead."""
     return TextColumn(text, markup=False, table_column=Column(min_width=len(text), no_wrap=True))
-
-
-_LINE_SECONDS = 5.0  # seconds between two lines
-
-
-class TerminalReporter(Stderr):
-    """The reporter of a batch on the command line. `sink` erases the bar before results go to stdout."""
-
-    def __init__(self, sink: Sink, handler: Interrupts, *, is_quiet: bool) -> None:
-        super().__init__(is_quiet=is_quiet)
-        self._sink, self._handler = sink, handler
-
-    @contextmanager
-    def watch(self, progress: BatchProgress, engine: RowEngine) -> Iterator[Callable[[], None]]:
-        """Show notices of the engine, each once, and the progress."""
-        with ExitStack() as stack:
-            drawing = stack.enter_context(Drawing(sys.stderr)) if self.has_drawing else None
-            if drawing is not None:
-                self._sink.before_write = drawing.erase  # stdout and stderr may be one terminal
-            yield _BatchDisplay(progress, engine, self, drawing).update
-
-    def on_interrupt(self, stop: Callable[[], None] | None) -> None:
-        """Call `stop` at the first Ctrl-C or SIGTERM."""
-        self._handler.on_first = stop
-
-    def say_always(self, text: str) -> None:
-        """Write a line, even with --quiet."""
-        say(with_flags(text))
-
-
-class _BatchDisplay:
-    """Shows the progress on a drawing, or as lines."""
-
-    def __init__(
-        self, progress: BatchProgress, engine: RowEngine, stderr: Stderr, drawing: Drawing | None
-    ) -> None:
-        self._progress, self._engine, self._stderr, self._drawing = progress, engine, stderr, drawing
-        self._num_notices, self._last = 0, time.monotonic()
-
-    def update(self) -> None:
-        """Show new notices, and the progress if enough time has passed."""
-        now = time.monotonic()
-        for text in self._engine.notices[self._num_notices :]:
-            if self._drawing is not None:
-                self._drawing.erase()
-            self._stderr.notice(text)
-        self._num_notices = len(self._engine.notices)
-        if self._drawing is not None and self._drawing.is_due:
-            self._drawing.show(share_bar(self._progress.share, self._line(now)))
-        elif self._drawing is None and now - self._last >= _LINE_SECONDS:
-            self._last = now
-            self._stderr.say(self._line(now))
-
-    def _line(self, now: float) -> str:
-        return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
 
 
 _SECONDS = 0.1  # minimum time between two drawings

@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import Any, ClassVar, TextIO, cast
 
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.errors import GenerationError, UsageError
 from gencli.text.escapes import escape_controls
 

@@ -10,14 +10,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from gencli.cli.render import draw, has_control, is_terminal, say, say_interrupted, say_notice
-from gencli.config.option import with_flags
+from gencli.cli.render import Sink, draw, has_control, is_terminal, say, say_interrupted, say_notice
+from gencli.config.option_names import with_flags
 from gencli.helpers import clock
 from gencli.text.escapes import escape_controls
+
+if TYPE_CHECKING:
+    from gencli.batch.batch_records import Progress as BatchProgress
+    from gencli.batch.batch_records import RowEngine
+    from gencli.cli.progress_bars import Drawing
 
 _LARGE = 256 * 10**6  # bytes; without a terminal a line announces larger weights
 
@@ -81,6 +86,65 @@ class Stderr:
 
 _DELAY, _PAUSE = 0.5, 0.25  # seconds before the line is drawn, and between two drawings
 _CLEAR = "\r\x1b[2K"
+
+
+_LINE_SECONDS = 5.0  # seconds between two lines
+
+
+class TerminalReporter(Stderr):
+    """The reporter of a batch on the command line. `sink` erases the bar before results go to stdout."""
+
+    def __init__(self, sink: Sink, handler: Interrupts, *, is_quiet: bool) -> None:
+        super().__init__(is_quiet=is_quiet)
+        self._sink, self._handler = sink, handler
+
+    @contextmanager
+    def watch(self, progress: BatchProgress, engine: RowEngine) -> Iterator[Callable[[], None]]:
+        """Show notices of the engine, each once, and the progress."""
+        from gencli.cli.progress_bars import Drawing
+
+        with ExitStack() as stack:
+            drawing = stack.enter_context(Drawing(sys.stderr)) if self.has_drawing else None
+            if drawing is not None:
+                self._sink.before_write = drawing.erase  # stdout and stderr may be one terminal
+            yield _BatchDisplay(progress, engine, self, drawing).update
+
+    def on_interrupt(self, stop: Callable[[], None] | None) -> None:
+        """Call `stop` at the first Ctrl-C or SIGTERM."""
+        self._handler.on_first = stop
+
+    def say_always(self, text: str) -> None:
+        """Write a line, even with --quiet."""
+        say(with_flags(text))
+
+
+class _BatchDisplay:
+    """Shows the progress on a drawing, or as lines."""
+
+    def __init__(
+        self, progress: BatchProgress, engine: RowEngine, stderr: Stderr, drawing: Drawing | None
+    ) -> None:
+        self._progress, self._engine, self._stderr, self._drawing = progress, engine, stderr, drawing
+        self._num_notices, self._last = 0, time.monotonic()
+
+    def update(self) -> None:
+        """Show new notices, and the progress if enough time has passed."""
+        from gencli.cli.progress_bars import share_bar
+
+        now = time.monotonic()
+        for text in self._engine.notices[self._num_notices :]:
+            if self._drawing is not None:
+                self._drawing.erase()
+            self._stderr.notice(text)
+        self._num_notices = len(self._engine.notices)
+        if self._drawing is not None and self._drawing.is_due:
+            self._drawing.show(share_bar(self._progress.share, self._line(now)))
+        elif self._drawing is None and now - self._last >= _LINE_SECONDS:
+            self._last = now
+            self._stderr.say(self._line(now))
+
+    def _line(self, now: float) -> str:
+        return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
 
 
 class Waiting:

@@ -20,7 +20,7 @@ from gencli.config.option import Option
 from gencli.config.run_options import OPTIONS
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.explain.text_sets import ROOT, Node, Tree
-from gencli.explain.token_record import Record, Scale
+from gencli.explain.token_levels import Record, Scale
 from gencli.explain.trace_file import (
     MAX_LINE,
     TracedText,
@@ -63,18 +63,6 @@ def show_trace(name: str, values: Mapping[str, Any]) -> int:
 
     if not show_live(follow(name), Sink(), values["request"], values["sample"]):
         raise UsageError("The trace has no such text.")
-    return 0
-
-
-def walk(texts: Sequence[TracedText], at: int | None) -> int:
-    """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
-    from gencli.cli.walk_screen import check_terminal, walk_through
-
-    shown = tuple(text for text in texts if text.records)
-    if not shown:
-        raise UsageError("The trace has no tokens.")
-    check_terminal()
-    walk_through(Walk(shown).at(at or 0))
     return 0
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-from gencli.config.option import COMMAND_NAMES, SECTIONS, Option, meant_command, meant_option, with_flags
+from gencli.config.option import SECTIONS, Option
+from gencli.config.option_names import COMMAND_NAMES, meant_command, meant_option, with_flags
 from gencli.config.run_options import OPTIONS
 from gencli.errors import (
     ConfigError,

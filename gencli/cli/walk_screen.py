@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.formatted_text import StyleAndTextTuples
@@ -19,6 +19,9 @@ from gencli.cli.render import is_terminal
 from gencli.cli.token_colors import LEVELS
 from gencli.cli.trace_views import KEYS, Walk, press
 from gencli.errors import UsageError
+from gencli.explain.trace_file import (
+    TracedText,
+)
 
 
 def check_terminal() -> None:
@@ -90,3 +93,15 @@ def _colored(style: str) -> str:
     found = RichStyle.parse(style)
     color = found.color.get_truecolor().hex if found.color else ""
     return f"{'bold ' if found.bold else ''}{color}"
+
+
+def walk(texts: Sequence[TracedText], at: int | None) -> int:
+    """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
+    from gencli.cli.walk_screen import check_terminal, walk_through
+
+    shown = tuple(text for text in texts if text.records)
+    if not shown:
+        raise UsageError("The trace has no tokens.")
+    check_terminal()
+    walk_through(Walk(shown).at(at or 0))
+    return 0

@@ -30,10 +30,10 @@ from gencli.config.job_parts import (
     wanted_guidance,
     wanted_instructions,
 )
-from gencli.config.option import meant_option
-from gencli.config.presets import KEYS, checked, read_values
+from gencli.config.option_names import meant_option
+from gencli.config.presets import KEYS, read_values
 from gencli.config.run_options import NO_DRAFTER, OPTIONS
-from gencli.config.settings import CHAT_DEFAULT, Assigned, Layer, Settings, resolve
+from gencli.config.settings import CHAT_DEFAULT, Assigned, Layer, Settings, checked, resolve
 from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Request, Stops
 from gencli.errors import UsageError
 from gencli.helpers import Recent

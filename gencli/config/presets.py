@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from gencli.config.chain_assembly import MARKS
-from gencli.config.option import Option, meant_option
+from gencli.config.option import Option
+from gencli.config.option_names import meant_option
 from gencli.config.preset_files import description_of, find_preset, is_path, placed, shipped_presets
-from gencli.config.run_options import OPTIONS, option
-from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo
+from gencli.config.run_options import OPTIONS
+from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo, checked, hint_of
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
 from gencli.text.text_stream import check_pattern
@@ -23,7 +24,7 @@ from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of
 from processors.catalog import Phase, StageSpec
 from processors.chain import GROUPS, expand, fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
-from processors.params import WHEN, WHEN_DOC, Params, convert, describe
+from processors.params import WHEN, WHEN_DOC, Params, describe
 from processors.params import Bounds as Limits
 from processors.registry import Registry, builtin_registry
 from processors.request_values import NO_CONDITION, When
@@ -374,29 +375,6 @@ STRUCTURE = {
     "conditions (when). They keep the default order.",
     "fields": "Stages inside values of a JSON document, by JSON pointer: greedy, or a mapping as in stages.",
 }
-
-
-def checked(key: str, value: Any) -> Any:
-    """Return the checked value of an option from YAML or JSON. Raises ParamError with the position."""
-    entry = option(key)
-    is_one = entry.many and not isinstance(value, list | tuple | Mapping)
-    value = [value] if is_one and value is not None else value
-    try:
-        if entry.stage:
-            found = builtin_registry().spec(entry.stage).params.from_mapping({entry.field: value})
-            return getattr(found, entry.field)
-        return convert(value, hint_of(entry), entry.bounds)
-    except ParamError as error:
-        text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
-        tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""
-        raise ParamError(text + tail, error.path) from None
-
-
-def hint_of(entry: Option) -> Any:
-    """Return the type of an option's value as an annotation."""
-    if entry.stage:
-        return describe(builtin_registry().spec(entry.stage).params)[entry.field]["type"]
-    return tuple[entry.type, ...] if entry.many else entry.type  # type: ignore[name-defined]
 
 
 def stage_specs(registry: Registry | None = None) -> tuple[StageSpec, ...]:

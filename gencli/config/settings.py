@@ -12,7 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gencli.config.option import Option, meant_option
+from gencli.config.option import Option
+from gencli.config.option_names import meant_option
 from gencli.config.run_options import OPTIONS, option
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local
@@ -21,7 +22,8 @@ from gencli.models.files.model_files import read_object
 from gencli.structured.output_spec import KINDS
 from processors.catalog.forcing import ReasoningBudgetParams
 from processors.errors import ParamError
-from processors.registry import Registry
+from processors.params import convert, describe
+from processors.registry import Registry, builtin_registry
 from processors.request_values import When
 
 DEFAULT = "default"
@@ -350,7 +352,6 @@ def _config_file(name: str) -> Path | None:
 
 
 def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
-    from gencli.config.presets import checked
 
     values = {}
     for key, value in given.items():
@@ -420,3 +421,26 @@ def _of_template(model: str) -> tuple[str, str]:
     """Return the first known pair of tags in the model's chat template, or the default pair."""
     template = declared_template(model)[0] or ""
     return next((pair for pair in TAGS if pair[1] in template), _USUAL)
+
+
+def checked(key: str, value: Any) -> Any:
+    """Return the checked value of an option from YAML or JSON. Raises ParamError with the position."""
+    entry = option(key)
+    is_one = entry.many and not isinstance(value, list | tuple | Mapping)
+    value = [value] if is_one and value is not None else value
+    try:
+        if entry.stage:
+            found = builtin_registry().spec(entry.stage).params.from_mapping({entry.field: value})
+            return getattr(found, entry.field)
+        return convert(value, hint_of(entry), entry.bounds)
+    except ParamError as error:
+        text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
+        tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""
+        raise ParamError(text + tail, error.path) from None
+
+
+def hint_of(entry: Option) -> Any:
+    """Return the type of an option's value as an annotation."""
+    if entry.stage:
+        return describe(builtin_registry().spec(entry.stage).params)[entry.field]["type"]
+    return tuple[entry.type, ...] if entry.many else entry.type  # type: ignore[name-defined]

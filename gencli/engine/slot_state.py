@@ -22,13 +22,14 @@ from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission, Env
 from processors.catalog import IgnoreEosParams, MinTokensParams
 from processors.chain import check_together
+from processors.chooser import Chooser
 from processors.graphs import Graphs
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rng import signed
 from processors.rows import Rows
-from processors.sampler import Chooser, Sampler
+from processors.sampler import Sampler
 from processors.verification import Verifier
 
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from gencli.config.option import meant_option
+from gencli.config.option_names import meant_option
 from gencli.config.run_options import OPTIONS
 from gencli.core.events import Error, Finish, Token
 from gencli.errors import UsageError

@@ -5,17 +5,17 @@ itself, levels that colour tokens, and `Words`, a vocabulary that is a list of t
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
+from gencli.explain.token_levels import Record
 from gencli.results.run_results import ByToken
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
 VERSION = 1  # version of the lines of a trace
-Record = Mapping[str, Any]
 _DIGITS = 6  # significant digits of a number
 
 
@@ -62,7 +62,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
 def _kept(view: RowView) -> dict[str, Any]:
     if view.kept is None:
         return {}
-    from gencli.explain.replay import kept_fields
+    from gencli.explain.kept_logits import kept_fields
 
     return {"logits": kept_fields(view.kept)}
 
@@ -160,35 +160,9 @@ class Trace(tuple[Record, ...]):
         return f"Trace({len(self)} tokens, {decided} decided by a stage)"
 
     def _repr_html_(self) -> str:
-        from gencli.explain.page import html_pages as html
+        from gencli.explain.page import html_fragments as html
 
         return html.fragment(*html.trace("", self))
-
-
-Scale = Literal["probability", "rank", "entropy", "decided"]
-
-# The level of a value is the number of bounds that it exceeds.
-_BOUNDS: dict[str, tuple[float, float, float]] = {
-    "probability": (0.5, 0.1, 0.02),
-    "rank": (1, 5, 20),
-    "entropy": (0.5, 1.5, 3),
-    "decided": (0, 1, 2),
-}
-LEGENDS: dict[str, tuple[str, str, str, str]] = {
-    "probability": ("p > .5", ".1 to .5", ".02 to .1", "below .02"),
-    "rank": ("first", "2 to 5", "6 to 20", "beyond"),
-    "entropy": ("below .5 nats", ".5 to 1.5", "1.5 to 3", "3 and more"),
-    "decided": ("by no stage", "one stage", "two", "more"),
-}
-
-
-def level(scale: Scale, value: float | None) -> int:
-    """Return the level of a value; the last one for None."""
-    if scale == "probability":
-        return sum((value or 0.0) < bound for bound in _BOUNDS[scale])
-    if value is None:
-        return len(_BOUNDS[scale])
-    return sum(value >= bound if scale == "entropy" else value > bound for bound in _BOUNDS[scale])
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, get_args
 
 from gencli.core.events import Error, Event, Finish, Token, by_sample
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.token_record import VERSION, Record, records
+from gencli.explain.token_levels import Record
+from gencli.explain.token_record import VERSION, records
 from gencli.files import open_regular
 from gencli.json_text import DocumentError, parse_json
 from gencli.results.run_results import of_last_attempt
@@ -129,7 +130,7 @@ class TracedText:
         return f"TracedText(run={run!r}, sample={sample}, {len(self.records)} tokens, reason={self.reason!r})"
 
     def _repr_html_(self) -> str:
-        from gencli.explain.page import html_pages as html
+        from gencli.explain.page import html_fragments as html
 
         title = f"{self.head.get('model')}, prompt {text_label(self.key)}"
         return html.fragment(

@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 
 from gencli.config.job import make_job
 from gencli.config.layers import scalar
-from gencli.config.option import key_of, meant_option
+from gencli.config.option_names import key_of, meant_option
 from gencli.config.preset_files import profile_file
-from gencli.config.presets import KEYS, checked, load_presets, read_text
+from gencli.config.presets import KEYS, load_presets, read_text
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import COMPAT, resolve
+from gencli.config.settings import COMPAT, checked, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
 from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Any, cast
 
 from gencli.config.job import Job
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Finish, TokenLogprobs
 from gencli.engine.reports import rounded

@@ -23,7 +23,7 @@ from gencli.config.job import (
     params_layer,
 )
 from gencli.config.layers import gather_layer
-from gencli.config.option import meant_option
+from gencli.config.option_names import meant_option
 from gencli.config.run_options import NO_DRAFTER, OPTIONS
 from gencli.config.settings import Layer, Settings
 from gencli.core.events import Event

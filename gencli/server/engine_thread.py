@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.config.run_options import OPTIONS
 from gencli.core.events import Error, Event, Finish, Reading, Token, joined
 from gencli.core.events import Error as SampleError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gencli.config.job import REQUEST_KEYS
-from gencli.config.option import meant_option
+from gencli.config.option_names import meant_option
 from gencli.errors import GencliError
 from gencli.server.wire_fields import (
     ApiError,

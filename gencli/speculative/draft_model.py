@@ -17,13 +17,14 @@ from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
 from gencli.speculative.translation import Transcript, Translation
 from processors.base import Noise
+from processors.chooser import Chooser, sampled
 from processors.graphs import upload, upload_ints
 from processors.history import History
 from processors.kernels.operations import token_probability
 from processors.pipeline import Pipeline
 from processors.rng import Stream, row_key, signed
 from processors.rows import Rows
-from processors.sampler import Chooser, Sampler, sampled
+from processors.sampler import Sampler
 
 
 class ModelDrafter(Drafter):

@@ -17,11 +17,12 @@ from torch import Tensor
 from gencli.models.gpus import Gpu, GpuWork
 from processors.base import Admission, Env
 from processors.chain import Chain
+from processors.chooser import Chooser
 from processors.history import History
 from processors.kernels.operations import apply_bitmask, token_probability
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from processors.sampler import Chooser, Sampler
+from processors.sampler import Sampler
 
 WIDTHS = (32_000, 128_256, 151_936)
 _DRAFTS, _REQUESTS = 4, 64  # of the step of rejection

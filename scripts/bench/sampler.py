@@ -21,10 +21,11 @@ from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.errors import UsageError
 from processors.base import Admission, Env
 from processors.chain import Chain
+from processors.chooser import Chooser
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from processors.sampler import Chooser, Sampler
+from processors.sampler import Sampler
 
 
 @dataclass(frozen=True, slots=True)

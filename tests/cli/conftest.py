@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gencli.cli.app import main
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from tests.helpers.quick import quick_gencli
 
 ROOT = Path(__file__).parent.parent.parent

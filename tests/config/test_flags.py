@@ -1,7 +1,7 @@
 """A terminal shows flags where a message of the library has option keys."""
 
 from gencli.batch.batch_options import OWN
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.config.run_options import OPTIONS
 
 

@@ -10,7 +10,7 @@ from gencli.chat.slash_commands import COMMANDS as SLASH
 from gencli.chat.slash_commands import find_option
 from gencli.cli.app import COMMANDS
 from gencli.cli.trace_views import OWN as OF_EXPLAIN
-from gencli.config.option import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES, meant_option
+from gencli.config.option_names import COMMAND_NAMES, OPTION_NAMES, SENTENCES, SLASH_NAMES, meant_option
 from gencli.config.presets import unknown_key
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import environment_layer

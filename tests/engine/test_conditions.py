@@ -8,9 +8,9 @@ import pytest
 from gencli.core.request import Beams, Stops
 from gencli.models.other_runners import FakeRunner
 from processors.chain import Chain
+from processors.chooser import Chooser
 from processors.errors import ChainError
 from processors.request_values import Verification
-from processors.sampler import Chooser
 from processors.standalone import sample
 from tests.engine.harness import Scripted, engine, request, texts
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gencli.explain.replay import Replay, kept_fields, read_kept
+from gencli.explain.kept_logits import kept_fields, read_kept
+from gencli.explain.replay import Replay
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.explain_rows import KeptLogits

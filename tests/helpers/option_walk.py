@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from gencli.cli.app import main
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.config.run_options import OPTIONS, option
 from gencli.errors import GencliError
 from gencli.structured.output_spec import KINDS

@@ -7,11 +7,12 @@ import torch
 
 from processors.base import Admission, Env
 from processors.chain import Chain
+from processors.chooser import Chooser
 from processors.history import History
 from processors.pipeline import Pipeline, trace
 from processors.registry import Registry, builtin_registry
 from processors.rows import Rows
-from processors.sampler import EMPTY, NON_FINITE, Chooser, Sampler
+from processors.sampler import EMPTY, NON_FINITE, Sampler
 from tests.processors.random_chains import admitted, compare_choice
 
 INF = math.inf

@@ -4,11 +4,12 @@ import torch
 
 from processors.base import Admission, Env
 from processors.chain import Chain
+from processors.chooser import Chooser
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.request_values import Verification
 from processors.rows import Rows
-from processors.sampler import Chooser, Sampler
+from processors.sampler import Sampler
 from processors.verification import Proposal, Verifier
 from tests.sham import CUDA, sham_device
 

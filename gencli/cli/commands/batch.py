@@ -66,7 +66,7 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
         from gencli.batch.batch_setup import prepare
         from gencli.batch.run_batch import Generation, run_batch
         from gencli.cli.experiment_runs import preview
-        from gencli.cli.progress_bars import TerminalReporter
+        from gencli.cli.stderr import TerminalReporter
         from gencli.config.job import notices
 
     batch, sink = prepare(plan, settings, Generation()), Sink()

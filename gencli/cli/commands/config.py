@@ -30,7 +30,8 @@ from gencli.cli.render import Sink, say, say_notice, table
 from gencli.cli.usage import FORMAT, Page, record_text, values_of
 from gencli.config.job import chat_ids, make_job
 from gencli.config.layers import gather, gather_presets, needs, plugin_texts, preset_text
-from gencli.config.option import Option, with_flags
+from gencli.config.option import Option
+from gencli.config.option_names import with_flags
 from gencli.config.preset_files import (
     defaults_file,
     folders,

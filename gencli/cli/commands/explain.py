@@ -19,11 +19,11 @@ from gencli.cli.trace_views import (
     open_trace,
     refuse_beside,
     show_trace,
-    walk,
 )
 from gencli.cli.usage import Page, values_of
+from gencli.cli.walk_screen import walk
 from gencli.errors import UsageError
-from gencli.explain.token_record import Record
+from gencli.explain.token_levels import Record
 from gencli.explain.trace_file import TracedText, text_label
 from processors.errors import nearest
 

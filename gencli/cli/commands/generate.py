@@ -25,7 +25,7 @@ from gencli.cli.token_colors import Brush, show_scores
 from gencli.config.job import Job, chat_notices, encode_prompt, make_requests
 from gencli.config.job_parts import named_models
 from gencli.config.layers import Recipe, files_of
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
@@ -33,7 +33,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.explain.forks import Cut, Forks, text_head
 from gencli.explain.text_sets import Node, Tree
-from gencli.explain.token_record import Scale
+from gencli.explain.token_levels import Scale
 from gencli.explain.trace_file import Head, TraceWriter
 from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model

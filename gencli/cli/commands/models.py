@@ -11,7 +11,8 @@ from gencli.cli.fetching import Output, alias, cache_line, partial_json, partial
 from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
-from gencli.config.option import MAX_BATCH, Option, with_flags
+from gencli.config.option import MAX_BATCH, Option
+from gencli.config.option_names import with_flags
 from gencli.config.preset_files import folder_words as folders
 from gencli.config.preset_files import models
 from gencli.errors import ModelError, UsageError

@@ -240,7 +240,7 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
     with voice.starting(), importing():
         from gencli.batch.batch_setup import prepare
         from gencli.batch.run_batch import run_batch
-        from gencli.cli.progress_bars import TerminalReporter
+        from gencli.cli.stderr import TerminalReporter
         from gencli.scoring.score_files import Scoring
 
     batch, sink = prepare(plan, settings, Scoring(plan, seed=settings["seed"] or 0)), Sink()

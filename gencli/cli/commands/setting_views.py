@@ -18,14 +18,15 @@ from gencli.cli.render import Sink, silence, table
 from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
-from gencli.config.option import Option, with_flags
+from gencli.config.option import Option
+from gencli.config.option_names import with_flags
 from gencli.config.preset_files import description_of, find_preset, list_presets
 from gencli.config.presets import expand_preset, shown
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings, resolve
 from gencli.core.events import Event, Finish, Token
 from gencli.errors import GencliError
-from gencli.explain.token_record import Scale
+from gencli.explain.token_levels import Scale
 from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.models.backend import rank

@@ -18,7 +18,7 @@ from gencli.cli.result_writers import Writer, reading_line
 from gencli.cli.stderr import Interrupts, Stderr, Waiting
 from gencli.cli.token_colors import Brush, Shades, legend, show_scores
 from gencli.config.job import Job, chat_notices, make_request, notices
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine

@@ -14,7 +14,8 @@ from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
 from gencli.cli.usage import FORMAT, Page, record_text, unknown_word, values_of
-from gencli.config.option import Option, with_flags
+from gencli.config.option import Option
+from gencli.config.option_names import with_flags
 from gencli.config.run_options import option
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import base64
-import codecs
 import hashlib
 import json
 import re
@@ -13,19 +12,28 @@ import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from html import escape
 from itertools import pairwise
 from math import prod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from gencli.config.option import with_flags
+from gencli.config.option_names import with_flags
 from gencli.errors import GenerationError
+from gencli.explain.page.html_fragments import (
+    Piece,
+    facts,
+    fragment,
+    lanes,
+    legend,
+    named_id,
+    part,
+    table,
+)
+from gencli.explain.page.html_fragments import (
+    text as marked_text,
+)
 from gencli.explain.text_sets import ROOT, Tree
-from gencli.explain.token_record import LEGENDS, Record, level
+from gencli.explain.token_levels import Record
 from gencli.explain.trace_file import TracedText, text_label
-from gencli.text.escapes import escape_controls
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 
@@ -76,11 +84,6 @@ def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
         names[token] = text
         flat += [token, *map(short, numbers)]
     return flat
-
-
-def part(name: str) -> str:
-    """Return a file of this package."""
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _policy(script: str, style: str) -> str:
@@ -370,131 +373,6 @@ def branches_page(tree: Tree) -> str:
     return tree_page(str(tree.head["prompt"]), pieces, names)
 
 
-_MOST = 4000  # tokens with a colour of their own; the rest is plain
-_MOST_ROWS = 200
-
-
-class Piece(NamedTuple):
-    """A part of a text: its level (0 to 3), what is shown under the pointer, and whether texts part here."""
-
-    text: str
-    level: int = 0
-    title: str = ""
-    parts: bool = False
-
-
-def fragment(*blocks: str) -> str:
-    """Return the blocks as one element with its own style."""
-    return f'<div class="gencli"><style>{_style()}</style>{"".join(blocks)}</div>'
-
-
-@cache
-def _style() -> str:
-    light, dark = re.findall(r"\{([^{}]*)\}", part("colors.css"))
-    themes = f".gencli {{{light}}}\n@media (prefers-color-scheme: dark) {{ .gencli {{{dark}}} }}"
-    return f"{themes}\n.gencli {{\n{part('tokens.css')}\n{part('fragment.css')}}}"
-
-
-def text(prompt: str, found: Iterable[Piece]) -> str:
-    """Return a text behind its prompt, its pieces in colour."""
-    taken = list(found)
-    rest = "".join(piece.text for piece in taken[_MOST:])
-    spans = [f'<span class="prompt">{_escaped(prompt)}</span>' if prompt else ""]
-    spans += map(_span, taken[:_MOST])
-    return f'<div class="tokens"><div class="line" dir="auto">{"".join(spans)}{_escaped(rest)}</div></div>'
-
-
-def _span(piece: Piece) -> str:
-    if piece == Piece(piece.text):
-        return _escaped(piece.text)
-    title = f' title="{_escaped(piece.title)}"' if piece.title else ""
-    more = " parts" if piece.parts else ""
-    return f'<span class="token{more}" data-level="{piece.level}"{title}>{_escaped(piece.text)}</span>'
-
-
-def facts(*said: str) -> str:
-    """Return a line of facts; empty ones are left out."""
-    return f'<p class="facts">{_escaped(" · ".join(filter(None, said)))}</p>'
-
-
-def legend(texts: Sequence[str]) -> str:
-    """Return the legend of the levels 0, 1, 2 and 3."""
-    samples = (
-        f'<span class="token sample" data-level="{number}">{_escaped(one)}</span>'
-        for number, one in enumerate(texts)
-    )
-    return f'<p class="legend">{" ".join(samples)}</p>'
-
-
-def lanes(*blocks: str) -> str:
-    """Return blocks beside each other, where there is room."""
-    return f'<div class="lanes">{"".join(f"<div>{block}</div>" for block in blocks)}</div>'
-
-
-def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table that a click on its title opens; "" without rows. Only the first 200 rows are in it."""
-    taken = list(rows)
-    if not taken:
-        return ""
-    names = "".join(f"<th>{_escaped(name)}</th>" for name in head)
-    cells = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in taken[:_MOST_ROWS])
-    left = facts(f"and {len(taken) - _MOST_ROWS:,} more") if len(taken) > _MOST_ROWS else ""
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    body = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>{left}"
-    return f"<details><summary>{_escaped(title)}</summary>{body}</details>"
-
-
-def named_id(token: int | None, name: str | None) -> str:
-    """Return a token in a table: its text in quotes, or its id; "-" for None."""
-    if token is None:
-        return "-"
-    return repr(name) if name else f"⟨id {token}⟩"
-
-
-def _escaped(value: str) -> str:
-    return escape(escape_controls(value)).encode("utf-8", "replace").decode()
-
-
-def trace(prompt: str, records: Sequence[Record]) -> Iterator[str]:
-    """Yield the blocks of an explained text: legend, text in colour, and the tokens that a stage decided."""
-    yield legend(LEGENDS["probability"])
-    yield text(prompt, pieces(records))
-    rows = [_decided(record) for record in records if record["decided_by"]]
-    head = ("token", "text", "p", "rank", "p at the draw", "decided by", "without it")
-    yield table(f"{len(rows)} of {len(records)} tokens decided by a stage", head, rows)
-
-
-def pieces(records: Iterable[Record]) -> Iterator[Piece]:
-    """Yield the tokens of an explained text; a character of several tokens stands at its last one."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for record in records:
-        own = base64.b64decode(record["bytes"])
-        found = decoder.decode(own) if own else f"⟨{record['id']}⟩"
-        raw, by = record["raw"], ", ".join(record["decided_by"])
-        said = f"p {_p(raw['p'])}, rank {raw['rank'] or 'masked'}; at the draw p {_p(record['final']['p'])}"
-        yield Piece(found, level("probability", raw["p"]), f"{said}; decided by {by}" if by else said)
-    if rest := decoder.decode(b"", final=True):
-        yield Piece(rest)
-
-
-def _decided(record: Record) -> tuple[str, ...]:
-    instead = [named_id(*other) if other else "nothing" for other in record.get("instead", ())]
-    raw = record["raw"]
-    return (
-        str(record["pos"]),
-        named_id(record["id"], record["text"]),
-        _p(raw["p"]),
-        str(raw["rank"] or "masked"),
-        _p(record["final"]["p"]),
-        ", ".join(record["decided_by"]),
-        ", ".join(instead),
-    )
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
 _BOUNDS = (0.05, 0.2, 0.5)  # of total variation, between the levels
 _LEGEND = ("total variation up to .05", ".05 to .2", ".2 to .5", "above .5")
 
@@ -519,7 +397,7 @@ def compared_fragment(one: Comparison, sums: Summary) -> str:
 
 
 def _side(title: str, prompt: str, found: Iterator[Piece], reason: str, error: str) -> str:
-    return facts(title, reason, error) + text(prompt, found)
+    return facts(title, reason, error) + marked_text(prompt, found)
 
 
 def _pieces(one: Comparison) -> Iterator[Piece]:

@@ -1,7 +1,7 @@
 """Numbers and texts of records as they are shown."""
 
 from gencli.cli.token_views import one_token, probability, quoted
-from gencli.explain.token_record import level
+from gencli.explain.token_levels import level
 
 
 def test_numbers_and_texts_are_short_and_plain():

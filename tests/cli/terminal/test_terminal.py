@@ -9,7 +9,7 @@ import torch
 
 from gencli.cli.app import COMMANDS, make_app
 from gencli.cli.render import Terminal
-from gencli.explain.replay import kept_fields
+from gencli.explain.kept_logits import kept_fields
 from gencli.models.files.local_models import bundled_folder
 from processors.explain_rows import KeptLogits
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from processors.sampler import Chooser
+from processors.chooser import Chooser
 from tests.processors.random_chains import KINDS, admitted, peaked, random_cases
 from tests.processors.test_choose import compare
 

@@ -5,9 +5,10 @@ from itertools import product
 
 import torch
 
+from processors.chooser import sampled
 from processors.history import History
 from processors.rows import Rows
-from processors.sampler import Sampler, _two_level, gumbel_max, inverse_cdf, sampled
+from processors.sampler import Sampler, _two_level, gumbel_max, inverse_cdf
 from tests.processors.test_sampler import INF, chi_square, counts_of, masked_logits, sparse
 from tests.sham import CUDA, sham_device
 

@@ -1,0 +1,73 @@
+"""Kept logits as fields of a record: ids and values in base64."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from processors.explain_rows import KeptLogits
+
+_MOST = 1 << 20  # limit of vocabulary sizes
+
+
+_IDS, _VALUES = "<i4", "<f4"  # number formats in the file
+
+
+def kept_fields(kept: KeptLogits) -> dict[str, Any]:
+    """Return the fields: ids (int32) and values (float32) as little-endian bytes in base64.
+
+    `rest` is null if the other ids have no probability.
+    """
+    return {
+        "ids": _packed(kept.ids.numpy(), _IDS),
+        "values": _packed(kept.values.numpy(), _VALUES),
+        "rest": None if kept.rest == -math.inf else kept.rest,
+        "vocab": kept.vocab_size,
+        "seed": kept.seed,
+    }
+
+
+def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
+    """Return the kept logits of a record. Raises KeyError, TypeError or ValueError for invalid fields."""
+    size, seed, rest = fields["vocab"], fields["seed"], fields["rest"]
+    if not isinstance(size, int) or not 0 < size <= _MOST:
+        raise ValueError(f"vocab is {str(size)[:40]}")
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed is {str(seed)[:40]}, and not a number of 64 bits")
+    ids, values = _unpacked(fields["ids"], _IDS), _unpacked(fields["values"], _VALUES)
+    if not 0 < len(ids) == len(values) <= size or len(torch.unique(ids)) < len(ids):
+        raise ValueError(f"{len(values)} logits of {len(ids)} ids are kept")
+    if int(ids.min()) < 0 or int(ids.max()) >= size:
+        raise ValueError(f"ids reach from {int(ids.min())} to {int(ids.max())} in a vocabulary of {size}")
+    if rest is not None and not (isinstance(rest, int | float) and math.isfinite(rest)):
+        raise ValueError(f"rest is {str(rest)[:40]}")
+    if not bool((values < math.inf).all()):  # also rejects NaN
+        raise ValueError("a logit is no number")
+    most = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
+    if rest is not None and rest > most + _SLACK:  # no other logit exceeds the smallest kept one
+        raise ValueError(f"rest is {rest}, but at most {most} with the logits that are kept")
+    return KeptLogits(ids, values, -math.inf if rest is None else float(rest), size, seed)
+
+
+def _packed(values: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")
+
+
+def _unpacked(text: str, kind: str) -> Tensor:
+    """Return the decoded numbers [L], int64 or float32."""
+    try:
+        found = np.frombuffer(base64.b64decode(text, validate=True), kind)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"they are not numbers in base64: {error}") from None
+    return torch.from_numpy(found.astype(np.int64 if kind == _IDS else np.float32))
+
+
+_SLACK = 1e-3  # rounding error of a sum of logits
