@@ -60,7 +60,6 @@ def refuse_beside(values: Mapping[str, Any]) -> None:
 
 def show_trace(name: str, values: Mapping[str, Any]) -> int:
     """Follow a trace until its texts have ended. Raises UsageError if no text is selected."""
-
     if not show_live(follow(name), Sink(), values["request"], values["sample"]):
         raise UsageError("The trace has no such text.")
     return 0

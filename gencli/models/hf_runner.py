@@ -105,7 +105,6 @@ class HFRunner(LaneRunner):
         UsageError for other values, ModelError if the model cannot run, or for `cuda_graphs` = on where they
         cannot be had. `on_bytes` is called with the loaded and the total bytes of weights.
         """
-
         spread.check(device)
         graphs = make_graphs(cuda_graphs, SPREAD if spread.is_on else "", pick_device(device))
         loaded = load_model(
@@ -131,7 +130,6 @@ class HFRunner(LaneRunner):
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> HFRunner:
         """Return a runner of the first `count` layers, sharing the weights, with its own lanes."""
-
         graphs = None if self._spec.graphs is None else self._spec.graphs.like()
         model = first_layers(self._model, count)
         return HFRunner(model, name=self._spec.name, max_lanes=max_lanes, graphs=graphs)
