@@ -165,7 +165,7 @@ class Engine:
         `is_merged`: the samples of a request that end before they begin are one event (see `Finish.more`).
         """
         while self._scheduler.has_work:
-            events = self._end_all() if self._interrupted else self._next_events()
+            events = self._end_all() if self._interrupted else self.step(is_merged=True)
             yield from events if is_merged else by_sample(events)
         self._interrupted = False
 
@@ -179,14 +179,13 @@ class Engine:
         with self._changing:
             return self._changing.wait_for(lambda: self.has_work, timeout)
 
-    def step(self) -> list[Event]:
+    def step(self, *, is_merged: bool = False) -> list[Event]:
         """Run one step and return its events, [] without work. For the caller's own loop instead of `run`."""
-        return [*by_sample(self._next_events())]
-
-    def _next_events(self) -> list[Event]:
         with self._changing:
             try:
                 events = [*self._endings.cancelled(), *self._endings.late()]
+                if events and not is_merged:
+                    events = [*by_sample(events)]
                 if self._scheduler.has_work:
                     events += [*self._scheduler.reading(), *self._step()]
                 return [*self._best_of.select(events)]

@@ -72,19 +72,9 @@ def test_every_command_that_writes_json_writes_yaml(gencli):
         found = re.search(r"--format\s+\W?((?:[a-z]+\|)+[a-z]+)", gencli(*words.split(), "--help").out)
         forms[words] = set(found[1].split("|")) if found else set()
     with_json = {words for words, found in forms.items() if "json" in found}
-    assert with_json >= {"run", "doctor", "bench batch"}
+    assert with_json >= {"run", "doctor", "bench run"}
     assert with_json == {words for words, found in forms.items() if "yaml" in found}
-    measured = {
-        "bench batch",
-        "bench gpu",
-        "bench grammar",
-        "bench run",
-        "bench sampler",
-        "bench serve",
-        "bench speculate",
-        "bench stages",
-        "bench step",
-    }  # which take long, and other times each time
+    measured = {"bench run"}  # which takes long, and other times each time
     exported = {"config export"}  # whose `format` is part of the preset that it writes
     written = {"quantize"}  # which writes a model
     tried = {words.split(" -")[0] for words in COMMANDS} | {"config show"}  # whose YAML is a preset
