@@ -10,6 +10,7 @@ By then everything that is made once, such as a prefill or an import, is done.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,11 +50,13 @@ def traced() -> dict[str, FileRun]:
         for _ in range(STEP - 1):
             engine.step()
         outer = sys.gettrace()  # a debugger's, or that of a measurement of coverage
+        gc.disable()  # finalizers of other objects are not part of the step
         sys.settrace(_tracer(runs))
         try:
             engine.step()
         finally:
             sys.settrace(outer)
+            gc.enable()
         engine.interrupt()
         for _ in engine.run():
             pass
