@@ -1,4 +1,4 @@
-"""The README's pictures show what their commands print."""
+"""The pictures of README and docs are those of their scripts, small, and shown."""
 
 import re
 
@@ -16,11 +16,13 @@ def test_a_picture_is_small_and_loads_nothing_from_elsewhere():
         assert not re.search(r"url\((?!#)|<script|@import|@font-face|href=", svg), path
 
 
-def test_the_readme_shows_each_picture_for_light_and_dark_pages():
-    page = (FOLDER.parent.parent / "README.md").read_text(encoding="utf-8")
+def test_a_page_shows_each_picture_for_light_and_dark_pages_and_the_readme_begins_with_one():
+    readme = (FOLDER.parent.parent / "README.md").read_text(encoding="utf-8")
+    assert readme.startswith("# gencli\n\n<picture>")
+    pages = readme + "".join(page.read_text(encoding="utf-8") for page in FOLDER.parent.glob("*.md"))
     for path in FILES.values():
-        assert f"docs/pictures/{path.name}" in page
-    assert page.count("prefers-color-scheme: dark") == len(PICTURES)
+        assert f"pictures/{path.name}" in pages
+    assert pages.count("prefers-color-scheme: dark") == len(PICTURES)
 
 
 def test_the_pictures_are_those_of_the_script():
