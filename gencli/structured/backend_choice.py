@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from jsonschema import Draft202012Validator
@@ -62,7 +63,7 @@ from gencli.structured.rewrite_objects import (
 )
 from gencli.structured.rewrite_strings import rewrite_number, rewrite_string
 from gencli.structured.schema_errors import NEVER, Deadline, GiveUp, SchemaError, child
-from processors.grammar.json_grammars import unmarked
+from processors.grammar.json_grammars import REFERENCE, unmarked
 from processors.request_values import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
 
 _BACKENDS = ("xgrammar", "llguidance")
@@ -88,7 +89,6 @@ class BackendCandidate:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the mask allows exactly the valid values."""
         return self.loose == self.tight == 0
 
 
@@ -111,23 +111,14 @@ def choose(
     """
     schema = with_published(schema)
     names = _BACKENDS if backend == "auto" else (backend,)
-    found = [
-        candidate(
-            schema,
-            name,
-            whitespace=whitespace,
-            extra=extra,
-            any_order=any_order,
-            rewrite=rewrite,
-            deadline=deadline,
-        )
-        for name in names
-    ]
-    found = [_known(one, draft_of(schema)) for one in found]
+    make = partial(
+        candidate, whitespace=whitespace, extra=extra, any_order=any_order, rewrite=rewrite, deadline=deadline
+    )
+    candidates = [_known(make(schema, name), draft_of(schema)) for name in names]
     if backend != "auto":
-        rest = "" if found[0].is_exact else ", and does not enforce all of this schema"
-        return Plan((found[0].variant,), f"{backend} was asked for{rest}.", schema)
-    best, other, reason = _ordered(*found)
+        open_part = "" if candidates[0].is_exact else ", and does not enforce all of this schema"
+        return Plan((candidates[0].variant,), f"{backend} was asked for{open_part}.", schema)
+    best, other, reason = _ordered(*candidates)
     return Plan((best.variant, other.variant), reason, schema)
 
 
@@ -206,7 +197,9 @@ def _rewritten(
         )
     spelled, at = split_origins(form.schema)
     spelled, grades, gone = relax(spelled, backend, deadline)
-    lost = _places(at, {one.pointer for one in gone})
+    removed = {one.pointer for one in gone}
+    below = (key for key in at if any(pointer in removed for pointer in (key, *above(key))))
+    lost = {place for key in below for place in at[key]}
     left = {**form.left, **dict.fromkeys(lost, "no grammar can be made of it")}
     carriers: dict[str, list[Graded]] = {}
     for one in grades:
@@ -231,12 +224,6 @@ def _rewritten(
 
 
 _LOST = "the rewriting lost it"
-
-
-def _places(at: dict[str, frozenset[str]], pointers: set[str]) -> set[str]:
-    """Return the places in the given schema from which these keywords and all below them originate."""
-    below = (key for key in at if any(one in pointers for one in (key, *above(key))))
-    return {place for key in below for place in at[key]}
 
 
 def _told(
@@ -346,11 +333,11 @@ def rewritten_for(
     """Rewrite a schema for a back end. Raises GiveUp if it is too large or too deep, and OutOfTime."""
     scope = Scope(schema, backend, extra, References(schema), any_order=any_order, deadline=deadline)
     try:
-        found = _Rewriter(scope).whole(mark(schema, "", scope))
+        rewritten = _Rewriter(scope).whole(mark(schema, "", scope))
     except RecursionError:
         raise GiveUp("the schema is too deep") from None
     return Rewritten(
-        found, scope.notes, scope.left, scope.tight, scope.reachable, scope.unsatisfiable, scope.unbounded
+        rewritten, scope.notes, scope.left, scope.tight, scope.reachable, scope.unsatisfiable, scope.unbounded
     )
 
 
@@ -362,18 +349,18 @@ class _Rewriter:
         self.defs: dict[str, Schema] = {}
 
     def whole(self, schema: Schema) -> Schema:
-        found = self.schema(schema)
+        rewritten = self.schema(schema)
         while self.pending:
             name, below, is_kept = self.pending.pop()
             self.defs[name] = self.unchanged(below) if is_kept else self.written_out(below)
-        if isinstance(found, bool):
-            return found
+        if isinstance(rewritten, bool):
+            return rewritten
         if self.defs:
-            found = {**found, "$defs": self.defs}
-            kept = drop_void(found)
-            self.scope.unsatisfiable.update(origins(found) - origins(kept))
-            found = kept
-        return settle_marks(found, self.scope) if isinstance(found, dict) else found
+            rewritten = {**rewritten, "$defs": self.defs}
+            kept = drop_void(rewritten)
+            self.scope.unsatisfiable.update(origins(rewritten) - origins(kept))
+            rewritten = kept
+        return settle_marks(rewritten, self.scope) if isinstance(rewritten, dict) else rewritten
 
     def schema(self, schema: Schema) -> Schema:
         """Rewrite a subschema; one with references becomes a definition in $defs."""
@@ -394,7 +381,6 @@ class _Rewriter:
         return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": schema[AT].get("$ref", frozenset())}}
 
     def followed(self, schema: Flat) -> Schema:
-        """Return the target of a reference without other keywords."""
         if schema.keys() != {"$ref", AT}:
             return schema
         return self.scope.target(schema["$ref"])
@@ -425,18 +411,18 @@ class _Rewriter:
             return [self.unchanged(item) for item in schema]
         if not isinstance(schema, dict):
             return schema
-        found = {
+        copy = {
             key: below if key in (AT, "enum", "const") else self.unchanged(below)
             for key, below in schema.items()
         }
         if AT in schema and "$ref" in schema:
             alone = {"$ref": schema["$ref"], AT: {"$ref": schema[AT].get("$ref", frozenset())}}
-            found["$ref"] = self.named(alone, is_kept=True)["$ref"]
-        return found
+            copy["$ref"] = self.named(alone, is_kept=True)["$ref"]
+        return copy
 
     def whole_numbers(self, flats: list[Flat]) -> list[Flat]:
         """Remove the type FRACTION: no back end can restrict numbers to non-integers."""
-        found = []
+        kept = []
         for flat in flats:
             kinds = flat.get("type", ())
             if FRACTION in kinds:
@@ -450,8 +436,8 @@ class _Rewriter:
                     self.scope.leave(places, "whole numbers cannot be excluded by a mask")
                     others = ["number"]
                 flat = put(flat, "type", others)
-            found.append(flat)
-        return found
+            kept.append(flat)
+        return kept
 
     def joined(self, flats: list[Flat]) -> list[Flat]:
         """Merge the branches that consist of listed values only."""
@@ -490,19 +476,19 @@ class _Rewriter:
             groups.append("string")
         if not groups or (len(kinds) == 1 and groups == [_group(kinds[0])]):
             return [flat]
-        found = []
+        split = []
         for kind in kinds:
             keep = GROUPS.get(_group(kind), ())
             foreign = [
                 key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
             ]
             self.scope.note((place for key in foreign for place in flat[AT].get(key, ())), "of another type")
-            found.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
-        bare = [one for one in found if one.keys() == {"type", AT}]
+            split.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
+        bare = [one for one in split if one.keys() == {"type", AT}]
         if len(bare) > 1:
             rest = put(bare[0], "type", [one["type"][0] for one in bare])
-            found = [rest if one is bare[0] else one for one in found if one is bare[0] or one not in bare]
-        return found
+            split = [rest if one is bare[0] else one for one in split if one is bare[0] or one not in bare]
+        return split
 
     def by_type(self, flat: Flat) -> list[Flat]:
         kinds = flat.get("type", [])
@@ -515,24 +501,24 @@ class _Rewriter:
         return [rewrite_number(flat, self.scope)] if set(kinds) <= {"integer", "number"} else [flat]
 
     def children(self, flat: Flat) -> Flat:
-        found = dict(flat)
+        rewritten = dict(flat)
         if len(flat.get("type", ())) == 1:
-            found["type"] = flat["type"][0]
+            rewritten["type"] = flat["type"][0]
         for keyword in ("properties", "patternProperties"):
             if keyword in flat:
-                found[keyword] = {name: self.schema(below) for name, below in flat[keyword].items()}
+                rewritten[keyword] = {name: self.schema(below) for name, below in flat[keyword].items()}
         for keyword in ("additionalProperties", "items", "contains"):
             if keyword in flat:
-                found[keyword] = self.schema(flat[keyword])
+                rewritten[keyword] = self.schema(flat[keyword])
         if "propertyNames" in flat:
-            found["propertyNames"] = self.schema(
+            rewritten["propertyNames"] = self.schema(
                 intersect({"type": ["string"], AT: {}}, flat["propertyNames"])
             )
         if "prefixItems" in flat:
-            found["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
-        if "enum" in found and "type" in found:
-            return without(put(found, "enum", found["enum"], found[AT].get("type", ())), "type")
-        return found
+            rewritten["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
+        if "enum" in rewritten and "type" in rewritten:
+            return without(put(rewritten, "enum", rewritten["enum"], rewritten[AT].get("type", ())), "type")
+        return rewritten
 
     def shared(self, schema: Schema) -> Schema:
         """Return a reference to a rewritten schema, or the schema itself if it is short."""
@@ -564,7 +550,6 @@ def _name(schema: Flat) -> str:
     return "".join(sign for sign in last if sign.isascii() and sign.isalnum()) or "schema"
 
 
-_PREFIX = "#/$defs/"
 _ROOT = "urn:gencli:schema"
 
 
@@ -573,10 +558,10 @@ def drop_void(schema: Schema) -> Schema:
     while isinstance(schema, dict):
         defs = schema.get("$defs", {})
         ending = _ending(defs)
-        void = frozenset(name for name in map(_PREFIX.__add__, defs) if name not in ending)
+        void = frozenset(name for name in map(REFERENCE.__add__, defs) if name not in ending)
         if not void:
             return schema
-        kept = {name: _cleaned(below, void) for name, below in defs.items() if _PREFIX + name in ending}
+        kept = {name: _cleaned(below, void) for name, below in defs.items() if REFERENCE + name in ending}
         cleaned = _cleaned({key: below for key, below in schema.items() if key != "$defs"}, void)
         schema = {**cleaned, **({"$defs": kept} if kept else {})} if isinstance(cleaned, dict) else cleaned
     return schema
@@ -586,17 +571,17 @@ def _ending(defs: dict[str, Schema]) -> frozenset[str]:
     """Return the references to definitions that a finite value satisfies, judged by required parts."""
     ending: frozenset[str] = frozenset()
     while True:
-        found = frozenset(_PREFIX + name for name, below in defs.items() if _ends(below, ending))
-        if found == ending:
+        more = frozenset(REFERENCE + name for name, below in defs.items() if _ends(below, ending))
+        if more == ending:
             return ending
-        ending = found
+        ending = more
 
 
 def _ends(schema: Any, ending: frozenset[str]) -> bool:
     """Whether a finite value satisfies the schema, given the satisfiable references `ending`."""
     if not isinstance(schema, dict):
         return schema is not False
-    if str(schema.get("$ref", "")).startswith(_PREFIX):
+    if str(schema.get("$ref", "")).startswith(REFERENCE):
         return schema["$ref"] in ending
     if not all(_ends(below, ending) for below in schema.get("allOf", ())):
         return False
@@ -625,15 +610,15 @@ def _cleaned(value: Any, void: frozenset[str]) -> Any:
         return False
     if "enum" in value:
         return value
-    found = {key: below if key == AT else _cleaned(below, void) for key, below in value.items()}
-    if AT not in found:
-        return found
-    if "anyOf" in found:
-        branches = [branch for branch in found["anyOf"] if branch is not False]
-        return {**found, "anyOf": branches} if branches else False
-    if found.get("contains") is False:
+    cleaned = {key: below if key == AT else _cleaned(below, void) for key, below in value.items()}
+    if AT not in cleaned:
+        return cleaned
+    if "anyOf" in cleaned:
+        branches = [branch for branch in cleaned["anyOf"] if branch is not False]
+        return {**cleaned, "anyOf": branches} if branches else False
+    if cleaned.get("contains") is False:
         return False
-    return drop_dead_properties(found) or False
+    return drop_dead_properties(cleaned) or False
 
 
 def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
@@ -656,8 +641,8 @@ def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
 def _absolute(value: Any) -> Any:
     """Return the schema with references relative to the whole schema."""
     if isinstance(value, dict):
-        found = {key: _absolute(below) for key, below in value.items() if key != ALSO}
-        if isinstance(ref := found.get("$ref"), str):
-            found["$ref"] = f"{_ROOT}#{ref}"
-        return found
+        copy = {key: _absolute(below) for key, below in value.items() if key != ALSO}
+        if isinstance(ref := copy.get("$ref"), str):
+            copy["$ref"] = f"{_ROOT}#{ref}"
+        return copy
     return [_absolute(item) for item in value] if isinstance(value, list) else value
