@@ -65,16 +65,16 @@ def audit(schema: Any, backend: str) -> Audit:
     return Audit(backend, tuple(finding(one) for one in graded(schema, backend)))
 
 
-def finding(one: Graded) -> Finding:
+def finding(keyword: Graded) -> Finding:
     """Return the finding for a graded keyword."""
-    if one.shape.startswith("?"):
-        what = "format" if one.keyword == "format" else "keyword"
-        near = ", though nearly ".join(["", *likely_keywords(one.keyword)[:1]])
+    if keyword.shape.startswith("?"):
+        what = "format" if keyword.keyword == "format" else "keyword"
+        near = ", though nearly ".join(["", *likely_keywords(keyword.keyword)[:1]])
         reason = f"not a {what} of JSON Schema{near}: nothing checks it"
-        return Finding(one.pointer, one.keyword, "unknown", reason)
-    verdict, reason = _VERDICTS[one.grade]
-    shape = f" ({one.shape})" if reason and one.shape != one.keyword else ""
-    return Finding(one.pointer, one.keyword, verdict, reason + shape)
+        return Finding(keyword.pointer, keyword.keyword, "unknown", reason)
+    verdict, reason = _VERDICTS[keyword.grade]
+    shape = f" ({keyword.shape})" if reason and keyword.shape != keyword.keyword else ""
+    return Finding(keyword.pointer, keyword.keyword, verdict, reason + shape)
 
 
 def free_names(schema: Any) -> Iterator[tuple[str, str]]:
@@ -100,8 +100,8 @@ def _is_free(schema: dict[str, Any]) -> bool:
         return True
     if "object" not in types or schema.get("maxProperties", 2) < 2:
         return False
-    rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
-    return bool(schema.get("patternProperties")) or rest is not False
+    others = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+    return bool(schema.get("patternProperties")) or others is not False
 
 
 def duplicate_name_finding(pointer: str) -> Finding:
@@ -118,10 +118,10 @@ def without_formats(plan: Plan) -> Plan:
 
 def _unchecked(variant: Variant) -> Variant:
     findings = (
-        replace(one, verdict="unknown", reason=f"{one.reason}; checked with `formats` only")
-        if (one.keyword, one.verdict) == ("format", "check")
-        else one
-        for one in variant.audit.findings
+        replace(entry, verdict="unknown", reason=f"{entry.reason}; checked with `formats` only")
+        if (entry.keyword, entry.verdict) == ("format", "check")
+        else entry
+        for entry in variant.audit.findings
     )
     return replace(variant, audit=replace(variant.audit, findings=tuple(findings)))
 
@@ -184,8 +184,8 @@ def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, l
     if refused := _refused(grades):
         schema = json.loads(json.dumps(schema))
     while refused:
-        for one in refused:
-            _remove(schema, one)
+        for keyword in refused:
+            _remove(schema, keyword)
         gone.extend(refused)
         grades = list(graded(schema, backend, deadline))
         refused = _refused(grades)
@@ -213,12 +213,12 @@ def above(pointer: str) -> Iterator[str]:
         yield pointer
 
 
-def _remove(schema: Any, one: Graded) -> None:
-    *way, keyword = keys_of(one.pointer)
+def _remove(schema: Any, refused: Graded) -> None:
+    *way, keyword = keys_of(refused.pointer)
     node = schema
     for key in way:
         node = descend(node, key)
-    if one.shape.startswith("properties:false"):
+    if refused.shape.startswith("properties:false"):
         node["properties"] = {name: below for name, below in node["properties"].items() if below is not False}
     elif keyword == "oneOf" and "anyOf" not in node:
         node["anyOf"] = node.pop("oneOf")

@@ -242,7 +242,7 @@ def _lost(keyword: str, a: Flat, b: Flat, met: Flat) -> frozenset[str]:
     names = merged.items() if isinstance(merged, dict) and AT not in merged else ()
     void = [name for name, below in names if below is False]
     return frozenset(
-        place for one in (a, b) for name in void for place in origins(one.get(keyword, {}).get(name))
+        place for flat in (a, b) for name in void for place in origins(flat.get(keyword, {}).get(name))
     )
 
 
@@ -259,7 +259,7 @@ def intersect(a: Schema, b: Schema) -> Schema:
 
 def _are_apart(a: Flat | bool, b: Flat | bool) -> bool:
     """Whether no value satisfies both, judged by listed values."""
-    lists = [_values(one) for one in (a, b) if isinstance(one, dict)]
+    lists = [_values(schema) for schema in (a, b) if isinstance(schema, dict)]
     return len(lists) == 2 and all(lists) and not (lists[0] & lists[1])
 
 
@@ -356,14 +356,14 @@ def _objects(a: Flat, b: Flat) -> Flat:
 def _patterns(a: Flat, b: Flat) -> dict[str, Schema]:
     """Return the patterns of both; a name that matches one also has to satisfy the rest of the other."""
     ours, theirs = a.get("patternProperties", {}), b.get("patternProperties", {})
-    rest = {"a": a.get("additionalProperties", True), "b": b.get("additionalProperties", True)}
-    if ours and theirs and ours.keys() != theirs.keys() and rest != {"a": True, "b": True}:
+    others = {"a": a.get("additionalProperties", True), "b": b.get("additionalProperties", True)}
+    if ours and theirs and ours.keys() != theirs.keys() and others != {"a": True, "b": True}:
         raise GiveUp("two sets of patternProperties, and additionalProperties")
     if ours.keys() == theirs.keys():
         return {pattern: intersect(ours[pattern], theirs[pattern]) for pattern in ours}
     if ours and theirs:
         return {key: intersect(ours.get(key, True), theirs.get(key, True)) for key in {**ours, **theirs}}
-    other, named = (rest["b"], b) if ours else (rest["a"], a)
+    other, named = (others["b"], b) if ours else (others["a"], a)
     names = named.get("properties", {})
     if other is not True and any(matches(pattern, name) for pattern in ours or theirs for name in names):
         raise GiveUp("a name that one has in properties, the other in patternProperties")

@@ -27,7 +27,6 @@ class Draft:
     class_name: str
 
     def validator(self) -> Any:
-        """Return jsonschema's class."""
         import jsonschema
 
         return getattr(jsonschema, self.class_name)

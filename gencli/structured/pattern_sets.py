@@ -50,7 +50,6 @@ def texts_without(words: list[str], *, prefixes: bool = False) -> str:
 
 
 def _outside(words: frozenset[str], prefixes: bool) -> Node:
-    """Return the tree of the texts that are not among the words."""
     if prefixes and "" in words:
         raise GiveUp("nothing is left")
     firsts = sorted({word[0] for word in words if word})
@@ -536,7 +535,6 @@ def needs_escapes(text: str) -> bool:
 
 
 def _is_nested(node: Node) -> bool:
-    """Whether a repeated part contains a repeated part."""
     return any(isinstance(each, Repeat) and _has_node(each.body, Repeat) for each in walk(node))
 
 

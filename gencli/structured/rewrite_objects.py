@@ -449,10 +449,12 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
     scope.notes.update(dict.fromkeys(flat[AT].get("properties", ()), note))
     scope.orders -= count
     scope.spend(count)
-    below = {name: shared(one) for name, one in properties.items()}
-    found = [put(flat, "properties", {name: below[name] for name in order}) for order in permutations(below)]
+    below = {name: shared(branch) for name, branch in properties.items()}
+    branches = [
+        put(flat, "properties", {name: below[name] for name in order}) for order in permutations(below)
+    ]
     # xgrammar merges branches that differ only in order.
-    return [{**one, "x-order": index} for index, one in enumerate(found)]
+    return [{**branch, "x-order": index} for index, branch in enumerate(branches)]
 
 
 def _has_one_order(flat: Flat) -> bool:
